@@ -52,6 +52,9 @@ async def checked(
 ) -> FollowedCalendar:
     """Return a calendar that a group may follow, for `follow`. It is not stored, and has no id yet.
 
+    `user` and `password_env`, the name under which `.env` has the password, are None for a calendar without
+    login. `notice_minutes` is None for no message before events.
+
     Raises:
         UnknownGroup
         CalendarRefused: one of the values cannot be used; the text says which.

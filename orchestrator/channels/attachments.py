@@ -131,7 +131,10 @@ def placeholder_of(file: FileFacts | None, *, will_be_fetched: bool, limit_bytes
 
 
 def file_text(file: FileFacts, path: str, transcript: SpokenText | None = None) -> str:
-    """Return the text for a file at `path`: `[voice note attachments/a.ogg, 12 s]`. Pure."""
+    """Return the text for a file at `path`: `[voice note attachments/a.ogg, 12 s]`. Pure.
+
+    `transcript` is that of a voice note; None for other files.
+    """
     seconds = f", {file.seconds} s" if file.seconds else ""
     failure = f": {transcript.failure}" if transcript and transcript.failure else ""
     text = f"[{file.kind} {path}{seconds}{failure}]"

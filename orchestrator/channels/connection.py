@@ -122,7 +122,10 @@ class ChannelConnection(Generic[Login]):
         await asyncio.sleep(seconds)
 
     async def _wait_for_another_login(self, ended_login: Login | None, reason: str) -> None:
-        """Record that the login has ended, and wait until another one, or none, is stored."""
+        """Record that the login has ended, and wait until another one, or none, is stored.
+
+        `ended_login` is the login that has ended.
+        """
         await self._record_end("logged_out", reason, seconds=None)
         log.error("channel.logged_out", channel=self._channel.name, reason=reason)
         # Another process writes the file: there is no event to wait for.

@@ -55,7 +55,8 @@ class ContextManager:
         """Return the context of a group under `contexts` (`data/context`); nothing is created on the disk
         yet.
 
-        `report` is called in the calling thread with each repair that a load makes.
+        `summariser` makes summaries, by default without a model. `report` is called in the calling thread
+        with each repair that a load makes.
 
         Raises:
             FolderRefused: `folder` is not a valid folder name.
@@ -94,7 +95,10 @@ class ContextManager:
         )
 
     def meta(self, *, now_ms: int, contents: SnapshotContents | None = None) -> str:
-        """Return the text for a compacted session (`hydrate.meta`), empty when there is nothing to say."""
+        """Return the text for a compacted session (`hydrate.meta`), empty when there is nothing to say.
+
+        It is made of `contents`, by default of the stored context.
+        """
         contents = contents or self.load(now_ms=now_ms)
         return hydrate.meta(contents.context, contents.workflow, self.counter)
 
@@ -266,7 +270,8 @@ class ContextManager:
     ) -> Plan:
         """Create a plan with pending tasks and make it the active one. A repeated request adds none.
 
-        Raises `PlanRefused`: it has no title, is too long, or there are too many.
+        Raises `PlanRefused`: it has no title, is too long, or there are too many. `request_id` is by which a
+        repetition is known; None means that it is none.
         """
         with self.files.changed(now_ms) as draft:
             plan = draft.workflow.plan(draft.workflow.made_by(request_id))
@@ -295,7 +300,8 @@ class ContextManager:
     ) -> PlanTask:
         """Change a task of the active plan, or of `plan_id`; without `task_id`, add a task.
 
-        When the active task ends, the next one becomes active. A repeated request changes nothing.
+        When the active task ends, the next one becomes active. A repetition of the request `request_id`
+        changes nothing.
 
         Raises:
             UnknownPlan, UnknownPlanTask: no such plan or task exists.

@@ -163,7 +163,10 @@ class GroupMemory:
     async def _list_known_people(
         self, group: Group, turn: Turn | None, names: Sequence[str] | None, *, reads_history: bool
     ) -> _MemoryAnswer:
-        """Return what is stored about people as the reply's text and its rows."""
+        """Return what is stored about the people with these names, as the reply's text and its rows.
+
+        The arguments are those of `person_memory.known_for`.
+        """
         async with self._database.reading() as tx:
             known_people = await person_memory.known_for(tx, group, turn, names, reads_history=reads_history)
             if reads_history:

@@ -387,7 +387,9 @@ def _delta_lines(summary: str, window: Sequence[ContextMessage], pending: str | 
 
 
 def _dialogue_line(message: ContextMessage, pending: str | None) -> str:
-    """Return the line of a message; it says if the message is the unanswered question."""
+    """Return the line of a message; it says if the message is the one with the id `pending`, the
+    unanswered question.
+    """
     mark = UNANSWERED if message.id == pending else ""
     return f"{message.role.upper()}{mark}: {_quoted(message.content)}"
 

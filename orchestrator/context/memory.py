@@ -54,7 +54,9 @@ def with_open_file(memory: Memory, path: str) -> Memory:
 
 
 def with_active(memory: Memory, plan_id: str | None, task_id: str | None) -> Memory:
-    """Return the memory with another active plan and task; whether they exist is not checked."""
+    """Return the memory with another active plan and task, None for none; whether they exist is not
+    checked.
+    """
     return memory.model_copy(update={"active_plan_id": plan_id, "active_task_id": task_id, "note": None})
 
 
@@ -128,7 +130,10 @@ def with_session(
     context_tokens: int | None = None,
     now_ms: int,
 ) -> Sdk:
-    """Return the state of the SDK's session with a report of it; a new session id starts new checkpoints."""
+    """Return the state of the SDK's session with a report of it; a new session id starts new checkpoints.
+
+    What is None in the report stays as it was. `context_tokens` are the tokens of the conversation.
+    """
     # The clock may have been set back.
     changes: dict[str, Any] = {"last_active_ms": max(now_ms, sdk.last_active_ms)}
     reported = {"model": model, "provider": provider, "context_tokens": context_tokens}

@@ -194,6 +194,8 @@ async def note(
 ) -> NoteView:
     """Store a sentence with the people whom it is about and who said it; once for each request.
 
+    `turn` is the one in which it was said; None outside of a turn, when nobody is known to have said it.
+
     Raises:
         NoteRefused: the sentence is empty or too long, or the group has too many notes.
         UnknownPerson, AmbiguousPerson: it is not clear whom the note is about.
@@ -242,6 +244,8 @@ async def known_for(
     tx: Tx, group: Group, turn: Turn | None, named_people: Sequence[str] | None, *, reads_history: bool
 ) -> list[KnownPerson]:
     """Return what is stored about the people whom an agent names, or else about those who ask in its turn.
+
+    `named_people` are names or addresses; without them, those who ask in `turn` are meant.
 
     Raises:
         NotTheirs: somebody else is named, and the asking person may not read other people's messages.

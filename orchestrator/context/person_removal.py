@@ -127,7 +127,10 @@ async def request(
     is_sure: bool,
     now_ms: int,
 ) -> None:
-    """Store the removal of the person with these addresses; unless `is_sure`, they must confirm it first."""
+    """Store the removal of the person with these addresses; unless `is_sure`, they must confirm it first.
+
+    `by` says who requests it. The chat is notified of the end of it; None if nobody is.
+    """
     removal = PersonRemoval(
         folder=group.folder,
         addresses=frozenset(addresses),

@@ -125,7 +125,7 @@ class SessionRestorer:
         )
 
     async def _store_facts(self, turn: Turn, session_id: str | None, agent: ChosenAgent) -> RestoreFacts:
-        """Return the facts from the store."""
+        """Return the facts from the store; `session_id` is the group's session, if it has one."""
         async with self._database.reading() as tx:
             cursor = await sessions.cursor_of(tx, turn.folder)
             return RestoreFacts(
@@ -176,7 +176,10 @@ async def _answered_session(
 
 
 def _facts_without_store(session_id: str | None, *, now_ms: int) -> RestoreFacts:
-    """Return facts for the case that not even the store can be read: the session is resumed then."""
+    """Return facts for the case that not even the store can be read.
+
+    The session is resumed then, if there is one.
+    """
     answered = checkpoints.AnsweredSession(session_id=session_id, at_ms=now_ms) if session_id else None
     return RestoreFacts(session_id=session_id, answered=answered, now_ms=now_ms)
 

@@ -116,7 +116,7 @@ class _ToolRunner:
         )
 
     def _set_task(self, task_id: str | None) -> Reply:
-        """Make a task of the active plan the active one, or none."""
+        """Make a task of the active plan the active one, or none if `task_id` is None."""
         task = self._manager.set_active_task(task_id, now_ms=self._now_ms)
         return self._done(
             f"The active task is {_task(task)}." if task else "No task is active.",

@@ -248,6 +248,8 @@ def with_new_plan(
 ) -> Workflow:
     """Return the workflow with a new plan, which becomes the current one; its tasks are pending.
 
+    `request_id` is stored, so that a repetition can be recognised.
+
     Raises:
         PlanRefused: it has no title or is too long, or too many plans are open.
     """
@@ -290,6 +292,8 @@ def with_task(
     **fields: Unpack[TaskFields],
 ) -> Workflow:
     """Return the workflow with a changed task; without `task_id`, with a new task.
+
+    `request_id` is stored, so that a repetition can be recognised.
 
     Raises:
         UnknownPlan, UnknownPlanTask: no such plan or task exists.
@@ -344,7 +348,10 @@ def without_plan(workflow: Workflow, plan_id: str, *, now_ms: int) -> Workflow:
 
 
 def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Workflow:
-    """Return the workflow with another current plan, or none. Raises `UnknownPlan`."""
+    """Return the workflow with another current plan, or without one if `plan_id` is None.
+
+    Raises `UnknownPlan`.
+    """
     if plan_id is not None:
         known_plan(workflow, plan_id)
     return _with_activity(workflow.model_copy(update={"current_plan_id": plan_id}), now_ms, None, "")
@@ -404,7 +411,7 @@ def _task_changes(
 
 
 def _appended_task(plan: Plan, title: str | None, now_ms: int) -> PlanTask:
-    """Return a new task for the end of a plan. Raises `PlanRefused`."""
+    """Return a new task for the end of a plan. Raises `PlanRefused`, also without a title."""
     if len(plan.tasks) >= MAX_TASKS:
         raise PlanRefused(f"A plan has at most {MAX_TASKS} tasks: make another plan.")
     return _new_task(_next_id("task", [task.id for task in plan.tasks]), plan.id, title or "", now_ms)
@@ -429,7 +436,10 @@ def _with_plan(workflow: Workflow, plan: Plan, now_ms: int) -> Workflow:
 
 
 def _with_activity(workflow: Workflow, now_ms: int, request_id: str | None, changed_id: str) -> Workflow:
-    """Return the workflow with the present time; a request's id is recorded with the id that it changed."""
+    """Return the workflow with the present time.
+
+    The id of a request, if there is one, is recorded with `changed_id`, the id of what it changed.
+    """
     at = iso(now_ms)
     requests = (*workflow.requests, (request_id, changed_id)) if request_id else workflow.requests
     return workflow.model_copy(

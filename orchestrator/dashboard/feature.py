@@ -177,8 +177,10 @@ class DashboardFeature:
     async def call_tool(
         self, folder: str, tool: str, arguments: Mapping[str, Any], *, expect_version: int | None = None
     ) -> ToolAnswerView:
-        """Call a dashboard tool on behalf of a person, and return its result; its code is STALE where the row
-        no longer has the expected version. Raises `UnknownGroup`.
+        """Call a dashboard tool on behalf of a person, and return its result.
+
+        Its code is STALE if the row has no longer the version `expect_version`, unless that is None. Raises
+        `UnknownGroup`.
         """
         result = await self.service.call_tool(folder, tool, arguments, expect_version=expect_version)
         return {"text": result.text, "ok": result.ok, "code": result.code, "data": {**result.data}}

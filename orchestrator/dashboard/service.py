@@ -232,7 +232,8 @@ def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
 async def call_tool(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
     """Check the arguments and the caller's rights, then call the tool.
 
-    A refusal is returned as a result; nothing was written then.
+    A refusal is returned as a result; nothing was written then. The code of the result is STALE if the row
+    has no longer the version `expect_version`, unless that is None.
     """
     try:
         checked = _checked(ctx, tool, arguments)

@@ -198,7 +198,8 @@ async def settle_refused(
 ) -> None:
     """Allow or refuse for good an address that a group's agent was refused, without a question.
 
-    "once" lasts `HOLD_MS`, like an answer to a request; "group" adds it to the group's list.
+    "once" lasts `HOLD_MS`, like an answer to a request; "group" adds it to the group's list. `turn_id` is the
+    turn in which it was refused, if that is known; `by` says who decides.
 
     Raises:
         UnknownGroup: there is none.

@@ -240,8 +240,11 @@ async def _send(
     session: bytes | None,
     seal: Callable[[bytes], bytes],
 ) -> None:
-    """Send a message and pass its answer back. Raises `_Unauthorised` and
-    `_MoreRightsNeeded` before the answer starts.
+    """Send a message and pass its answer back.
+
+    `secret` is sent to the server and removed from its answer, `held` counts the bytes of the body, and
+    `session` is the server's id of the session; each may be None. `seal` makes the session's id that the
+    client gets. Raises `_Unauthorised` and `_MoreRightsNeeded` before the answer starts.
     """
     from orchestrator.proxies.model.forwarder import one_piece
     from orchestrator.proxies.model.upstream_client import UpstreamRequest

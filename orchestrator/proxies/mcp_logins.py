@@ -225,7 +225,10 @@ class McpTokens:
             renewal.cancel()
 
     def _is_due(self, login: McpLogin, refused: str | None) -> bool:
-        """Return whether to renew the token: it is about to expire, or the server has just rejected it."""
+        """Return whether to renew the token: it is about to expire, or the server has just rejected it.
+
+        `refused` is the token that the server rejected; None if it rejected none.
+        """
         now_ms = self._clock.now_ms()
         if login.refused is not None or login.refresh_token is None:
             return False

@@ -140,7 +140,10 @@ def _call(message: dict[str, Any], params: dict[str, Any], message_id: str | int
 
 
 def _is_of_task(method: str | None, params: dict[str, Any]) -> bool:
-    """Return whether a message starts a task of the protocol, or asks about one."""
+    """Return whether a message starts a task of the protocol, or asks about one.
+
+    `method` is None for an answer.
+    """
     is_about_tasks = method is not None and method.removeprefix("notifications/").startswith("tasks/")
     return is_about_tasks or params.get("task") is not None
 

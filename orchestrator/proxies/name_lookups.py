@@ -65,7 +65,10 @@ class NameLookups:
         result: asyncio.Future[list[str]] = loop.create_future()
 
         def settle(addresses: list[str], error: OSError | None) -> None:
-            """Free the places of the lookup, and set its result unless nobody waits any more."""
+            """Free the places of the lookup, and set its result unless nobody waits any more.
+
+            `error` is why there are no addresses, if there are none.
+            """
             # Only the event loop changes the counts, so they need no lock.
             self._free += 1
             places.release()

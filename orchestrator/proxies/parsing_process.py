@@ -118,7 +118,8 @@ class ParsingProcess:
     ) -> tuple[request_policy.RequestFacts, bytes]:
         """Return the facts of a request, and its body in the form that a service of these abilities takes.
 
-        Raises `ProxyRefused`.
+        Raises `ProxyRefused`. `model` replaces that of the request, unless it is None. `may_search`: whether
+        it may search the web.
         """
         options = {
             "may_search": may_search,

@@ -159,7 +159,9 @@ def snapshot_lines(rows: Sequence[SnapshotPart], *, zone: ZoneInfo) -> list[str]
 
 
 def why(folder: str, run: Run | None) -> RestoreView:
-    """Return how a group's last container continued the conversation, and why."""
+    """Return how a group's last container continued the conversation, and why; `run` is None if it had
+    none.
+    """
     if run is None:
         return {"group": folder, "run": None}
     return {

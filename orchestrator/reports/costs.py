@@ -293,7 +293,10 @@ class CostOverview:
 async def overview(
     tx: Tx, folder: str | None, *, span: Span, other: By | None = None, now_ms: int, zone: ZoneInfo
 ) -> CostOverview:
-    """Return what today, this week or this month cost, the dearest first. Raises `UnknownGroup`."""
+    """Return what today, this week or this month cost, the dearest first, by group, model and kind of turn.
+
+    `other` is one more way to divide it, if it is set. Raises `UnknownGroup`.
+    """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     starts = {"day": today, "week": today - timedelta(days=today.weekday()), "month": today.replace(day=1)}

@@ -140,7 +140,10 @@ def rules_of(
 def _row(
     part: str, what: str, answers: Iterable[str], subject: str = "", limit: Budget | None = None
 ) -> RuleRow:
-    """Return a row; `answers` are those for owner, member and guest, in this order."""
+    """Return a row; `answers` are those for owner, member and guest, in this order.
+
+    `limit` is the budget that the row is about, if there is one.
+    """
     owner, member, guest = answers
     return RuleRow(
         part=part, what=what, subject=subject, limit=limit, owner=owner, member=member, guest=guest

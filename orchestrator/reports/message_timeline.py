@@ -255,7 +255,7 @@ async def _turn_part(tx: Tx, turn: Turn) -> TimelineTurnPart:
 
 
 async def _replies(tx: Tx, turn: Turn | None, outgoing: Outgoing | None) -> Sequence[Outgoing]:
-    """Return all replies of a turn; without a turn, the message itself where Andy sent it."""
+    """Return all replies of a turn; without a turn, the message `outgoing` itself where Andy sent it."""
     if turn is not None:
         return await outbox.of_turn(tx, turn.id)
     return [outgoing] if outgoing else []
@@ -349,7 +349,7 @@ def _new_attempt(run: str, number: int, started_ms: int) -> AttemptPart:
 
 
 def _is_same(attempt: AttemptPart, other: AttemptPart | None) -> bool:
-    """Return whether two attempts are the same one of the same run."""
+    """Return whether two attempts are the same one of the same run; False if there is no other."""
     return other is not None and (attempt["run"], attempt["attempt"]) == (other["run"], other["attempt"])
 
 

@@ -50,7 +50,9 @@ class MessageView(TypedDict):
 async def rows(
     tx: Tx, folder: str, *, limit: int, before_seq: int | None = None, after_seq: int | None = None
 ) -> list[MessageView]:
-    """Return a page of a group's messages, oldest first: the newest, those `before` a `seq`, or `after` one.
+    """Return at most `limit` messages of a group, oldest first.
+
+    These are the newest, or those right before `before_seq`, or those right after `after_seq`.
 
     `outcome` is in words; `state` is that of the turn (queued, running, answered, failed), `ignored`, or
     `said` of Andy's own, whose `turn` is the one that said it. `place` is that in the queue. `file` is the

@@ -32,6 +32,8 @@ async def rows(
 ) -> list[NotificationView]:
     """Return notifications by due time, each in the zone of its group, or in `zone` where that is gone.
 
+    Only those with this `status`, and about the board's `task`, unless these are None.
+
     Raises:
         UnknownGroup
     """

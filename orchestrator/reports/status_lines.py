@@ -126,7 +126,7 @@ def _service_text(service: ServiceConditionView, zone: ZoneInfo | None) -> str:
 
 
 def service_trouble_text(service: ServiceConditionView, zone: ZoneInfo | None) -> str:
-    """Say what is wrong with a model service, since when, and what answers meanwhile."""
+    """Return a text that says what is wrong with a model service, since when, and what answers meanwhile."""
     meanwhile = (
         f"{service['stand_in']} answers meanwhile" if service["stand_in"] else "nothing stands in for it"
     )

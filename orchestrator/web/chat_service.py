@@ -217,7 +217,7 @@ async def _status_after_storing(tx: Tx, message: Inbound, group: Group, accepted
 
 
 def _status_of_ignored(message: Message | Inbound, group: Group | None, reason: str | None) -> MessageStatus:
-    """Return the state of a message without a turn."""
+    """Return the state of a message without a turn; `reason` says why it has none, if that is known."""
     folder = group.folder if group else None
     return MessageStatus(id=message.id, group=folder, outcome="ignored", reason=reason, is_settled=True)
 

@@ -637,7 +637,10 @@ def _json_of(event: Any) -> dict[str, Any]:
 
 
 def _decrypted_file(body: bytes, key: dict[str, Any] | None) -> bytes:
-    """Decrypt a file of an encrypted room. Raises `ChannelRefused` when that cannot be done."""
+    """Return a file of an encrypted room; unchanged if `key` is None, because the room is not encrypted.
+
+    Raises `ChannelRefused` when it cannot be decrypted.
+    """
     if key is None:
         return body
     try:

@@ -225,7 +225,8 @@ class TelegramChannel:
     ) -> MessageId:
         """Send a message in as many parts as it needs, and return the number of the first.
 
-        `target` has the chat, the topic and the quoted message, as arguments of the library's methods.
+        `mention` is the person to notify, if there is one. `target` has the chat, the topic and the quoted
+        message, as arguments of the library's methods.
 
         Raises:
             ChannelDown, ChannelRefused, OutcomeUnknown, ChatMigrated
@@ -468,7 +469,7 @@ def _with_mention(
 ) -> tuple[str, tuple[Mark, ...]]:
     """Put a person's name before a text, with a mark by which they are notified; return text and marks.
 
-    A text that contains the name gets only the mark.
+    A text that contains the name gets only the mark. Without a person, both are unchanged.
     """
     if mention is None or not text:
         return text, marks

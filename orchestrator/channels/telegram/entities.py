@@ -50,7 +50,10 @@ class _Writer:
     """The number of the next item of each open list; None for a list with bullets."""
 
     def mark(self, kind: str, begin: int, *, url: str | None = None, language: str | None = None) -> None:
-        """Add a mark from the offset `begin` to the end of the text, unless that is empty."""
+        """Add a mark from the offset `begin` to the end of the text, unless that is empty.
+
+        `url` is the target of a link, `language` that of a block of code.
+        """
         length = utf16_units(self.text) - begin
         if length > 0:
             self.marks.append(Mark(kind, begin, length, url, language))
@@ -216,7 +219,10 @@ def _write_inline(writer: _Writer, token: Token) -> None:
 
 
 def _begin_or_end_mark(writer: _Writer, kind: str, *, is_open: bool, url: str | None = None) -> None:
-    """Begin a mark of a kind, or end the innermost one; a link that Telegram cannot open is written out."""
+    """Begin a mark of a kind, or end the innermost one; a link that Telegram cannot open is written out.
+
+    `url` is the target of a link; None for other kinds.
+    """
     if is_open:
         writer.opened.append((kind, utf16_units(writer.text), url))
         return

@@ -74,7 +74,11 @@ class PollingBot(telegram.Bot):
     """
 
     async def raw_updates(self, *, offset: int | None, seconds: int, kinds: Sequence[str]) -> Any:
-        """Return the result of `getUpdates` as JSON, a list of objects as a rule. Raises `TelegramError`."""
+        """Return the result of `getUpdates` as JSON, a list of objects as a rule. Raises `TelegramError`.
+
+        `offset` is the number of the first update; None for all that Telegram has stored. It waits `seconds`
+        for one.
+        """
         data = {"offset": offset, "timeout": seconds, "allowed_updates": list(kinds)}
         return await self._post("getUpdates", data, read_timeout=REQUEST_SECONDS + seconds)
 

@@ -108,7 +108,11 @@ class VoiceTranscriber:
     async def transcribe(
         self, file: Path, *, seconds: int, language: str | None = None, group: str = ""
     ) -> SpokenText:
-        """Return the transcription of `file`. `seconds` is its claimed length; every error is a `failure`."""
+        """Return the transcription of `file`; every error is a `failure` of it.
+
+        `seconds` is the file's claimed length. `language` is a code such as `de`; None has it recognised. Few
+        files of one `group` wait at a time.
+        """
         if seconds > listen.MAX_SECONDS:
             return SpokenText(failure=listen.TOO_LONG)
         if len(self._waiting.get(group, ())) >= MAX_WAITING:
@@ -161,7 +165,10 @@ class VoiceTranscriber:
             next_turn.set_result(None)
 
     async def _listen(self, file: Path, language: str | None) -> SpokenText:
-        """Return the transcription of a file by one run of the program; cancellation kills that."""
+        """Return the transcription of a file by one run of the program; cancellation kills that.
+
+        Without a language, it is recognised.
+        """
         process = await asyncio.create_subprocess_exec(
             *self._command,
             str(self._model),

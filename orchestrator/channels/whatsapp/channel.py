@@ -88,7 +88,8 @@ class WhatsAppChannel:
     ) -> None:
         """`command` returns the command line that starts the bridge on a login's database.
 
-        `chance` returns a random number from [0, 1), which varies the lengths of waits.
+        `rate` limits the messages that are sent, by default as `SendRate` does. `chance` returns a random
+        number from [0, 1), which varies the lengths of waits.
         """
         self._context = context
         self._command = command
@@ -218,7 +219,10 @@ class WhatsAppChannel:
         process.cancel()
 
     async def _pause(self, end: StateReport, account: Account | None) -> None:
-        """Record the end, then wait as long as `reconnect_policy` says, or until the login changes."""
+        """Record the end, then wait as long as `reconnect_policy` says, or until the login changes.
+
+        `account` is that of the login; None if it has none.
+        """
         self._failures += 1
         now_ms = self._context.clock.now_ms()
         advice = reconnect_policy.advice(end)

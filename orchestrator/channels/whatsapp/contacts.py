@@ -70,7 +70,8 @@ class Contacts:
         return Address(user=self._lids[person.user], server=LID)
 
     def learn_name(self, address: Address | None, name: str) -> None:
-        """Remember the name that a person chose for themselves, at most 80 characters; ignore an empty one.
+        """Remember the name that a person chose for themselves, at most 80 characters; an empty one, or a
+        person without address, is ignored.
 
         At `MAX_PEOPLE`, all earlier names are forgotten.
         """

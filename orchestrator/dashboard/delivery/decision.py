@@ -90,7 +90,10 @@ def next_day(hours: Hours, *, now_ms: int) -> Postpone:
 
 
 def _current(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notification:
-    """Return the notification with the rules' message as of now; a message that somebody edited stays."""
+    """Return the notification with the rules' message as of now; a message that somebody edited stays.
+
+    `hours` is None if the group is gone.
+    """
     row = due.row
     if row.cause is None or due.is_reworded or hours is None:
         return row
@@ -99,7 +102,7 @@ def _current(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notif
 
 
 def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdict:
-    """Return what happens to a due notification; see `decide`."""
+    """Return what happens to a due notification; see `decide`. `hours` is None if the group is gone."""
     row = due.row
     if due.group is None or hours is None:
         # Only reminders store their chat: a person requested them, so they are sent without a group too.

@@ -132,7 +132,9 @@ def _completed_line(task: Mapping[str, Any], texts: rule_texts.AnswerTexts) -> s
 async def _later(
     ctx: ServiceContext, notification: Notification, pause_ms: int | None, time_text: str
 ) -> str:
-    """Schedule a notification anew, after a pause or at the time in the text, and return the reply.
+    """Schedule a notification anew, and return the reply.
+
+    It is due after a pause in milliseconds or, if that is None, at the time in the text.
 
     Raises:
         ToolRefused: the text is no time in the future, or nothing may be scheduled.

@@ -401,14 +401,21 @@ def text_of(
 
 
 def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now_ms: int) -> bool:
-    """Return whether the rules still send an overdue alert, which makes an earlier, late alert needless."""
+    """Return whether the rules still send an overdue alert, which makes an earlier, late alert needless.
+
+    `cause` is the rule behind the earlier one, None if a person or an agent set it; `task` is what it is
+    about.
+    """
     if cause not in ABOUT_DEADLINES or task is None or task.deadline is None:
         return False
     return 0 <= now_ms - slots.end_ms(task.deadline, hours) <= OVERDUE_ALERT_MS
 
 
 def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
-    """Return whether a change of the task since `since_ms` makes a nudge about it pointless."""
+    """Return whether a change of the task since `since_ms` makes a nudge about it pointless.
+
+    `cause` is the rule behind it, None if there is none.
+    """
     if cause in (SILENT, STAGNANT):
         return task.last_update_ms > since_ms or task.status is not BoardTaskStatus.ACTIVE
     return cause == BLOCKED and (task.blocked_ms is None or task.blocked_ms > since_ms)

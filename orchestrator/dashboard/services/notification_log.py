@@ -47,7 +47,10 @@ async def record(
 def _differences(
     before: Notification | None, after: Notification, *, by: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the `what` and the `detail` of the `HistoryEntry` for each difference."""
+    """Yield the `what` and the `detail` of the `HistoryEntry` for each difference.
+
+    `before` is None for a new notification.
+    """
     if before is None:
         yield "created", {"due_ms": after.due_ms, "message": after.message}
         return

@@ -123,7 +123,10 @@ async def update(
     scheduled_at: str | None = None,
     priority: Priority | None = None,
 ) -> ToolResult:
-    """Change a pending notification, also one that waits in the outbox. Raises `ToolRefused`."""
+    """Change a pending notification, also one that waits in the outbox; what is None stays.
+
+    Raises `ToolRefused`.
+    """
     row = await ctx.notification(notification_id)
     if not row.status.is_open:
         raise ToolRefused(
@@ -181,7 +184,10 @@ async def list_them(
     to_time: str | None = None,
     notification_id: str | None = None,
 ) -> ToolResult:
-    """List notifications by due time, at most `limit`; with an id, only that one and its history."""
+    """List notifications by due time, at most `limit`; with an id, only that one and its history.
+
+    Each other argument restricts the list, unless it is None; the times are texts.
+    """
     if notification_id is not None:
         return await _with_history(ctx, await ctx.notification(notification_id))
     from_ms, to_ms = (

@@ -85,7 +85,7 @@ async def update(
     cooldown_hours: int | None = None,
     context: str | None = None,
 ) -> ToolResult:
-    """Change a question that nobody has answered. Raises `ToolRefused`."""
+    """Change a question that nobody has answered; what is None stays. Raises `ToolRefused`."""
     row = await ctx.question(question_id)
     if row.answered_ms is not None:
         raise ToolRefused("ALREADY_ANSWERED", f"Question {row.id} is answered: {row.answer}")
@@ -191,6 +191,8 @@ async def _close(ctx: ServiceContext, row: Question, reason: str) -> Question:
 
 async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
     """Check that no question like a new one is open, or was asked or settled a short time ago.
+
+    `task_id` is the task that it is about, if there is one.
 
     Raises:
         ToolRefused: DUPLICATE, or COOLDOWN if it may be asked later.

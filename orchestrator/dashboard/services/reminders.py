@@ -80,7 +80,8 @@ class ReminderService:
         """Set a reminder for a group's chat; a time that is past means now.
 
         A reminder about the deadline of `task_id` takes the place of the alert of the same day, and is
-        cancelled when the task ends or its deadline moves.
+        cancelled when the task ends or its deadline moves. `turn_id` is the turn that requested it; None for
+        none.
 
         Raises:
             TextEmpty, TextTooLong
@@ -106,7 +107,10 @@ class ReminderService:
     async def end(
         self, tx: Tx, reminder: Notification, *, now_ms: int, turn_id: int | None = None
     ) -> Notification:
-        """Cancel a reminder. Raises `ReminderRefused` if it was sent or cancelled before."""
+        """Cancel a reminder. Raises `ReminderRefused` if it was sent or cancelled before.
+
+        `turn_id` is the turn that requested it; None for none.
+        """
         _check_open(reminder)
         ctx = self._context(tx, await self._group(tx, reminder), now_ms=now_ms, turn_id=turn_id)
         try:
@@ -202,7 +206,10 @@ class ReminderService:
         return sorted([*rows, *repeating], key=lambda row: row["due_ms"])
 
     def _context(self, tx: Tx, group: Group, *, now_ms: int, turn_id: int | None = None) -> ServiceContext:
-        """Return the context in which a person changes reminders of a group."""
+        """Return the context in which a person changes reminders of a group.
+
+        `turn_id` is the turn that requested it; None for none.
+        """
         return ServiceContext(
             tx,
             group.folder,

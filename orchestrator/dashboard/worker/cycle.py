@@ -217,5 +217,8 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
 
 
 def _counts(cause: str | None, cancel_reason: str | None) -> bool:
-    """Return whether a row counts as sent; rows that the host itself cancelled do not."""
+    """Return whether a row counts as sent; rows that the host itself cancelled do not.
+
+    `cause` is the rule behind it and `cancel_reason` why it was cancelled; each is None if there is none.
+    """
     return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.RULE_REASONS)

@@ -40,7 +40,7 @@ def instructions(own_text: str | None, hours: Hours, *, cap: int) -> str:
     """Return the worker's instructions: the group's own text, or else the built-in one.
 
     The built-in text names the rules' durations, the group's `hours`, and `cap`, the largest number of
-    pending notifications about one task.
+    pending notifications about one task. A text that is None or blank is none.
     """
     if own_text is not None and own_text.strip():
         return own_text.strip()[:MAX_CHARS]

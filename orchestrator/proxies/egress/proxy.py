@@ -216,9 +216,9 @@ class EgressProxy:
                 await _refuse(writer, 403, str(error))
 
     def _check_caller(self, caller: EgressCaller | None, peer: str) -> EgressCaller:
-        """Return the run of a token.
+        """Return the run of a token; `caller` is None for an unknown token.
 
-        Raises `BadHead` (407) for an unknown token, or one that another container has shown.
+        Raises `BadHead` (407) for such a token, or for one that another container has shown.
         """
         if caller is None:
             raise BadHead(407, "this token belongs to no run that is alive")
@@ -326,7 +326,11 @@ class EgressProxy:
         reason: str,
         **more: str,
     ) -> None:
-        """Record a refusal in the log and in the audit, unless similar ones come in a loop."""
+        """Record a refusal in the log and in the audit, unless similar ones come in a loop.
+
+        `caller` is None if the token is not known, `target` if the request could not be read. `more` are
+        further fields.
+        """
         # A container that tries in a loop must not fill the log and the audit.
         key = (caller.folder if caller else peer, reason)
         if not self._throttle.passes(key):

@@ -83,7 +83,10 @@ class Tunnel:
         is_out: bool,
         byte_filter: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        """Copy from a reader to a writer until the reader ends; `is_out` is the direction, for the counts."""
+        """Copy from a reader to a writer until the reader ends; `is_out` is the direction, for the counts.
+
+        `byte_filter` returns what of a chunk is passed on; without it, all is.
+        """
         while chunk := await reader.read(CHUNK_BYTES):
             if sendable := chunk if byte_filter is None else byte_filter(chunk):
                 await self._send(writer, sendable, is_out=is_out)

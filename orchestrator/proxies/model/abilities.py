@@ -276,7 +276,9 @@ class _AbilityTests:
         return await self._send("POST", path, {"model": self._model, **fields})
 
     async def _send(self, method: str, path: str, document: dict[str, Any] | None) -> _Reply | AbilityFinding:
-        """Send a request and return the reply, or the finding that none came."""
+        """Send a request, with `document` as JSON if there is one; return the reply, or the finding that
+        none came.
+        """
         body = None if document is None else json.dumps(document).encode()
         length = [] if body is None else [(b"content-length", str(len(body)).encode())]
         request = UpstreamRequest(

@@ -76,7 +76,10 @@ OF_ANOTHER = ProxyRefusal(
 
 
 def no_credential(reason: str | None = None) -> ProxyRefusal:
-    """Return the refusal when no credential is set; 403, so that it differs from a run's token (401)."""
+    """Return the refusal when no credential is set; 403, so that it differs from a run's token (401).
+
+    `reason` is a sentence that says more, if there is one.
+    """
     text = "No model credential is configured: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN in .env."
     return ProxyRefusal(
         status=403, kind="permission_error", message=f"{text} {reason}" if reason else text, headers=NOT_AGAIN

@@ -148,7 +148,7 @@ class Failover:
         return True
 
     def suspect(self, service: str, model: str | None = None) -> None:
-        """Let the host soon test whether a service answers."""
+        """Let the host soon test whether a service answers, with the model that failed, if it is known."""
         self._suspects.setdefault(service, model)
         self._wakeup.set()
 
@@ -166,7 +166,10 @@ class Failover:
                 group.create_task(test, name=f"probe-{service}")
 
     async def _test(self, service: str, suspected_model: str | None) -> None:
-        """Test a service, and soon again if it came under suspicion meanwhile."""
+        """Test a service, and soon again if it came under suspicion meanwhile.
+
+        `suspected_model` failed for a turn; None means any.
+        """
         try:
             await self._test_and_record(service, suspected_model)
         finally:
@@ -212,7 +215,8 @@ class Failover:
     ) -> None:
         """Make all turns use other services from now on, and notify the owner once, with the fix.
 
-        An unknown model concerns only those who request it: the service answers others.
+        `status` is the HTTP status, if it answered; `model` the one that it does not know. An unknown model
+        concerns only those who request it: the service answers others.
         """
         now_ms = self._clock.now_ms()
         text = failures.stand_in_notice(

@@ -176,7 +176,7 @@ async def whole_body(client: ClientSide, limit: int, held: BodyBytes) -> bytes:
 
 
 async def one_piece(body: bytes, held: BodyBytes | None = None) -> AsyncIterator[bytes]:
-    """Yield a body in one piece, and release its bytes after it was sent."""
+    """Yield a body in one piece, and release the bytes that are `held` for it after it was sent."""
     yield body
     if held is not None:
         held.release()

@@ -193,7 +193,9 @@ class ModelHealth:
                 )
 
     async def _is_confirmed(self, error: ModelError, model: str | None) -> bool:
-        """Return whether the host's own request meets the same refusal."""
+        """Return whether the host's own request, for `model` or else the usual one, meets the same
+        refusal.
+        """
         if self._blocking_refusal(model) is None:
             await self._probe_model(model)
         refusal = self._blocking_refusal(model)
@@ -243,7 +245,7 @@ class ModelHealth:
                 )
 
     def _was_just_probed(self, key: _Key, model: str | None, *, now_ms: int) -> bool:
-        """Return whether the last probe was the same one, less than a minute ago."""
+        """Return whether the last probe was with the same key and model, less than a minute ago."""
         last_probe = self._last_probe
         if last_probe is None or (last_probe.key, last_probe.model) != (key, model):
             return False

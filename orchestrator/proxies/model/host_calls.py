@@ -56,6 +56,8 @@ class HostModelCalls:
     ) -> str:
         """Send one request to the proxy `app` and return the text of the answer.
 
+        Without a `service`, it is the one of `.env`.
+
         Raises:
             NotAnswered: it was refused (a budget may be spent), or the answer is not whole.
         """

@@ -130,11 +130,11 @@ class TurnCounts:
         self._counts: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
 
     def of(self, run_id: RunId, turn_id: TurnId | None) -> int:
-        """Return the count of a run's turn; 0 if it is not known."""
+        """Return the count of a run's turn, None for requests outside of a turn; 0 if it is not known."""
         return self._counts.get((run_id, turn_id), 0)
 
     def add(self, run_id: RunId, turn_id: TurnId | None, count: int) -> int:
-        """Add to the count of a run's turn, and return the sum."""
+        """Add to the count of a run's turn, None for requests outside of a turn, and return the sum."""
         key = (run_id, turn_id)
         total = self._counts[key] = self._counts.pop(key, 0) + count
         if len(self._counts) > MAX_REMEMBERED:

@@ -44,7 +44,10 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,  # noqa: ARG002
         socket_options: Iterable[Any] | None = None,  # noqa: ARG002
     ) -> AsyncioStream:
-        """Connect. Raises `httpcore.ConnectError` or `httpcore.ConnectTimeout`."""
+        """Connect. Raises `httpcore.ConnectError` or `httpcore.ConnectTimeout`.
+
+        `timeout` is in seconds; None waits for ever.
+        """
         try:
             async with asyncio.timeout(timeout):
                 addresses = await self._lookups.look_up(host, port, share=host)
@@ -131,7 +134,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         self._writable.set()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002, ASYNC109
-        """Return all received bytes, at least one; nothing at the end.
+        """Return all received bytes, at least one; nothing at the end. `timeout` is in seconds.
 
         Raises:
             httpcore.ReadTimeout: nothing came in time.
@@ -151,7 +154,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         return received
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Write; a small piece waits for more, or for the next `read`.
+        """Write; a small piece waits for more, or for the next `read`. `timeout` is in seconds.
 
         Raises:
             httpcore.WriteTimeout: it was not accepted in time.
@@ -207,7 +210,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         return bool(poll.poll(0))
 
     async def _wait_for_bytes(self, seconds: float | None) -> None:
-        """Wait until bytes, or the end, have arrived. Raises `httpcore.ReadTimeout`."""
+        """Wait until bytes, or the end, have arrived; None waits for ever. Raises `httpcore.ReadTimeout`."""
         self._arrived.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -216,7 +219,10 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
             raise httpcore.ReadTimeout from error
 
     async def _flush(self, seconds: float | None) -> None:
-        """Write the bytes that wait, and wait until the peer takes them. Raises `httpcore.WriteTimeout`."""
+        """Write the bytes that wait, and wait until the peer takes them; None waits for ever.
+
+        Raises `httpcore.WriteTimeout`, `httpcore.WriteError`.
+        """
         if not self._unsent:
             return
         unsent, self._unsent = self._unsent, bytearray()

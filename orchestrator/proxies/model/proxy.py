@@ -83,6 +83,11 @@ class CredentialProxy:
         mcp: McpGateway | None = None,
         parsing: ParsingProcess | None = None,
     ) -> None:
+        """The functions are described where their types are declared; one that is None is not called.
+
+        Without `mcp`, no MCP server can be reached; `parsing` checks bodies, by default with processes of its
+        own.
+        """
         self._source = source
         self._identify = identify
         self._limits = limits or ModelProxyLimits()
@@ -133,7 +138,8 @@ class CredentialProxy:
     async def probe(self, model: str | None, service: ModelService | None = None) -> Answered:
         """Send the host's own request for one word, about ten tokens, and return how the service answers.
 
-        A stream is read to its end. Without a `service` it is the one of `.env`.
+        A stream is read to its end. Without a `model`, the usual one of the service is requested; without a
+        `service`, it is the one of `.env`.
         """
         # Imported at the first use, here and below: httpcore and its CA file take 30 ms of the host's start.
         from orchestrator.proxies.model import forwarder
@@ -238,7 +244,10 @@ class CredentialProxy:
     def _note_refusal(
         self, refusal: ProxyRefusal, path: str, client: ClientSide, identity: RunIdentity | None
     ) -> None:
-        """Count and log a refusal, and report it for the audit unless it is one of a burst."""
+        """Count and log a refusal, and report it for the audit unless it is one of a burst.
+
+        `identity` is the run that asked; None if its token is not known.
+        """
         self.refusals[refusal.status] += 1
         denial = self._log.refused(refusal, path=path, peer=client.peer, identity=identity)
         if denial is not None and self._on_denial is not None:

@@ -188,7 +188,8 @@ class ModelRouter:
         """Return the choice for a turn now; if no service answers, the owner's choice, which reports why.
 
         A turn returns to a service that it has left only if no other answers; it counts as not left then. If
-        the owner's choice has no key, `on_unusable` is called.
+        the owner's choice has no key, `on_unusable` is called. `turn_id` is None for a turn that is not known
+        yet.
         """
         left_services = self.left.get(turn_id or TurnId(0), set())
         candidates = self.candidates(config, kind, is_isolated=is_isolated)

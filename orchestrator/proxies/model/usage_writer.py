@@ -96,7 +96,7 @@ class UsageWriter:
             self._on_entry(entry)
 
     def denied(self, identity: RunIdentity | None, denial: Denial) -> None:
-        """Note a request that was refused here."""
+        """Note a request that was refused here. `identity` is the run that asked; None if it is not known."""
         detail = {
             "path": denial.path,
             "peer": denial.peer,
@@ -196,7 +196,7 @@ async def _append_rows(tx: Tx, batch: Sequence[_Row]) -> None:
 
 
 def _event(kind: str, identity: RunIdentity | None, detail: dict[str, Any], now_ms: int) -> audit.AuditEvent:
-    """Return an event of the audit about a run, which may be unknown."""
+    """Return an event of the audit about a run; None if the run is not known."""
     return audit.AuditEvent(
         at_ms=now_ms,
         kind=kind,

@@ -53,7 +53,7 @@ class ReminderHandler:
         )
 
     async def move(self, reminder: str, time_text: str | None, *, text: str | None = None) -> ReminderView:
-        """Change a reminder's time or text. Raises what `ReminderService.move` raises."""
+        """Change a reminder's time or text; what is None stays. Raises what `ReminderService.move` raises."""
         return await self._change(
             lambda tx, now_ms: self._service.move(tx, reminder, time_text, text=text, now_ms=now_ms)
         )

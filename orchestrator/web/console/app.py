@@ -302,7 +302,8 @@ class _Routes:
     ) -> Callable[[Request], Awaitable[Response]]:
         """Return the handler of a `POST` route: `change`, for browsers that are signed in.
 
-        A form that was carried out is not carried out again if a browser sends it a second time.
+        A form that was carried out is not carried out again if a browser sends it a second time. `page` is
+        the page of the form; None for one outside of all pages.
         """
 
         async def answer(request: Request) -> Response:
@@ -337,7 +338,7 @@ class _Routes:
         return self._sign_in_page(request)
 
     def _sign_in_page(self, request: Request, error: BadRequest | None = None) -> Response:
-        """Return the page of the sign-in, with the reason if one was refused."""
+        """Return the page of the sign-in, with the reason `error` if a sign-in was refused."""
         view = View(self._console, request, page=None, signed_in=None)
         view.error = view.why(error) if error else None
         status = error.http_status if error else 200

@@ -279,7 +279,10 @@ class View:
         return self.console.catalogue.translated(self.language, key, english, {})
 
     def at(self, at_ms: int | None, *, zone: ZoneInfo | None = None) -> Markup:
-        """Return a time in short local form, with the full form as its title."""
+        """Return a time in short local form, with the full form as its title; a dash for None.
+
+        Without a `zone`, that is the console's.
+        """
         if at_ms is None:
             return Markup("–")
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone or self.console.zone)
@@ -309,7 +312,7 @@ class View:
         )
 
     def second(self, at_ms: int | None) -> Markup:
-        """Return a time to the second, for timelines."""
+        """Return a time to the second, for timelines; a dash for None."""
         if at_ms is None:
             return Markup("–")
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.console.zone)

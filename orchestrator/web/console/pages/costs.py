@@ -168,7 +168,10 @@ async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, 
 
 
 def money_text(view: View, usd: float | None) -> str:
-    """Return dollars as text: `$1.25`, `$0.016` if a tenth of a cent matters, `< $0.01`."""
+    """Return dollars as text: `$1.25`, `$0.016` if a tenth of a cent matters, `< $0.01`.
+
+    None becomes the word for an unknown amount.
+    """
     if usd is None:
         return view.t(".unknown")
     if 0 < usd < 0.005:
