@@ -57,6 +57,10 @@ class RunNotices:
     """
 
     def __init__(self, group: Path | None = None, *, now: Callable[[], datetime] = _utc_now) -> None:
+        """`group` is the group's folder, which may have subscribers of its own; None for none.
+
+        `now` returns the UTC time.
+        """
         self.events = EventQueue(now=now)
         self.facts = TurnFacts()
         self._now = now

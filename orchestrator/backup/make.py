@@ -213,6 +213,9 @@ class _Writer:
         """The number of files with holes in the backup so far; the next one gets the next number."""
 
     def result(self, path: Path | None, size: int | None) -> BackupResult:
+        """Return what a caller is told of the finished backup; `path` and `size` in bytes are None for a
+        stream.
+        """
         return BackupResult(path=path, bytes=size, contents=self.contents, left_out=tuple(self.left_out))
 
     def add_text(self, name: str, text: str) -> None:

@@ -49,6 +49,7 @@ class Retention:
         return cls(host.database, host.home.archive, days=days, clock=host.clock)
 
     async def run(self) -> None:
+        """Remove old rows soon after the start, and then at each sweep, for ever."""
         pause = FIRST_SECONDS
         while True:
             await asyncio.sleep(pause)

@@ -279,6 +279,7 @@ class LogThrottle:
     """Passes the first event of a key, then one every `seconds`; counts those in between."""
 
     def __init__(self, *, seconds: float = 10.0, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """`monotonic` returns a time in seconds that only goes forward."""
         self._seconds = seconds
         self._monotonic = monotonic
         self._next: dict[Hashable, float] = {}

@@ -141,6 +141,7 @@ def login_of(calendar: FollowedCalendar, secret: Callable[[str], str | None]) ->
     """Return the login to fetch a calendar with; `secret` reads `.env`. Raises `CalendarUnreadable`."""
 
     def read_secret(name: str) -> str:
+        """Return a secret of `.env`. Raises `CalendarUnreadable` if it is missing."""
         value = secret(name)
         if value is None:
             raise CalendarUnreadable(f"{name} is not in .env: put it there.")

@@ -74,6 +74,10 @@ class AnnouncementReader:
     """Reads the files that commands leave. Each host has one instance; `open` it before its loop runs."""
 
     def __init__(self, directory: Path, *, announce: Announce, sweep_seconds: float = SWEEP_SECONDS) -> None:
+        """`announce` is called with each change that a file in `directory` reports.
+
+        Every `sweep_seconds` it also looks without a signal of the system.
+        """
         self._directory = directory
         self._announce = announce
         self._watcher = MailboxWatcher(directory.parent, mailboxes=(".",), sweep_seconds=sweep_seconds)

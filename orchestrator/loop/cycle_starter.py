@@ -93,6 +93,9 @@ class CycleStarter:
         spent: Spent = never_spent,
         stop_run: StopRun = stop_nothing,
     ) -> None:
+        """`spent` returns why a group's budget allows no cycle, else None; `stop_run` stops a run, with
+        the reason.
+        """
         self._database = database
         self._recorder = recorder
         self._clock = clock

@@ -329,6 +329,7 @@ class Delivery:
         now_ms = self._clock.now_ms()
 
         async def mark(tx: Tx) -> Sequence[Path]:
+            """Record it, and return the files that are not stored any longer."""
             # In one transaction with the chat's history: the agent has to know whatever its people have read.
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
             if head.reacts_to is None:

@@ -68,6 +68,7 @@ class Withdrawals:
         """Delete a sent message or reaction at its messenger; if that fails, try later or give up."""
 
         async def look(tx: Tx) -> tuple[Outgoing | None, Message | None]:
+            """Return the row of the sent message, and the message in the chat; None for each that is gone."""
             rows = await outbox.by_ids(tx, [withdrawal.outbox_id])
             if not rows:
                 return None, None
@@ -97,6 +98,7 @@ class Withdrawals:
         """Record that a message was deleted, and remove its text from the store."""
 
         async def work(tx: Tx) -> None:
+            """Record that it was deleted, and remove its text here."""
             await withdrawals.finish(tx, withdrawal.outbox_id)
             if outgoing.reacts_to is not None:
                 return
@@ -125,6 +127,7 @@ class Withdrawals:
         """Record that a message stays where it is, and tell its chat."""
 
         async def work(tx: Tx) -> None:
+            """Record why it cannot be deleted, and notify the chat."""
             await withdrawals.finish(tx, withdrawal.outbox_id, error=error)
             await outbox.add(
                 tx,

@@ -94,6 +94,11 @@ class McpGateway:
         approve: Approve | None = None,
         tokens: McpTokens | None = None,
     ) -> None:
+        """`find` and `secret` look up a server and its secret, `note` records a call for the audit.
+
+        `sessions` seals the servers' session ids. Without `approve`, no call needs the owner; without
+        `tokens`, no server has a login.
+        """
         self._tokens = tokens
         self._parsing = parsing
         self._sessions = sessions

@@ -174,6 +174,9 @@ class McpTokens:
         clock: Clock,
         on_refused: OnRefused,
     ) -> None:
+        """`data` has the stored logins, `upstream` returns the client for requests; `on_refused` reports a
+        login that ended.
+        """
         self._data = data
         self._upstream = upstream
         self._clock = clock

@@ -146,6 +146,9 @@ class _Flow:
         redirect_uri: str,
         tokens: OAuthToken | None = None,
     ) -> None:
+        """`client` is this installation as the server has registered it, `tokens` those of the login; None
+        before that.
+        """
         self._url = url
         self._upstream = upstream
         self._storage = _Storage(tokens, client)

@@ -29,6 +29,7 @@ class NameLookups:
     """Limits the lookups of several parties, so that none takes all places."""
 
     def __init__(self, *, lookups: int = LOOKUPS, lookup_seconds: float = LOOKUP_SECONDS) -> None:
+        """`lookups` run at once at most; each may take `lookup_seconds`, including its wait."""
         self._free = lookups
         """Lookups of all parties together that may still be started."""
         self._seconds = lookup_seconds

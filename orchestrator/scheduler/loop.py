@@ -35,6 +35,7 @@ class Scheduler:
         bus: EventBus,
         zone_of: Callable[[Group], ZoneInfo],
     ) -> None:
+        """`zone_of` returns the time zone of a group."""
         self._database = database
         self._clock = clock
         self._wakeups = wakeups

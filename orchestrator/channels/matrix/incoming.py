@@ -65,6 +65,7 @@ class RoomReceiver:
         *,
         tasks: asyncio.TaskGroup,
     ) -> None:
+        """`receive` stores a message; files are fetched in `tasks`."""
         self._context = context
         self._session = session
         self._login = login

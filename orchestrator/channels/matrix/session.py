@@ -93,6 +93,9 @@ class UploadTooSlow(ChannelDown):
     """A file did not reach the homeserver in time, although the connection works."""
 
     def __init__(self, name: str, *, size: int, seconds: float) -> None:
+        """`name` is that of the file, `size` its bytes, and `seconds` the time after which it was given
+        up.
+        """
         super().__init__(f"{name} did not get to the homeserver in {seconds:.0f} s.")
         self.advice = (
             f"{name} has {size / 1e6:.1f} MB, and the line to the homeserver is too slow for it: ask me for a"

@@ -61,6 +61,7 @@ class UpdateReceiver:
         *,
         tasks: asyncio.TaskGroup,
     ) -> None:
+        """`receive` stores a message; files are fetched in `tasks`."""
         self._context = context
         self._bot = bot
         self._login = login

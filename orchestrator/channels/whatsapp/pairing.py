@@ -75,6 +75,9 @@ class Pairing:
         command: Callable[..., Sequence[str]] = bridge_process.command,
         on_change: Callable[[PairingProgress], None] = lambda _: None,
     ) -> None:
+        """`store` is the database of the login, `command` returns the command line that starts the bridge
+        on it.
+        """
         self._store = store
         self._login = NeonizeDatabase(store)
         self._clock = clock

@@ -65,6 +65,10 @@ class NotificationDispatcher:
         hours_of: Callable[[Group], Hours],
         daily_limit: int,
     ) -> None:
+        """`hours_of` returns a group's hours for notifications.
+
+        `daily_limit` is the number of automatic ones that are not urgent that a group gets in a day.
+        """
         self._database = database
         self._clock = clock
         self._wakeups = wakeups

@@ -30,6 +30,7 @@ class Tunnel:
     """Copies until both sides have ended, one breaks, or nothing moves for `idle_seconds`."""
 
     def __init__(self, *, idle_seconds: float) -> None:
+        """A tunnel ends when nothing was sent either way for `idle_seconds`."""
         self._idle_seconds = idle_seconds
         self._limit: asyncio.Timeout | None = None
         """The time limit of the running `carry`, which each copied piece postpones; None before `carry`."""

@@ -185,6 +185,7 @@ class HeldBytes:
     """
 
     def __init__(self, *, a_group: int, overall: int, reserved: int) -> None:
+        """All three are numbers of bytes."""
         self._a_group = a_group
         self._overall = overall
         self._reserved = reserved

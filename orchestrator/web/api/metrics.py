@@ -63,6 +63,7 @@ class Metrics:
         refusals: Callable[[], Mapping[int, int]],
         foresight: Callable[[], ForesightFigures] = ForesightFigures,
     ) -> None:
+        """`live` returns the live runs, `refusals` the counts of refused requests by HTTP status."""
         self._database = database
         self._live = live
         self._refusals = refusals

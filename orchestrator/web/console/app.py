@@ -185,6 +185,9 @@ class _Routes:
     """The routes of a console; all but the sign-in itself require a session."""
 
     def __init__(self, console: Console, *, web_origin: SplitResult, on_refusal: OnRefusal) -> None:
+        """`web_origin` is the address under which people reach the console; `on_refusal` records a refused
+        request.
+        """
         self._console = console
         self._web_host = web_origin.netloc
         self._secure_host = web_origin.netloc if web_origin.scheme == "https" else None

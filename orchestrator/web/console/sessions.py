@@ -59,6 +59,7 @@ class SessionService:
     """Makes one-time codes and sessions, and finds the session of a cookie."""
 
     def __init__(self, database: Database, reader: Database, *, token: str, clock: Clock) -> None:
+        """`token` is that of the API; whoever has it may sign in."""
         self._database = database
         self._reader = reader
         self._token = token
