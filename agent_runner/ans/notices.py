@@ -173,8 +173,9 @@ class RunNotices:
     def end_turn(self, *, is_well: bool = True) -> TurnNotices:
         """Close the turn and return the outcome of its notices. Undelivered ones of the host are removed.
 
-        Notices that were delivered in a failed turn are delivered again: the host passes its own again, and
-        the run's own are due in its next turn, except those about the failed turn itself.
+        `is_well`: whether the turn was answered. Notices that were delivered in a failed turn are delivered
+        again: the host passes its own again, and the run's own are due in its next turn, except those about
+        the failed turn itself.
         """
         if not is_well:
             for batch in self._read_batches:

@@ -130,7 +130,7 @@ def _unique(
 ) -> tuple[Subscriber, ...]:
     """Return the subscribers of named texts, each id once; one that cannot be used is logged.
 
-    `taken` are ids that belong to others already.
+    `taken` are ids that belong to others already. `own`: whether they are the group's, and not Andy's.
     """
     subscribers: dict[str, Subscriber] = {}
     known = set(taken)

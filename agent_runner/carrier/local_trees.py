@@ -43,7 +43,8 @@ class LocalTrees:
     def update_tree(self, target: str, target_tree: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
         """Give a tree the host's directories and links, and return the paths of the files that it lacks.
 
-        If the description `is_whole`, entries that it does not have are removed. Blocks.
+        If the description `is_whole`, entries that it does not have are removed. Blocks. `is_writable`:
+        whether the agent may change it, so that its changes are looked for later.
         """
         path = self.path_of(target)
         path.mkdir(parents=True, exist_ok=True)

@@ -166,7 +166,10 @@ def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, is_fenc
 
 
 def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
-    """Return the lines that restrict the unit to what Andy needs."""
+    """Return the lines that restrict the unit to what Andy needs.
+
+    `is_fenced`: whether systemd may give the unit namespaces of its own.
+    """
     # If root runs Andy, agents have another user id, and must be able to enter folders that he creates.
     umask_line = "" if _is_of_root(owner) else "UMask=0077\n"
     if not is_fenced:

@@ -84,7 +84,10 @@ async def pair_phone(home: Path | None, *, phone: str, anew: bool) -> int:
 
 
 def _pairing_states(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[PairingView]:
-    """Yield each state of a pairing, by the running Andy if there is one, else by this process."""
+    """Yield each state of a pairing, by the running Andy if it `is_up`, else by this process.
+
+    `anew`: an earlier login is put aside.
+    """
     if not is_up:
         return _pair_in_process(home, phone=phone, anew=anew)
     if anew:

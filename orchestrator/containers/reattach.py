@@ -109,7 +109,9 @@ class Reattachment:
             await self._termination.close(live, reason=IMAGE_REPLACED)
 
     async def _compose_again(self, run: Run, turn: Turn, group: Group, *, is_first: bool) -> TurnOrder:
-        """Return the order of a turn that may not have reached its container."""
+        """Return the order of a turn that may not have reached its container; `is_first`: it is the run's
+        first turn.
+        """
         # A run that was started ahead needs its terms with its first turn; any other run ignores them.
         if is_first:
             return await self._creator.recreate_first_turn(run, turn, group)

@@ -168,7 +168,10 @@ class Orphan:
 
     @classmethod
     def of(cls, run: Run, *, may_work: bool = True) -> Orphan:
-        """Return the orphan that the container of `run` becomes."""
+        """Return the orphan that the container of `run` becomes.
+
+        `may_work`: whether it may still work on a turn.
+        """
         return cls(
             run_id=run.id,
             folder=run.folder,
@@ -448,6 +451,7 @@ class Termination:
         """Record the end of a run, and queue its turn again or fail it, in one transaction.
 
         Return the turn with its new state; None if the run had no turn. The arguments are those of `settle`.
+        `is_at_once`: whether the next attempt need not wait.
         """
         detail, now_ms = ended.detail or ended.reason, self._context.clock.now_ms()
         async with self._context.database.transaction() as tx:

@@ -245,7 +245,8 @@ async def known_for(
 ) -> list[KnownPerson]:
     """Return what is stored about the people whom an agent names, or else about those who ask in its turn.
 
-    `named_people` are names or addresses; without them, those who ask in `turn` are meant.
+    `named_people` are names or addresses; without them, those who ask in `turn` are meant. `reads_history`:
+    whether the asking people may read other people's messages.
 
     Raises:
         NotTheirs: somebody else is named, and the asking person may not read other people's messages.

@@ -111,7 +111,10 @@ def _check_fitness(service: ModelService, model: str | None) -> None:
 
 
 def _check_service(text: str, services: Sequence[ModelService], *, has_gateway: bool) -> None:
-    """Refuse a choice that names no known service, unless the service of `.env` may have such a model."""
+    """Refuse a choice that names no known service, unless the service of `.env` may have such a model.
+
+    That is so with a gateway (`has_gateway`), and for every model of Claude.
+    """
     # A slip in the name of a service would send prompts to the one of `.env`, which the owner did not mean.
     name, slash, _ = text.partition("/")
     known = [OF_DOTENV, *(service.name for service in services)]

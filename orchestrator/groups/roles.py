@@ -138,7 +138,10 @@ def narrowed(config: GroupConfig, rights: Rights) -> GroupConfig:
 
 
 def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> bool:
-    """Return whether somebody may stop or undo a turn in which people of these roles asked."""
+    """Return whether somebody may stop or undo a turn in which people of these roles asked.
+
+    `role` is theirs. `is_only_asker`: nobody else asked in that turn.
+    """
     # By the table and not by the group's rules, since no group can change who commands.
     if is_only_asker or Permission.COMMAND in RULES[role].may:
         return True

@@ -302,7 +302,10 @@ class Intake:
         return await self._take_registered(tx, message, group, asker)
 
     async def _take_from_stranger(self, tx: Tx, message: Inbound, *, may_ask: bool) -> None:
-        """Ask the owner about a chat without a group that calls Andy; store nothing else of its messages."""
+        """Ask the owner about a chat without a group that calls Andy; store nothing else of its messages.
+
+        `may_ask`: the owner's list of senders allows the sender.
+        """
         await chats.forget_unused(tx, newest=MAX_UNUSED_CHATS, but=message.chat_jid)
         if message.deletes is not None:
             await access_requests.blank(tx, message.chat_jid, message.deletes, sender=message.sender)
@@ -498,7 +501,7 @@ class Intake:
     ) -> ReplyAtOnce | None:
         """Do what needs no agent and return the reply; None if nothing was done.
 
-        The changes can be undone like those of a turn.
+        The changes can be undone like those of a turn. `is_asked`: whether the message calls Andy.
         """
         reply = None
         async with turn_effects.recording(tx, turn_effects.PROVISIONAL, now_ms=now_ms):
@@ -616,8 +619,10 @@ class Intake:
 
 
 async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> Asker:
-    """Return the role and rights of a message's sender, judged only by the address that the channel reports
-    for them.
+    """Return the role and rights of a message's sender.
+
+    Only the address counts that the channel reports for them. `is_listed`: the owner's list of senders allows
+    them.
     """
     role = await people.role_in(
         tx, group, message.sender, alias=message.sender_alias, is_from_me=message.is_from_me

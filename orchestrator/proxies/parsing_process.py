@@ -101,7 +101,10 @@ class ParsingProcess:
         is_open: bool,
         features: Sequence[ModelFeature] = (),
     ) -> request_policy.RequestFacts:
-        """Return the facts of a request, if it may pass. Raises `ProxyRefused`."""
+        """Return the facts of a request, if it may pass. Raises `ProxyRefused`.
+
+        The arguments are those of `request_policy.check_request`.
+        """
         options = {"may_search": may_search, "is_open": is_open, "features": list(features)}
         facts, _ = await self._run(folder, "model", body, options)
         return request_policy.RequestFacts(**facts)

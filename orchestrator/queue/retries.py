@@ -161,7 +161,10 @@ async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
 
 
 async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bool = True) -> None:
-    """End a turn as failed, and tell the chat the reason once."""
+    """End a turn as failed, and tell the chat the reason once.
+
+    `is_own_fault`: whether the failure counts against the scheduled task of the turn.
+    """
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     if turn.kind is TurnKind.CHAT:
         text = f"⚠️ I could not answer this: {reason} Your next message tries again."

@@ -170,7 +170,8 @@ def is_stop(text: str) -> bool:
 def reply(calls_by_tool: Counter[str], *, has_begun: bool, is_korean: bool) -> str:
     """Return the text for the chat: that the turn stopped, and which tools it had called. Pure.
 
-    `calls_by_tool` includes failed and unfinished ones: they may have changed something.
+    `has_begun`: an agent has begun with the turn. `calls_by_tool` includes failed and unfinished ones: they
+    may have changed something.
     """
     if not has_begun:
         return "알겠어요, 시작하지 않을게요." if is_korean else "OK, I will not begin with it."

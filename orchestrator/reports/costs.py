@@ -482,7 +482,10 @@ def amount_text(amount: BudgetAmount) -> str:
 
 
 def set_text(amount: BudgetAmount, *, period: Period, folder: str | None, is_background: bool) -> str:
-    """Return the sentence that says which budget was set."""
+    """Return the sentence that says which budget was set.
+
+    `is_background`: it is only for work that nobody waits for.
+    """
     target = f"'{folder}'" if folder is not None else "all groups together"
     purpose = ", for what nobody waits for" if is_background else ""
     return f"The budget is set: {amount_text(amount)} a {period} for {target}{purpose}."
@@ -497,7 +500,10 @@ async def is_spent_already(tx: Tx, budget: budget_store.Budget, *, now_ms: int, 
 async def set_budget(
     tx: Tx, amount: BudgetAmount, *, period: Period, folder: str | None, is_background: bool, now_ms: int
 ) -> None:
-    """Set a budget, audited. Raises `UnknownGroup`."""
+    """Set a budget, audited. Raises `UnknownGroup`.
+
+    `is_background`: it is only for work that nobody waits for.
+    """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     budget = await budget_store.put(
         tx,

@@ -233,7 +233,9 @@ def _without_overlap(
 
 
 def _reason(count: int, *, is_overlap: bool) -> str:
-    """Return why `count` due times had no run."""
+    """Return why `count` due times had no run: the run before was not over (`is_overlap`), or Andy was
+    down.
+    """
     why = OVERLAPS if is_overlap else MISSED
     # The list of missed times is cut at a maximum, so beyond that the count is "or more".
     if count == 1:

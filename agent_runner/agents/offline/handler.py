@@ -77,7 +77,10 @@ class RequestContext:
         return await self.host.ask(command(request_id=request_id, **fields))
 
     def read_time(self, words: str, *, takes_past: bool = False) -> times.Reading:
-        """Parse words as a time, relative to now."""
+        """Parse words as a time, relative to now.
+
+        `takes_past`: whether a time that has passed is accepted.
+        """
         policy = times.TimePolicy(takes_past=takes_past)
         return times.read(words, now=self.now, zone=self.zone, policy=policy)
 

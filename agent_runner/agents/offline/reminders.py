@@ -278,7 +278,9 @@ class Reminders(RequestHandler):
             raise self.question("when", self.say("time.no_time") + self._about())
 
     def _about(self, *, is_needed: bool = False) -> str:
-        """Return the reminder's text in brackets, if a question needs it or is one of several."""
+        """Return the reminder's text in brackets, if the question is one of several or `is_needed` says
+        so; else nothing.
+        """
         has_others = is_needed or self.context.new_questions or self.context.state.questions
         return f" ({self.slot('what')})" if self.slot("what") and has_others else ""
 

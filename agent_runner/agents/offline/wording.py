@@ -230,8 +230,8 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
 def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, str]:
     """Return the title and the words of the deadline; without a deadline, the whole body and an empty text.
 
-    `by` and `까지` mark a deadline only with a time: `a book by somebody` has none. After `add a task`, a
-    time at either end is a deadline without such a mark, too.
+    `by` and `까지` mark a deadline only with a time: `a book by somebody` has none. After `add a task`
+    (`is_task`), a time at either end is a deadline without such a mark, too.
     """
     body, is_korean = body.strip(" ,"), language is Language.KOREAN
     for title, time, is_sure in _marked(body, is_korean=is_korean):

@@ -203,7 +203,10 @@ def _mode(path: Path) -> int | None:
 
 
 def _is_for_agents(rest: PurePosixPath, *, is_writable: bool) -> bool:
-    """Return whether a path below the home is one for agents: see `orchestrator/containers/mounts.py`."""
+    """Return whether a path below the home is one for agents: see `orchestrator/containers/mounts.py`.
+
+    `is_writable`: whether the agent may write there.
+    """
     parts = rest.parts
     match parts:
         case ("groups",):

@@ -229,7 +229,8 @@ class RunLogs:
     ) -> str | None:
         """Write entries to the file; return the reason if that failed, else None.
 
-        The first ones create the file, and logs that are too many or too old are removed.
+        The first ones create the file, and logs that are too many or too old are removed. `is_last`: the run
+        is over, so what waits for the end of a line is written, too.
         """
         text = "".join(line for item in pending if _fits(opened, item) for line in _lines(opened, item))
         if is_last:

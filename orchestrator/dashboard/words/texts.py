@@ -36,7 +36,10 @@ def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = Fals
 
 
 def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = False) -> str:
-    """Return a checked text like `text`, on one line. Raises `ToolRefused`."""
+    """Return a checked text like `text`, on one line. Raises `ToolRefused`.
+
+    `is_needed`: an empty one is refused.
+    """
     # Of other texts only plain spaces are joined: `split` takes some control characters for spaces, and these
     # are to be refused.
     return text(

@@ -87,7 +87,7 @@ def check_request(
     """Return the facts of a request, if it may pass.
 
     `is_open`: whether its group reaches the internet anyway. `features` are those that the owner lets the
-    group pay for.
+    group pay for. `may_search`: whether it may search the web.
 
     Raises:
         ProxyRefused: its JSON is ambiguous (400), or it requests what its group may not (403).
@@ -98,7 +98,10 @@ def check_request(
 def read_request(
     body: bytes, *, may_search: bool, is_open: bool, features: Collection[ModelFeature] = ()
 ) -> tuple[RequestFacts, dict[str, Any]]:
-    """Return the facts of a request with its document, if it may pass. Raises as `check_request`."""
+    """Return the facts of a request with its document, if it may pass.
+
+    Arguments and errors are those of `check_request`.
+    """
     if not body:
         return RequestFacts(), {}
     try:
@@ -131,7 +134,10 @@ def read_request(
 
 
 def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> None:
-    """Refuse an object of a request that makes the service reach something which its group may not reach."""
+    """Refuse an object of a request that makes the service reach something which its group may not reach.
+
+    `may_search` and `is_open` are those of `check_request`.
+    """
     for name in part:
         if name not in _SENSITIVE and name.casefold().strip() in _SENSITIVE:
             raise ProxyRefused(error_responses.malformed(f"'{name[:40]}' is not written as the API has it"))
@@ -150,7 +156,10 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
 
 
 def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
-    """Refuse a part whose content the service would fetch, or has stored."""
+    """Refuse a part whose content the service would fetch, or has stored.
+
+    `is_open` is that of `check_request`.
+    """
     kind, source = part.get("type"), part.get("source")
     has_address = any(name.casefold().strip().endswith(_ADDRESS_ENDING) for name in part)
     if not is_open and (kind in _FETCHING_TYPES or has_address):
@@ -176,7 +185,7 @@ def _check_output(output: object) -> None:
 def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
     """Accept the container's own tools, and the service's that are known to be harmless.
 
-    Raises `ProxyRefused` for any other.
+    Raises `ProxyRefused` for any other. `may_search` and `is_open` are those of `check_request`.
     """
     if tools is None:
         return

@@ -152,7 +152,10 @@ class ModelRouter:
     def candidates(
         self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
     ) -> list[ModelChoice]:
-        """Return the candidates, in order: the choice, then its stand-ins."""
+        """Return the candidates, in order: the choice, then its stand-ins.
+
+        `is_isolated`: whether the turn is outside of the group's conversation.
+        """
         first_choice = self.chosen_model(config, kind, is_isolated=is_isolated)
         return [first_choice, *self.stand_ins(first_choice)]
 
