@@ -82,7 +82,8 @@ class NoticeRules:
     def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
         """Open a turn and accept the host's notices for it.
 
-        `session_id` is the agent's session; None before its first.
+        `session_id` is the agent's session; None before its first. A turn that is tried again counts as one,
+        and is no new checkpoint.
         """
         self.notices.begin_turn(turn.notices)
         self._began = self._clock()

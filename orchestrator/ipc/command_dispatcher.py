@@ -146,7 +146,8 @@ class CommandDispatcher:
         """Set up the dispatcher.
 
         `dashboards` to `web` carry out the commands of other packages; the commands of one that is None are
-        refused. `zone_of` returns a group's time zone, `features_of` the features of a chat's messenger, none
+        refused. `read_time` reads ISO times, `times` schedules; `copy_file` copies a file that an agent
+        sends. `zone_of` returns a group's time zone, `features_of` the features of a chat's messenger, none
         for an unknown chat, and `has_gateway` whether a gateway is the model service of `.env`.
         """
         self._dashboards = dashboards

@@ -401,8 +401,8 @@ class Delivery:
         if channel is None or head.attempts + 1 < STUCK_ATTEMPTS:
             return False
         status = channel.status()
-        # The time counts only while the connection stands: an outage must lose nothing, and a line that comes
-        # and goes starts it anew.
+        # Only the time since the channel connected counts: an outage must lose no message. A connection that
+        # breaks again and again starts the time anew.
         since_ms = status.get("connected_since_ms") if status.get("state") == "connected" else None
         stuck_ms = STUCK_MS if head.reacts_to is None else STUCK_REACTION_MS
         if since_ms is None or self._clock.now_ms() - max(since_ms, head.created_ms) < stuck_ms:

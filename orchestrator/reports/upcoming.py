@@ -145,7 +145,10 @@ def _is_to_come(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
 
 
 def _deadline_row(task: BoardTask, deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
-    """Return the deadline of a task; one without a time is at the day's beginning, and not late that day."""
+    """Return the deadline of a task.
+
+    One without a time of day is listed without one (`at`) under its date, and is not late on that day.
+    """
     row = _row(zone, deadline.at_ms, "deadline", task.id, task.folder, task.status.value, task.title)
     upcoming = _on_day(row, task.title, (deadline.at_ms,), now_ms=now_ms, zone=zone)
     whole_day = {"date": deadline.date, "at": [""], "is_overdue": False} if deadline.date else {}

@@ -412,6 +412,14 @@ def test_every_intent_is_carried_out_and_every_handler_has_an_intent() -> None:
     assert named - handled - answered == READ_AS_OTHERS
 
 
+def test_every_slot_that_code_reads_is_described() -> None:
+    directory = Path(intents.__file__).parent
+    code = "".join(path.read_text("utf-8") for path in directory.glob("*.py"))
+    head = (directory / "intents.toml").read_text("utf-8").partition("A request has slots")[2]
+    names = re.findall(r"^#   ((?:\w+, )*\w+) ", head.partition("same_times =")[0], re.MULTILINE)
+    assert set(re.findall(r'slot\("(\w+)"\)', code)) <= set(", ".join(names).split(", "))
+
+
 @pytest.mark.parametrize("language", list(Language))
 def test_every_example_in_the_help_is_understood(language: Language) -> None:
     help_text = intents.say("help", language, name="Andy") + intents.say("help_main", language)

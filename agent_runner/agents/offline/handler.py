@@ -128,7 +128,7 @@ class RequestHandler:
         self.context = context
 
     def slot(self, name: str) -> str:
-        """Return the text of a slot of the request, empty if there is none."""
+        """Return the text of a slot of the request, empty if there is none; `intents.toml` describes them."""
         return self.parsed.slot(name)
 
     def say(self, form: str, /, **blanks: object) -> str:

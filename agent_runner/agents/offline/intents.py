@@ -26,6 +26,7 @@ class ParsedRequest:
     intent: str
     language: Language
     slots: Mapping[str, str] = field(default_factory=dict)
+    """The words by the names of the slots, which the head of `intents.toml` describes."""
 
     def slot(self, name: str) -> str:
         """Return the words of a slot; empty if it has none."""

@@ -150,7 +150,10 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
 
 
 def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
-    """Return a request for each entry that names its own list: `milk to shopping and rice to pantry`."""
+    """Return a request for each entry that names its own list: `milk to shopping and rice to pantry`.
+
+    The words that name the list stay in the entry; the request is cut there when it is carried out.
+    """
     named = [
         item for item in items if parsed.slot("list") != TODO and PATTERNS["entry_of_list"].fullmatch(item)
     ]
@@ -159,6 +162,7 @@ def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedReque
 
 def _of_this_list(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
     """Return the request without the entries that name other lists."""
+    # The last entry names none: the list after it is that of the whole request.
     elsewhere = [other.slot("items") for other in _of_other_lists(parsed, items[:-1])]
     return [parsed.having(items="\n".join(item for item in items if item not in elsewhere))]
 

@@ -184,7 +184,11 @@ def _unreadable_fields(
 
 
 def _text_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any]:
-    """Return the fields for a message's own content: text, file, quote and mentions."""
+    """Return the fields for a message's own content: text, file, quote and mentions.
+
+    `call_text` is the text by which it is decided whether the assistant is called: mentions are numbers in
+    it.
+    """
     context = _context(message)
     mentioned_jids = dict.fromkeys(islice(context.mentionedJID, MAX_MENTIONS) if context else ())
     mentioned = [address for jid in mentioned_jids if (address := addresses.parse(jid))]

@@ -91,7 +91,9 @@ async def answers_to(tx: Tx, folder: Folder, addresses: Collection[str], *, last
 
 
 async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[TurnId]:
-    """Return the turns in which only this person asked."""
+    """Return the turns in which only this person asked, with messages up to the one whose `seq` is
+    `last_seq`.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT turn_id FROM messages
