@@ -91,13 +91,13 @@ class _File(_Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """One validated subscriber. `own` marks one from the group's folder, which may have its own template."""
+    """One validated subscriber. `is_of_group`: it is from the folder of the group, which may also have its template."""
 
     about: EventFilter
     events: Events
     batching: Batching
     output: Output
-    own: bool = False
+    is_of_group: bool = False
 
     @property
     def id(self) -> str:
@@ -132,7 +132,7 @@ def _part(part: str, event: NoticeEvent) -> str:
     return part
 
 
-def parse_subscriber(text: str, *, own: bool = False) -> Subscriber:
+def parse_subscriber(text: str, *, is_of_group: bool = False) -> Subscriber:
     """Return the subscriber that a TOML text describes.
 
     Raises:
@@ -148,10 +148,14 @@ def parse_subscriber(text: str, *, own: bool = False) -> Subscriber:
         raise BadSubscriber(_first_reason(error)) from error
     except RecursionError as error:
         raise BadSubscriber("it is nested too deep") from error
-    if own and file.output.core:
+    if is_of_group and file.output.core:
         raise BadSubscriber("output.core: only Andy's own subscribers are core")
     return Subscriber(
-        about=file.subscriber, events=file.events, batching=file.batching, output=file.output, own=own
+        about=file.subscriber,
+        events=file.events,
+        batching=file.batching,
+        output=file.output,
+        is_of_group=is_of_group,
     )
 
 

@@ -39,7 +39,7 @@ class SubscriberFolder:
     def template_named(self, subscriber: Subscriber) -> str | None:
         """Return the text of a subscriber's template, or None; for a group's own, the group's come first."""
         name = subscriber.output.template
-        if subscriber.own and name in self.own_templates:
+        if subscriber.is_of_group and name in self.own_templates:
             return self.own_templates[name]
         return self.shipped_templates.get(name)
 
@@ -122,21 +122,21 @@ def _own_subscribers(
     if len(names) > MAX_OWN:
         logger.warning("only the first %d of %d subscribers of the group are used", MAX_OWN, len(names))
     texts = ((name, _text(descriptor, name)) for name in names[:MAX_OWN])
-    return _unique(((name, text) for name, text in texts if text is not None), taken=taken, own=True)
+    return _unique(((name, text) for name, text in texts if text is not None), taken=taken, is_of_group=True)
 
 
 def _unique(
-    files: Iterable[tuple[str, str]], *, taken: Iterable[str] = (), own: bool = False
+    files: Iterable[tuple[str, str]], *, taken: Iterable[str] = (), is_of_group: bool = False
 ) -> tuple[Subscriber, ...]:
     """Return the subscribers of named texts, each id once; one that cannot be used is logged.
 
-    `taken` are ids that belong to others already. `own`: whether they are the group's, and not Andy's.
+    `taken` are ids that belong to others already. `is_of_group`: whether they are not Andy's own.
     """
     subscribers: dict[str, Subscriber] = {}
     known = set(taken)
     for name, text in files:
         try:
-            subscriber = _parsed(text, known, own=own)
+            subscriber = _parsed(text, known, is_of_group=is_of_group)
         except BadSubscriber as error:
             logger.warning("subscriber %s is skipped: %s", one_line(name), one_line(str(error)))
             continue
@@ -145,9 +145,9 @@ def _unique(
     return tuple(subscribers.values())
 
 
-def _parsed(text: str, known: set[str], *, own: bool) -> Subscriber:
+def _parsed(text: str, known: set[str], *, is_of_group: bool) -> Subscriber:
     """Return the subscriber in a text. Raises `BadSubscriber`, also if its id is in `known`."""
-    subscriber = parse_subscriber(text, own=own)
+    subscriber = parse_subscriber(text, is_of_group=is_of_group)
     if subscriber.id in known:
         raise BadSubscriber(f"subscriber.id: '{subscriber.id}' is taken by another file")
     return subscriber

@@ -83,7 +83,7 @@ class ToolCallEvents:
 
     def succeeded(self, call: ToolCall, *, result_chars: int, duration_ms: int) -> None:
         """Report that a call succeeded."""
-        self._end(call, failed=False, duration_ms=duration_ms)
+        self._end(call, has_failed=False, duration_ms=duration_ms)
         payload = {
             "tool_name": call.name,
             "call_id": call.id,
@@ -96,7 +96,7 @@ class ToolCallEvents:
         self, call: ToolCall, error: str, *, duration_ms: int = 0, error_type: str = "execution_error"
     ) -> None:
         """Report that a call failed; if the reason is a timeout, report only that."""
-        self._end(call, failed=True, duration_ms=duration_ms)
+        self._end(call, has_failed=True, duration_ms=duration_ms)
         about = {
             "tool_name": call.name,
             "call_id": call.id,
@@ -125,9 +125,9 @@ class ToolCallEvents:
         }
         self._notices.emit("tool.batch.complete", "info", payload)
 
-    def _end(self, call: ToolCall, *, failed: bool, duration_ms: int) -> None:
+    def _end(self, call: ToolCall, *, has_failed: bool, duration_ms: int) -> None:
         """Record that a call has ended, and how."""
-        self._failed[call.id] = failed
+        self._failed[call.id] = has_failed
         self._durations[call.id] = duration_ms
         # A notice must not be released by the tool call that created it.
         if not call.name.startswith(OWN_TOOLS):

@@ -41,9 +41,10 @@ class Summarizer(Protocol):
     """Combines an old summary and the messages that left the window into one summary."""
 
     def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
-        """Return the new summary, within 400 Korean or 700 Latin characters (`script.FULL`).
+        """Return the summary `old` with the contents of `evicted`, messages that leave the window.
 
-        Blocks; never raises. Called once for each message, under the group's lock.
+        It has at most 400 Korean or 700 Latin characters (`script.FULL`). Blocks; never raises. Called once
+        for each message, under the group's lock.
         """
         ...
 

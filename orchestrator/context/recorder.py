@@ -352,7 +352,7 @@ class ContextRecorder:
             log.warning("context.not_copied", group=folder, reason=str(error) or TOO_LONG)
 
     def _show(self, folder: Folder) -> None:
-        """Write the copies for a new container. Blocks."""
+        """Write the copies of a group's context that its new container may read. Blocks."""
         contents = self.manager(folder).load(now_ms=self._clock.now_ms())
         self.copies.write(folder, contents, is_new=True)
 

@@ -121,8 +121,8 @@ class ParsingProcess:
     ) -> tuple[request_policy.RequestFacts, bytes]:
         """Return the facts of a request, and its body in the form that a service of these abilities takes.
 
-        Raises `ProxyRefused`. `model` replaces that of the request, unless it is None. `may_search`: whether
-        it may search the web.
+        Raises `ProxyRefused`. `model` replaces that of the request, unless it is None. `may_search` and
+        `is_open` are those of `request_policy.check_request`.
         """
         options = {
             "may_search": may_search,

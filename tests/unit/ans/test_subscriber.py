@@ -118,7 +118,7 @@ def test_what_is_no_subscriber_is_refused(text):
 def test_a_group_cannot_make_a_core_subscriber(as_toml):
     """N-25."""
     with pytest.raises(BadSubscriber, match=r"output\.core"):
-        parse_subscriber(as_toml(output__core=True), own=True)
+        parse_subscriber(as_toml(output__core=True), is_of_group=True)
 
 
 @pytest.mark.parametrize("severity", EventLevel)

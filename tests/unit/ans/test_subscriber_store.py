@@ -28,7 +28,7 @@ def shelves(tmp_path: Path) -> SubscriberStore:
 
 
 def own_ids(shelf: SubscriberFolder) -> list[str]:
-    return [each.id for each in shelf.subscribers if each.own]
+    return [each.id for each in shelf.subscribers if each.is_of_group]
 
 
 def test_without_a_folder_there_are_the_shipped_ones(tmp_path):
@@ -206,7 +206,7 @@ def test_the_example_in_the_documentation_works(own, shelves, caplog):
         (own / name).write_text(block)
 
     shelf = shelves.read()
-    subscriber = next(each for each in shelf.subscribers if each.own)
+    subscriber = next(each for each in shelf.subscribers if each.is_of_group)
     accumulator = Accumulator(subscriber)
     for order, (tool, duration_ms) in enumerate((("Bash", 12), ("Read", 3), ("Bash", 15))):
         payload = {"tool_name": tool, "call_id": "c", "duration_ms": duration_ms, "result_length": 3}

@@ -196,7 +196,7 @@ def own(template: str) -> Subscriber:
     return parse_subscriber(
         '[subscriber]\nid = "own"\nname = "n"\n[events]\ntypes = ["a.b"]\n'
         f'[output]\ntemplate = "{template}"\n',
-        own=True,
+        is_of_group=True,
     )
 
 
