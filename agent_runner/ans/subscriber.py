@@ -91,7 +91,7 @@ class _File(_Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """One validated subscriber. `is_of_group`: it is from the folder of the group, which may also have its template."""
+    """One validated subscriber. `is_of_group`: its file is in the group's folder, as may be its template."""
 
     about: EventFilter
     events: Events

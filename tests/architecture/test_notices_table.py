@@ -45,7 +45,7 @@ def test_every_row_names_tests_that_exist():
 
 def test_the_subscriber_of_the_page_works():
     (toml,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    subscriber = parse_subscriber(toml, own=True)
+    subscriber = parse_subscriber(toml, is_of_group=True)
     (template,) = re.findall(r"^```\n(\{#.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     check(template)
     assert subscriber.output.template in template.splitlines()[0]

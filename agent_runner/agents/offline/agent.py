@@ -208,6 +208,7 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
     """
     if turn.requests or turn.kind not in ("chat", "task"):
         escaped_name = re.escape(name)
+        # `@Andy` anywhere but inside of a word or an address such as `me@andy`, or `Andy:` at the start.
         address = re.compile(
             rf"[ \t,]*(?<![^\W_])(?<!\.)@{escaped_name}{_AFTER_NAME}|^\s*{escaped_name}\s*[:,]\s+",
             re.IGNORECASE,
