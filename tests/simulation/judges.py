@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from orchestrator.domain.values import ChatJid, Folder
+from tests.simulation.leftover_judges import left_over
 from tests.simulation.messenger import Post, Trouble
 from tests.simulation.owner import WAITS_SECONDS
-from tests.simulation.people import ASKING, CHANGING, Written, is_poll
+from tests.simulation.people import ASKING, CHANGING, LASTING, Written, is_poll
 from tests.simulation.service_judges import first_tries, services
 from tests.simulation.services import is_said_by_tool
 from tests.simulation.swarm_judges import swarm
+from tests.simulation.text_judges import WORD, lines_of, sentences_of, texts
 
 if TYPE_CHECKING:
     from tests.simulation.owner import OwnerAct
+    from tests.simulation.people import Said
     from tests.simulation.world import World
 
 EARLY_MS = 2_000
@@ -28,8 +31,6 @@ EARLY_MS = 2_000
 
 UNDELIVERED = ("⚠️ Not delivered", "⚠️ Perhaps not delivered", "⚠️ I could not send", "⚠️ I do not know")
 """The beginnings of Andy's news that a message may not have arrived."""
-MOST_TASKS = 60
-"""Tasks that a host may have when all is quiet: its loops, and what they wait for."""
 TOKENS_AN_ANSWER = 40
 """Tokens that one answer of a simulated model uses at the most."""
 GROWS_FROM = 0.5
@@ -40,6 +41,18 @@ RECOVERY_SECONDS = 150.0
 """Seconds from the last misfortune to an answer, at most: a container that hangs is ended after a minute."""
 SOON_OVER = ("kill", "power", "hung", "container", "second host", "engine")
 """Kinds of misfortune, or their beginnings, after which all goes on within that time."""
+REMINDING = ("remind", "remind at")
+"""Kinds of messages that ask for a reminder: a line confirms it, and it comes later."""
+ORDERED = ("echo", "list", *REMINDING)
+"""Kinds of messages whose answers come in the order in which they were asked."""
+LATE_BY_HOST = "it may still do what was asked"
+"""Words of an agent whose host did not answer it in time."""
+LATE_SECONDS = 60.0
+"""Seconds after which a reminder has come: what a killed host had begun is taken up after 30."""
+RETRIED_SECONDS = 600.0
+"""Seconds more where messengers lose texts or are away, or the disk is full: it is tried again."""
+REFUSING = ("messenger", "disk", "full")
+"""Kinds of misfortune after which a reminder waits for its next try."""
 CALM_ANSWER_MS = 12_000
 """How long an answer may take where nothing is amiss and no other group is in the way."""
 
@@ -47,9 +60,9 @@ CALM_ANSWER_MS = 12_000
 def judge(world: World) -> None:
     """Add to the problems of a world what breaks a promise."""
     for find in (
-        _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _times_of_day, _promptness,
-        _fairness, _recovery, _news, _isolation, _owners_wishes, _sleeps, _spending, _memory, _polls,
-        services, swarm,
+        _unlisted, _errors, _loops, left_over, _answers, _order, _reminders, _times_of_day, _promptness,
+        _late_reminders, _fairness, _recovery, _news, _isolation, _owners_wishes, _sleeps, _spending,
+        _memory, _polls, services, swarm, texts,
     ):  # fmt: skip
         world.problems += find(world)
 
@@ -78,33 +91,6 @@ def _is_explained(world: World, text: str) -> bool:
     return world.faults.had_disk and ("No space left" in text or "StoreError" in text)
 
 
-def _left_over(world: World) -> Iterator[str]:
-    for row in world.rows("SELECT id, kind, state FROM turns WHERE state IN ('queued', 'running')"):
-        yield f"Turn {row['id']} ({row['kind']}) is still {row['state']}."
-    for row in world.rows("SELECT id, state, text FROM outbox WHERE state IN ('held','pending','sending')"):
-        yield f"Outgoing {row['id']} is still {row['state']}: {row['text']!r}"
-    for row in world.rows("SELECT id FROM runs WHERE ended_ms IS NULL"):
-        yield f"Run {row['id']} has not ended."
-    for container in world.engine.containers.values():
-        yield f"{container.process.name} is left over."
-    for path in sorted(world.home.ipc.glob("*/input/*.json")):
-        yield f"An input file is left over: {path.relative_to(world.home.root)}"
-    for path in sorted(world.home.root.rglob("*.partial")):
-        yield f"A file that was being written is left over: {path.relative_to(world.home.root)}"
-    for row in world.rows(
-        "SELECT folder, turn_id FROM (SELECT group_folder AS folder, claim_turn AS turn_id"
-        " FROM cross_session_notifications WHERE claim_turn IS NOT NULL)"
-    ):
-        yield f"A notice of {row['folder']} is still claimed by turn {row['turn_id']}."
-    yield from _tasks_left(world)
-
-
-def _tasks_left(world: World) -> Iterator[str]:
-    """When all is quiet, no task of the host is left but its loops, however much it has lived through."""
-    if world.tasks_when_quiet > MOST_TASKS:
-        yield f"The host has {world.tasks_when_quiet} tasks though all is quiet: {world.names_of_tasks}"
-
-
 def _shown(world: World, jid: str) -> list[str]:
     posts = (post for post in world.messenger_of(jid).shown if post.jid == jid and post.by == "Andy")
     return [post.text for post in posts]
@@ -117,6 +103,12 @@ def _said(text: str) -> str:
 
 def _has(text: str, token: str) -> bool:
     return re.search(rf"(?<!\w){token}(?!\w)", _said(text)) is not None
+
+
+def _lines_with(world: World, said: Said) -> list[str]:
+    """Return Andy's lines in the chat of what was said that have its word, oldest first."""
+    lines = (line for text in _shown(world, said.jid) for line in lines_of(text))
+    return [line for line in lines if said.token in WORD.findall(line)]
 
 
 def _is_unsure(world: World, written: Written) -> bool:
@@ -181,8 +173,7 @@ def _answers(world: World) -> Iterator[str]:
 def _problem_of(world: World, written: Written) -> str | None:
     said = written.said
     state, reason = _turn_of(world, written)
-    shown = _shown(world, said.jid)
-    seen = [text for text in shown if _has(text, said.token)]
+    seen = _lines_with(world, said)
     if said.kind in CHANGING:
         is_twice = len(seen) > 1
         return f"Answered {len(seen)} times: {said} → {seen}" if is_twice else None
@@ -196,27 +187,38 @@ def _problem_of(world: World, written: Written) -> str | None:
         return f"Nobody asked, and it was answered: {said} → {seen}" if seen else None
     if state == "ignored":
         return f"Ignored ({reason}): {said}"
-    if state == "failed":
-        is_told = any("⚠" in text or "could not" in text for text in shown)
-        return None if is_told else f"Failed and not told ({reason}): {said}"
-    if said.kind in ("remind", "remind at") or _may_be_repeated(world, written):
+    # That a failure is told once is judged for its whole chat.
+    return _problem_of_answer(world, written, seen) if state != "failed" else None
+
+
+def _problem_of_answer(world: World, written: Written, seen: list[str]) -> str | None:
+    """Return what is wrong with the answer, among the lines with its word; of a reminder what confirms it."""
+    said = written.said
+    if said.kind in REMINDING:
+        known = sentences_of(world, said)
+        # Where the host was late, the chat reads without the word that it is done.
+        if "answer" not in known or any(LATE_BY_HOST in text for text in _shown(world, said.jid)):
+            return None
+        seen = [line for line in seen if re.fullmatch(known["answer"], line)]
+    elif _may_be_repeated(world, written):
         return None
     if not seen and not _is_unsure(world, written) and not _had_no_room(world, said.jid):
-        return f"Not answered ({state}): {said}"
+        return f"Not answered: {said}"
     return f"Answered {len(seen)} times: {said} → {seen}" if len(seen) > 1 else None
 
 
 def _order(world: World) -> Iterator[str]:
-    """Answers of a chat come in the order of what was asked."""
+    """Answers of a chat, and what confirms its reminders, come in the order of what was asked."""
     for jid in {written.said.jid: None for written in world.people.all}:
-        texts = _shown(world, jid)
+        lines = [line for text in _shown(world, jid) for line in lines_of(text)]
         last, before = -1, ""
         for written in world.people.all:
-            if written.said.jid != jid or written.said.kind not in ("echo", "list"):
+            known = sentences_of(world, written.said)
+            if written.said.jid != jid or written.said.kind not in ORDERED or "answer" not in known:
                 continue
             if world.plan.services.asks_model and is_said_by_tool(written.said.token):
                 continue  # a tool says it before the answers of its turn
-            places = [number for number, text in enumerate(texts) if _has(text, written.said.token)]
+            places = [number for number, line in enumerate(lines) if re.fullmatch(known["answer"], line)]
             if not places:
                 continue
             if places[0] < last:
@@ -235,7 +237,7 @@ def _reminders(world: World) -> Iterator[str]:
             continue
         if _may_be_repeated(world, written):
             continue
-        told = [post for post in posts if "⏰" in _said(post.text)]
+        told = _reminders_of(posts, said)
         if len(told) > 1:
             yield f"Reminded {len(told)} times: {said} → {[post.text for post in told]}"
         if not told and not _is_excused(world, written):
@@ -244,6 +246,16 @@ def _reminders(world: World) -> Iterator[str]:
         for post in told:
             if post.at_ms < due_ms - EARLY_MS and not world.has_set_clock():
                 yield f"Reminded {(due_ms - post.at_ms) / 1000:g} s too early: {said}"
+
+
+def _reminders_of(posts: list[Post], said: Said) -> list[Post]:
+    """Return the posts that remind of something, each as often as it does."""
+    return [
+        post
+        for post in posts
+        for line in lines_of(post.text)
+        if "⏰" in line and said.token in WORD.findall(line)
+    ]
 
 
 def _times_of_day(world: World) -> Iterator[str]:
@@ -256,7 +268,7 @@ def _times_of_day(world: World) -> Iterator[str]:
         day = datetime.fromtimestamp(written.post.at_ms / 1000, zone).date() + timedelta(days=1)
         # By way of UTC, since a time that clocks leave out is as far after the change as it was said to be.
         due = datetime.combine(day, time.fromisoformat(said.clock), zone).astimezone(UTC)
-        told = [one for one in _posts_with(world, written) if "⏰" in _said(one.text)]
+        told = _reminders_of(_posts_with(world, written), said)
         if len(told) > 1:
             yield f"Reminded {len(told)} times: {said} → {[one.text for one in told]}"
         if not told and not _is_excused(world, written) and not _had_no_room(world, said.jid):
@@ -299,6 +311,37 @@ def _promptness(world: World) -> Iterator[str]:
             if is_reminder and post.at_ms - due_ms > CALM_ANSWER_MS + 1_000:
                 seconds = (post.at_ms - due_ms) / 1000
                 yield f"Reminded {seconds:.1f} s late, with nothing amiss: {said}"
+
+
+def _late_reminders(world: World) -> Iterator[str]:
+    """A reminder comes soon after its time, or after the last misfortune and the start of a host since."""
+    plan = world.plan
+    if plan.services.asks_model or world.has_set_clock():
+        return
+    moments = [line.at_s for line in world.lines if line.kind == "fault" or line.text.endswith(" is up")]
+    moments += [fault.at_s + fault.amount for fault in plan.faults if fault.kind in LASTING]
+    is_retried = plan.trouble != Trouble() or any(fault.kind in REFUSING for fault in plan.faults)
+    longest_s = LATE_SECONDS + (RETRIED_SECONDS if is_retried else 0.0)
+    for written in world.people.all:
+        known = sentences_of(world, written.said)
+        due_s, confirmed_s = 0.0, 0.0
+        for post in _posts_with(world, written) if written.said.kind == "remind" else ():
+            at_s = world.since_start_s(post.at_ms)
+            for line in lines_of(post.text):
+                if re.fullmatch(known["answer"], line):
+                    due_s, confirmed_s = world.since_start_s(_stated_ms(line, plan.zone)), at_s
+                elif re.fullmatch(known["reminder"], line) and due_s:
+                    since_s = max(due_s, confirmed_s, *(one for one in moments if one < at_s), 0.0)
+                    late_s = at_s - since_s
+                    if late_s > longest_s:
+                        yield f"Reminded {late_s:.0f} s after its time and all misfortune: {written.said}"
+
+
+def _stated_ms(line: str, zone: str) -> int:
+    """Return the time at which a line says that a reminder comes; of a time without seconds its last one."""
+    day, clock = line.split(":", 1)[0].split()[-2], re.findall(r"\d\d:\d\d(?::\d\d)?", line)[0]
+    stated = datetime.combine(date.fromisoformat(day), time.fromisoformat(clock), ZoneInfo(zone))
+    return int(stated.timestamp() * 1000) + (59_999 if len(clock) == len("09:00") else 0)
 
 
 def _fairness(world: World) -> Iterator[str]:
@@ -374,7 +417,8 @@ def _isolation(world: World) -> Iterator[str]:
     owners |= {act.token: folders[Folder(act.folder)] for act in world.plan.owner if act.kind != "rename"}
     # Each text is read once: to look in each for each word takes hours where a thousand groups have spoken.
     for post in (post for messenger in world.messengers for post in messenger.shown):
-        for token in sorted(owners.keys() & set(re.findall(r"\w+", _said(post.text)))):
+        # News of what was not delivered and quotes count, too.
+        for token in sorted(owners.keys() & set(re.findall(r"\w+", f"{post.text} {post.quoted}"))):
             if post.jid not in owners[token].chats:
                 yield f"The words of {owners[token].folder} were seen in {post.jid}: {post.text!r}"
     for group in world.plan.groups:

@@ -37,6 +37,8 @@ class Post:
     """Wall time of the messenger."""
     key: str = ""
     quotes: int | None = None
+    quoted: str = ""
+    """The text that Andy quotes above a text of his."""
     sign: str = ""
     """The emoji that somebody put under the quoted post; empty of all that has words."""
     vote: tuple[int, ...] | None = None
@@ -85,6 +87,8 @@ class Messenger:
         """All that stands in the chats, in order."""
         self.unsure: list[str] = []
         """Texts that the messenger refused for good, or whose sending ended in doubt: they may be missing."""
+        self.refused: list[tuple[str, str]] = []
+        """Chats and texts that the messenger refused for good: nobody has read these."""
         self.on_show: Callable[[], None] = lambda: None
         """Called as a text of Andy's is about to be shown."""
         self.on_shown: Callable[[], None] = lambda: None
@@ -131,7 +135,7 @@ class Messenger:
         self.is_down = False
         self._wake()
 
-    async def show(self, jid: str, text: str, key: str, *, is_poll: bool = False) -> None:
+    async def show(self, jid: str, text: str, key: str, *, is_poll: bool = False, quoted: str = "") -> None:
         """Show a text of Andy's, or go wrong in one of the ways of `trouble`."""
         await asyncio.sleep(self.chance.uniform(0.01, 0.3))
         if self.is_down:
@@ -147,8 +151,8 @@ class Messenger:
                 break
         else:
             self._show_once(jid, text, key)
-        if is_poll and key in self._keys:
-            self._keys[key].is_poll = True
+        if key in self._keys:
+            self._keys[key].is_poll, self._keys[key].quoted = is_poll, quoted
 
     async def withdraw(self, key: str) -> None:
         """Take a text of Andy's out of its chat; one that is gone is no error."""
@@ -168,6 +172,7 @@ class Messenger:
                 raise ChannelDown("The messenger could not be reached.")
             case "refused":
                 self.unsure.append(text)
+                self.refused.append((jid, text))
                 raise ChannelRefused("The messenger refuses this message.", is_chat_fine=True)
             case "pause":
                 raise ChannelDown("Too fast.", pause_seconds=self.chance.uniform(1, 120))
@@ -318,7 +323,8 @@ class MessengerChannel:
     ) -> MessageId | None:
         if not self._is_connected:
             raise self._connection.why_down()
-        await self._server.show(jid, text, message_id, is_poll=poll is not None)
+        quoted = "" if quote is None else quote.text
+        await self._server.show(jid, text, message_id, is_poll=poll is not None, quoted=quoted)
         return None
 
     async def end_poll(self, message: Message) -> None:

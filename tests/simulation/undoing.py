@@ -29,6 +29,7 @@ from orchestrator.domain.values import ChatJid, Folder, Group
 from orchestrator.store.undo.turn_effects import TRACKED
 from orchestrator.undo.files import OWN
 from tests.simulation import judges
+from tests.simulation.leftover_judges import left_over
 from tests.simulation.messenger import Post, Trouble
 from tests.simulation.model_agent import ModelAgent
 from tests.simulation.people import Plan
@@ -521,7 +522,7 @@ class UndoWorld(World):
                 expected[key] = {**before[key], "status": "cancelled", "next_run": None}
 
     def _judge(self) -> None:
-        for find in (judges._unlisted, judges._errors, judges._loops, judges._left_over):
+        for find in (judges._unlisted, judges._errors, judges._loops, left_over):
             self.problems += find(self)
         for row in self.rows(
             "SELECT n.id, n.claim_turn FROM cross_session_notifications n JOIN turns t ON t.id = n.claim_turn"

@@ -1,0 +1,219 @@
+"""The judges of a world report what a doctored record of a whole world has broken."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.values import ChatJid, Folder, Group
+from tests.simulation.judges import judge
+from tests.simulation.messenger import Post
+from tests.simulation.people import Fault, Plan, Said
+from tests.simulation.world import World
+
+FIRST, SECOND, OTHER = ChatJid("chirp:g0"), ChatJid("chirp:g0b"), ChatJid("flock:g1")
+PLAN = Plan(
+    seconds=200.0,
+    groups=(
+        Group(jid=FIRST, name="Group 0", folder=Folder("g0"), other_chats=(SECOND,)),
+        Group(jid=OTHER, name="Group 1", folder=Folder("g1")),
+    ),
+    said=(
+        Said(at_s=5.0, who="Jane", jid=FIRST, kind="echo", token="zq0x"),
+        Said(at_s=15.0, who="Jane", jid=FIRST, kind="list", token="zq1x"),
+        Said(at_s=25.0, who="Ali", jid=FIRST, kind="remind", token="zq2x", minutes=1),
+        Said(at_s=35.0, who="Ali", jid=FIRST, kind="remind", token="zq3x", minutes=1),
+        Said(at_s=45.0, who="Rosa", jid=OTHER, kind="echo", token="zq4x"),
+    ),
+    faults=(),
+    idle_ms=5_000,
+)
+"""A plan of two chats of one group and one of another, in which nothing goes wrong."""
+
+
+class Record:
+    """What a world has left behind, which is changed before it is judged."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.written: list[Path] = []
+
+    def post(self, words: str) -> Post:
+        """Return the only post of Andy's with these words."""
+        posts = [one for messenger in self.world.messengers for one in messenger.shown]
+        (found,) = [one for one in posts if one.by == "Andy" and words in one.text]
+        return found
+
+    def replace(self, words: str, others: str) -> None:
+        """Put other words into the only post of Andy's that has these."""
+        post = self.post(words)
+        post.text = post.text.replace(words, others)
+
+    def add(self, jid: str, text: str) -> None:
+        """Have Andy say one thing more at the end of a chat."""
+        shown = self.world.messenger_of(jid).shown
+        shown.append(Post(len(shown) + 1, jid, text, "Andy", shown[-1].at_ms))
+
+    def swap(self, words: str, others: str) -> None:
+        """Have two texts change places."""
+        one, other = self.post(words), self.post(others)
+        one.text, other.text = other.text, one.text
+
+    def delay(self, words: str, *, minutes: int) -> None:
+        """Have a text come later, in a world that had a misfortune."""
+        self.post(words).at_ms += minutes * 60_000
+        self.world.plan = replace(PLAN, faults=(Fault(at_s=90.0, kind="kill"),))
+
+    def write(self, path: str, *, at_s: float = 0.0) -> None:
+        """Leave a file in the home; `at_s` is when it was written, in seconds since 1970, 0 is now."""
+        file = self.world.home.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self.written.append(file)
+        file.write_text("{}")
+        if at_s:
+            os.utime(file, (at_s, at_s))
+
+    def execute(self, sql: str) -> None:
+        """Change rows, of this record alone."""
+        assert self.world._reader is not None
+        assert self.world._reader.execute(sql).rowcount
+
+
+@dataclass(frozen=True, slots=True)
+class Doctored:
+    """A change of a record, and the beginning of what has to be reported of it."""
+
+    change: Callable[[Record], None]
+    problem: str
+
+
+DOCTORED = {
+    "an answer is cut": Doctored(
+        lambda it: it.replace("Added to the shopping list: zq1x.", "Added to the shopping list: zq1x"),
+        "Read a sentence that nobody asked for",
+    ),
+    "a word is cut": Doctored(lambda it: it.add(FIRST, "zq0"), "Read a sentence that nobody asked for"),
+    "two answers are mixed": Doctored(
+        lambda it: it.replace("Added to the shopping list: zq1x.", "Added to the shopping list: zq1x, zq0x."),
+        "Read a sentence that nobody asked for",
+    ),
+    "an answer stands twice in one text": Doctored(
+        lambda it: it.replace("zq4x", "zq4x\n\nzq4x"), "Answered 2 times"
+    ),
+    "a reminder names another person": Doctored(
+        lambda it: it.replace("Reminder for Ali: zq2x", "Reminder for Jane: zq2x"),
+        "Read a sentence that nobody asked for",
+    ),
+    "a reminder is confirmed twice": Doctored(
+        lambda it: it.add(FIRST, it.post(": zq2x (reminder").text),
+        "Answered 2 times",
+    ),
+    "a reminder is not confirmed": Doctored(
+        lambda it: it.replace(it.post(": zq2x (reminder").text, ""), "Not answered"
+    ),
+    "reminders are confirmed in another order": Doctored(
+        lambda it: it.swap(": zq2x (reminder", ": zq3x (reminder"),
+        "Answered before what was asked earlier",
+    ),
+    "an answer stands in another chat of the group, too": Doctored(
+        lambda it: it.add(SECOND, "zq0x"), "Answered in another chat, chirp:g0b"
+    ),
+    "a reminder comes late though a host was killed at its time": Doctored(
+        lambda it: it.delay("⏰ Reminder for Ali: zq2x", minutes=5), "Reminded 300 s after its time"
+    ),
+    "a reply of the host is left": Doctored(
+        lambda it: it.write("data/ipc/g0/replies/1.json", at_s=1.0), "3 old answers to an agent's requests"
+    ),
+    "a request of an agent is left": Doctored(
+        lambda it: it.write("data/ipc/g0/tasks/1.json"), "A file is left over: data/ipc/g0/tasks/1.json"
+    ),
+    "a copy of a file that is to be sent is left": Doctored(
+        lambda it: it.write("data/outgoing/out-1"), "A file is left over: data/outgoing/out-1"
+    ),
+    "a reminder is claimed": Doctored(
+        lambda it: it.execute("UPDATE notifications SET claim_token = 'host', claim_until_ms = 1"),
+        "A reminder is still being sent",
+    ),
+    "a board is leased": Doctored(
+        lambda it: it.execute("UPDATE dashboards SET lease_owner = 'host', lease_until_ms = 1"),
+        "A board is still leased",
+    ),
+    "files of an undo are due": Doctored(
+        lambda it: it.execute("INSERT INTO undos VALUES (9, 1, 'g0', 'Jane', 1, 1)"),
+        "Files of an undo are still to be put back",
+    ),
+    "a wake request waits": Doctored(
+        lambda it: it.execute("INSERT INTO wakes VALUES (1, 'g0', 'message', 1, 'r', 'k', 1, NULL)"),
+        "A wake request was taken by nobody",
+    ),
+    "a task is run": Doctored(
+        lambda it: it.execute(
+            "INSERT INTO task_run_logs VALUES (1, 'a', 'schedule', 1, 1, 1, 'running', 1, '', '')"
+        ),
+        "A task is still run",
+    ),
+    "news of what was not delivered quotes another group": Doctored(
+        lambda it: it.add(FIRST, "⚠️ Not delivered, and not tried again: “zq4x” (no reason)"),
+        "The words of g1 were seen in chirp:g0",
+    ),
+    "an answer quotes another group": Doctored(
+        lambda it: setattr(it.post("zq0x"), "quoted", "@Andy echo zq4x"),
+        "The words of g1 were seen in chirp:g0",
+    ),
+}
+"""What is changed, and what is reported then."""
+
+
+class JudgedWorld(World):
+    """A world whose record is judged as it is, and once with each change."""
+
+    reports: dict[str, list[str]]
+
+    def _judge(self) -> None:
+        shown = {messenger: messenger.shown for messenger in self.messengers}
+        self.reports = {}
+        for name, doctored in {"": None, **DOCTORED}.items():
+            self.problems, self.plan = [], PLAN
+            for messenger, posts in shown.items():
+                messenger.shown = [copy(post) for post in posts]
+            self._read_a_copy()
+            record = Record(self)
+            if doctored is not None:
+                doctored.change(record)
+            judge(self)
+            for file in record.written:
+                file.unlink()
+            self.reports[name] = self.problems
+        self.problems = []
+
+    def _read_a_copy(self) -> None:
+        """Read the rows of the database from a copy in memory."""
+        self._close_reader()
+        self._reader = sqlite3.connect(":memory:", isolation_level=None)
+        self._reader.row_factory = sqlite3.Row
+        with sqlite3.connect(self.home.database) as source:
+            source.backup(self._reader)
+        source.close()
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, list[str]]:
+    """Return what the judges report of a world as it is, by the empty name, and after each change."""
+    world = JudgedWorld("judged", PLAN)
+    world.run()
+    return world.reports
+
+
+def test_a_record_that_is_whole_breaks_no_promise(reports: dict[str, list[str]]) -> None:
+    assert reports[""] == []
+
+
+@pytest.mark.parametrize("name", DOCTORED)
+def test_what_is_doctored_is_reported(name: str, reports: dict[str, list[str]]) -> None:
+    assert any(line.startswith(DOCTORED[name].problem) for line in reports[name]), reports[name]
