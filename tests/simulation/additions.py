@@ -22,6 +22,10 @@ POLLS_SHARE = 0.35
 """The share of the worlds with a model in which there are polls."""
 CROWDED_SHARE = 0.1
 """The share of the other worlds with additions in which four groups ask at once, with room for one."""
+LONG_SHARE = 0.1
+"""The share of the worlds without a model in which half of what is echoed is long."""
+SHORT_TEXT_CHARS = 500
+"""Characters of a text in these worlds: a long answer comes in three."""
 NARROW = (
     "kill at a send", "kill at a send", "kill at a frame", "kill at a frame", "kill at a turn",
     "kill at a turn", "kill at a request", "kill at a request", "power", "container", "hung",
@@ -81,6 +85,18 @@ def with_additions(plan: Plan, seed: str) -> Plan:
         plan = replace(plan, loops=tuple(group.folder for group in plan.groups))
         plan = _asleep(plan, chance)
     return plan
+
+
+def with_long_answers(plan: Plan, seed: str) -> Plan:
+    """Return the plan of a seed with answers that are too long for one text, in some worlds."""
+    chance = random.Random(f"{seed}:long")
+    if plan.services.asks_model or chance.random() >= LONG_SHARE:
+        return plan
+    said = tuple(
+        replace(one, kind="long") if one.kind == "echo" and chance.random() < 0.5 else one
+        for one in plan.said
+    )
+    return replace(plan, said=said, text_chars=SHORT_TEXT_CHARS)
 
 
 def _narrow(plan: Plan, chance: random.Random) -> Plan:

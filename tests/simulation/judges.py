@@ -43,10 +43,10 @@ SOON_OVER = ("kill", "power", "hung", "container", "second host", "engine")
 """Kinds of misfortune, or their beginnings, after which all goes on within that time."""
 REMINDING = ("remind", "remind at")
 """Kinds of messages that ask for a reminder: a line confirms it, and it comes later."""
-ORDERED = ("echo", "list", *REMINDING)
+ORDERED = ("echo", "list", "long", *REMINDING)
 """Kinds of messages whose answers come in the order in which they were asked."""
-LATE_BY_HOST = "it may still do what was asked"
-"""Words of an agent whose host did not answer it in time."""
+CONFIRMED_OTHERWISE = ("it may still do what was asked", "had passed: I say it now")
+"""Words of what confirms a reminder without its own: the host was late, or its time was over."""
 LATE_SECONDS = 60.0
 """Seconds after which a reminder has come: what a killed host had begun is taken up after 30."""
 RETRIED_SECONDS = 600.0
@@ -196,8 +196,8 @@ def _problem_of_answer(world: World, written: Written, seen: list[str]) -> str |
     said = written.said
     if said.kind in REMINDING:
         known = sentences_of(world, said)
-        # Where the host was late, the chat reads without the word that it is done.
-        if "answer" not in known or any(LATE_BY_HOST in text for text in _shown(world, said.jid)):
+        texts = "\n".join(_shown(world, said.jid))
+        if "answer" not in known or any(words in texts for words in CONFIRMED_OTHERWISE):
             return None
         seen = [line for line in seen if re.fullmatch(known["answer"], line)]
     elif _may_be_repeated(world, written):

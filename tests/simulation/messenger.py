@@ -80,6 +80,7 @@ class Messenger:
         self.is_idempotent = is_idempotent
         self.has_polls = False
         """Whether people choose with a tap; else a poll is a text with numbers."""
+        self.max_text_chars = MAX_TEXT_CHARS
         self.chance = random.Random(f"{seed}:messenger:{name}")
         self.trouble = Trouble()
         self.events: list[Event] = []
@@ -227,12 +228,13 @@ class Login:
 class MessengerChannel:
     """The `Channel` of one life of the host."""
 
-    max_text_chars: int | None = MAX_TEXT_CHARS
+    max_text_chars: int | None
     max_file_bytes: int | None = None
 
     def __init__(self, context: ChannelContext, server: Messenger, description: ChannelDescription) -> None:
         self.name = server.name
         self.features = description.features
+        self.max_text_chars = server.max_text_chars
         self._context = context
         self._server = server
         self._connection = ChannelConnection[Login](
@@ -367,7 +369,7 @@ class EntryPoint:
             owns=lambda jid: jid.startswith(f"{name}:"),
             build=build,
             features=features,
-            max_text_chars=MAX_TEXT_CHARS,
+            max_text_chars=server.max_text_chars,
             status_file=f"data/channels/{name}/status.json",
         )
         return description

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.domain.errors import EngineGone, StoreError
 from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation import swarm_plan
-from tests.simulation.additions import with_additions
+from tests.simulation.additions import with_additions, with_long_answers
 from tests.simulation.loop import Process
 from tests.simulation.messenger import Post, Trouble
 from tests.simulation.owner import OwnerAct
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 PERSONS = ("Jane", "Ali", "Minsu", "Rosa")
-ASKING = ("echo", "remind", "remind at", "list", "reply")
+ASKING = ("echo", "remind", "remind at", "list", "reply", "long")
 """Kinds of messages that have an answer."""
 EXACT = "kill at an effect"
 """A kill right after the host's n-th effect from a moment on: a commit, a file, a call of the engine, a text.
@@ -47,6 +47,8 @@ QUIET = "quiet"
 """The beginning of the seed of a quiet world: many groups over days, in which people seldom write."""
 QUIET_GROUPS = 20
 KILLS_IN_100_HOURS = 5
+LONG_WORDS = 150
+"""Words of a long answer, each with its number."""
 CHANGING = ("take back", "edit")
 """Kinds of messages that ask for an echo and are changed a moment later: they have one answer or none."""
 
@@ -67,8 +69,8 @@ class Said:
     @property
     def text(self) -> str:
         match self.kind:
-            case "echo" | "take back" | "edit":
-                return f"@Andy echo {self.token}"
+            case "echo" | "take back" | "edit" | "long":
+                return " ".join(("@Andy echo", self.token, *self.numbered))
             case "reply":
                 return f"echo {self.token}"
             case "react":
@@ -88,8 +90,14 @@ class Said:
             case _:
                 return f"{self.token} is what I think"
 
+    @property
+    def numbered(self) -> list[str]:
+        """The words that a long message has besides its own, and that stand in no other message."""
+        count = LONG_WORDS if self.kind == "long" else 0
+        return [f"{number:03}of{self.token[2:-1]}" for number in range(count)]
+
     def __str__(self) -> str:
-        return f"{self.who} in {self.jid}: {self.text}"
+        return f"{self.who} in {self.jid}: {self.text[:80]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +158,8 @@ class Plan:
     """The machines of the swarm on which containers run; 0 is none, and one engine beside the host."""
     slots: int = 0
     """Containers that a node may have; 0 is no bound."""
+    text_chars: int = 0
+    """Characters of the longest text that messengers take; 0 is their own limit."""
     age_ms: int = 1_800_000
     """Milliseconds after which a container is replaced between two turns."""
 
@@ -167,7 +177,7 @@ class Plan:
         services = ServicesPlan.drawn(seed, seconds=plan.seconds, near=near)
         if services.asks_model and services.is_alone:
             plan = replace(plan, faults=(), deaths=(), trouble=Trouble(), cap=5)
-        return with_additions(replace(plan, services=services), seed)
+        return with_long_answers(with_additions(replace(plan, services=services), seed), seed)
 
     @classmethod
     def _drawn_without_services(cls, seed: str) -> Plan:

@@ -30,9 +30,11 @@ PLAN = Plan(
         Said(at_s=25.0, who="Ali", jid=FIRST, kind="remind", token="zq2x", minutes=1),
         Said(at_s=35.0, who="Ali", jid=FIRST, kind="remind", token="zq3x", minutes=1),
         Said(at_s=45.0, who="Rosa", jid=OTHER, kind="echo", token="zq4x"),
+        Said(at_s=55.0, who="Rosa", jid=OTHER, kind="long", token="zq5x"),
     ),
     faults=(),
     idle_ms=5_000,
+    text_chars=500,
 )
 """A plan of two chats of one group and one of another, in which nothing goes wrong."""
 
@@ -110,6 +112,15 @@ DOCTORED = {
         lambda it: it.replace("Reminder for Ali: zq2x", "Reminder for Jane: zq2x"),
         "Read a sentence that nobody asked for",
     ),
+    "one of three texts of an answer is not there": Doctored(
+        lambda it: it.replace(it.post("100of5").text, ""), "Answered only partly"
+    ),
+    "one of three texts of an answer is there twice": Doctored(
+        lambda it: it.add(OTHER, it.post("100of5").text), "Answered only partly, twice"
+    ),
+    "two of three texts of an answer change places": Doctored(
+        lambda it: it.swap("000of5", "100of5"), "Answered only partly, twice or mixed"
+    ),
     "a reminder is confirmed twice": Doctored(
         lambda it: it.add(FIRST, it.post(": zq2x (reminder").text),
         "Answered 2 times",
@@ -125,7 +136,7 @@ DOCTORED = {
         lambda it: it.add(SECOND, "zq0x"), "Answered in another chat, chirp:g0b"
     ),
     "a reminder comes late though a host was killed at its time": Doctored(
-        lambda it: it.delay("⏰ Reminder for Ali: zq2x", minutes=5), "Reminded 300 s after its time"
+        lambda it: it.delay("⏰ Reminder for Ali: zq2x", minutes=5), "Reminded 30"
     ),
     "a reply of the host is left": Doctored(
         lambda it: it.write("data/ipc/g0/replies/1.json", at_s=1.0), "3 old answers to an agent's requests"

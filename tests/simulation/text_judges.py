@@ -33,7 +33,7 @@ CUT = re.compile(r"zq\d*(?!\d*x\b)")
 
 def texts(world: World) -> Iterator[str]:
     """Yield what breaks a promise about the words that people read."""
-    for find in (_sentences, _elsewhere, _failures, _refused):
+    for find in (_sentences, _elsewhere, _partly, _failures, _refused):
         yield from find(world)
 
 
@@ -48,6 +48,8 @@ def sentences_of(world: World, said: Said) -> dict[str, str]:
             return {"answer": word}
         case "take back" | "edit":
             return {"answer": rf"{word}(?: please)?"}
+        case "long":
+            return {"answer": rf"{word}(?: \d+of\d+)*"}
         case "list" if asks_model:
             return {"answer": f"add {word} to the shopping list"}
         case "list":
@@ -102,6 +104,22 @@ def _elsewhere(world: World) -> Iterator[str]:
                 words = WORD.findall("\n".join(lines_of(post.text)))
                 if post.jid == jid and post.by == "Andy" and said.token in words:
                     yield f"Answered in another chat, {jid}: {said} → {post.text!r}"
+
+
+def _partly(world: World) -> Iterator[str]:
+    """An answer that is too long for one text is read whole and in order, each word of it once."""
+    for written in world.people.all:
+        said, messenger = written.said, world.messenger_of(written.said.jid)
+        if said.kind != "long":
+            continue
+        posts = (one.text for one in messenger.shown if one.jid == said.jid and one.by == "Andy")
+        wanted = set(said.numbered)
+        seen = [word for text in posts for line in lines_of(text) for word in line.split() if word in wanted]
+        unknown = world.rows("SELECT text FROM outbox WHERE state = 'unknown' AND chat_jid = ?", said.jid)
+        lost = " ".join([*messenger.unsure, *(row["text"] for row in unknown if not messenger.is_idempotent)])
+        missing = [word for word in said.numbered if word not in seen and word not in lost]
+        if seen != sorted(set(seen)) or (seen and missing):
+            yield f"Answered only partly, twice or mixed ({len(seen)} of {len(wanted)} words): {said}"
 
 
 def _failures(world: World) -> Iterator[str]:

@@ -223,6 +223,8 @@ class World:
         )
         # Only then: a question of the board would be such a poll, too, in worlds that had none.
         self.messengers[0].has_polls = any(one.kind == "poll" for one in self.plan.said)
+        for messenger in self.messengers:
+            messenger.max_text_chars = self.plan.text_chars or messenger.max_text_chars
         self.people = People(self, self.plan)
         self.owner = Owner(self, self.plan.owner)
         self.faults = Faults(self, self.plan)
