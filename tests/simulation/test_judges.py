@@ -37,6 +37,8 @@ PLAN = Plan(
     text_chars=500,
 )
 """A plan of two chats of one group and one of another, in which nothing goes wrong."""
+FAILURE = "⚠️ I could not answer this: It broke. Your next message tries again."
+REFUSAL = "⚠️ I could not send an answer: The messenger refuses this message."
 
 
 class Record:
@@ -71,6 +73,18 @@ class Record:
         """Have a text come later, in a world that had a misfortune."""
         self.post(words).at_ms += minutes * 60_000
         self.world.plan = replace(PLAN, faults=(Fault(at_s=90.0, kind="kill"),))
+
+    def fail_turn(self, *notices: str) -> None:
+        """Have the first question fail, and its chat read these notices."""
+        self.execute(f"UPDATE turns SET state = 'failed' WHERE id = 1 AND chat_jid = '{FIRST}'")
+        for notice in notices:
+            self.add(FIRST, notice)
+
+    def refuse(self, text: str, *notices: str) -> None:
+        """Have the messenger refuse a text of the first chat, which reads these notices."""
+        self.world.messenger_of(FIRST).refused = [(FIRST, text)]
+        for notice in notices:
+            self.add(FIRST, notice)
 
     def write(self, path: str, *, at_s: float = 0.0) -> None:
         """Leave a file in the home; `at_s` is when it was written, in seconds since 1970, 0 is now."""
@@ -138,6 +152,26 @@ DOCTORED = {
     "a reminder comes late though a host was killed at its time": Doctored(
         lambda it: it.delay("⏰ Reminder for Ali: zq2x", minutes=5), "Reminded 30"
     ),
+    "a question fails and nobody is told": Doctored(
+        lambda it: it.fail_turn(), "Of 1 questions that failed its chat was told 0 times"
+    ),
+    "a question fails and its chat is told twice": Doctored(
+        lambda it: it.fail_turn(FAILURE, FAILURE), "Of 1 questions that failed its chat was told 2 times"
+    ),
+    "no question fails and a chat is told so": Doctored(
+        lambda it: it.add(FIRST, FAILURE), "Of 0 questions that failed its chat was told 1 times"
+    ),
+    "the owner is not told what only they can mend": Doctored(
+        lambda it: it.fail_turn("⚠️ I cannot answer at the moment: I cannot think without my model."),
+        "The owner was not told, and the chat was",
+    ),
+    "a text is refused and nobody is told": Doctored(
+        lambda it: it.refuse("zq0x"), "Of 1 texts that were refused its chat was told 0 times"
+    ),
+    "a text is refused and its chat is told twice": Doctored(
+        lambda it: it.refuse("zq0x", REFUSAL, REFUSAL),
+        "Of 1 texts that were refused its chat was told 2 times",
+    ),
     "a reply of the host is left": Doctored(
         lambda it: it.write("data/ipc/g0/replies/1.json", at_s=1.0), "3 old answers to an agent's requests"
     ),
@@ -192,7 +226,7 @@ class JudgedWorld(World):
         for name, doctored in {"": None, **DOCTORED}.items():
             self.problems, self.plan = [], PLAN
             for messenger, posts in shown.items():
-                messenger.shown = [copy(post) for post in posts]
+                messenger.shown, messenger.refused = [copy(post) for post in posts], []
             self._read_a_copy()
             record = Record(self)
             if doctored is not None:
