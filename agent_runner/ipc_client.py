@@ -44,7 +44,8 @@ class HostClient:
             async with asyncio.timeout(self._reply_seconds):
                 async for _ in checks:
                     text = await asyncio.to_thread(_text_of, self._workspace.replies / f"{request_id}.json")
-                    if text is not None:
+                    # A power failure leaves a reply empty; the host writes it anew for the repeated request.
+                    if text:
                         return Reply.parse(text)
         except TimeoutError:
             return _no_answer(request_id, self._reply_seconds)

@@ -104,6 +104,17 @@ async def test_an_unreadable_answer_is_reported_as_such(workspace: Workspace, cl
     assert (await asked).code == "bad_reply"
 
 
+async def test_an_empty_answer_that_a_power_failure_left_is_waited_over(
+    workspace: Workspace, client: NewClient
+) -> None:
+    path = workspace.replies / "t1-r0.json"
+    path.touch()
+    asked = asyncio.create_task(client(reply_seconds=60).ask(ListReminders(request_id="t1-r0")), name="ask")
+    await request_in(workspace.tasks)
+    answer(workspace, "t1-r0", "None.")
+    assert (await asked).text == "None."
+
+
 async def test_a_request_that_cannot_be_written_is_reported_as_such(
     workspace: Workspace, client: NewClient
 ) -> None:
