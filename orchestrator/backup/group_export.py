@@ -20,7 +20,7 @@ from orchestrator.backup.archive import BackupContents, BackupProgress
 from orchestrator.backup.readable import ExportedMessage
 from orchestrator.base.clock import local_iso
 from orchestrator.base.dirfd import inner, opened
-from orchestrator.base.tables import counted
+from orchestrator.base.tables import counted, size_text
 from orchestrator.base.terminal_escaping import visible
 from orchestrator.containers.logs.files import printable
 from orchestrator.domain.dashboard import BoardTask, Notification
@@ -441,9 +441,9 @@ def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
 
 def summary_lines(row: Mapping[str, Any]) -> list[str]:
     """Return the lines that report a finished export."""
-    size = sum(row["files"].values()) / 2**20
+    size = size_text(sum(row["files"].values()))
     messages, files = counted(row["messages"], "message"), counted(len(row["files"]), "file")
-    lines = [f"{row['path']}: {messages}, {files}, {size:,.1f} MiB."]
+    lines = [f"{row['path']}: {messages}, {files}, {size}."]
     if row["left_out"]:
         named = ", ".join(row["left_out"][:5]) + (" …" if len(row["left_out"]) > 5 else "")
         lines.append(f"Left out, for they are links or cannot be read: {named}")

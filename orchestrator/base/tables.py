@@ -16,6 +16,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def size_text(size: int) -> str:
+    """Return a number of bytes as text, kB rounded up: `1.2 MB`, `340 kB`."""
+    return f"{size / 1_000_000:,.1f} MB" if size >= 1_000_000 else f"{-(-size // 1000)} kB"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Return one line for the head and each row, with columns that stand below each other."""
     cells = [[str(cell) for cell in row] for row in (head, *rows)]

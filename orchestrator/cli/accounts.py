@@ -67,7 +67,12 @@ def list_budgets(*, as_json: JsonOption = False, home: HomeOption = None) -> Non
 
 @budget_app.command(name="set")
 def set_budget(
-    amount: Annotated[str, Parameter(help="Tokens as 200000, 200k or 2M, all kinds added; money as 5usd.")],
+    amount: Annotated[
+        str,
+        Parameter(
+            help="A number with its unit, usd or tokens: 5usd, 200000tokens. Short for tokens: 200k, 2M."
+        ),
+    ],
     /,
     group: GroupOption = None,
     *,
@@ -81,7 +86,11 @@ def set_budget(
 
     A spent budget of all groups does not stop chat from the main group; a budget of main does.
 
+    Tokens of all kinds are added up.
+
     Example: `andy budget set 5usd --per day`
+
+    Example: `andy budget set 200000tokens family --per month`
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import costs

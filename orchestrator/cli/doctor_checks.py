@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 from agent_runner.wire.document import WIRE_VERSION
 from orchestrator.base.asgi_server import listen
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.tables import counted
+from orchestrator.base.tables import counted, size_text
 from orchestrator.channels.description import ChannelDescription, ChannelFinding
 from orchestrator.cli import commands
 from orchestrator.cli.channels import connection_status
@@ -164,7 +164,7 @@ def _store(path: Path) -> DoctorFinding:
             "store", f"sound, version {version}; the next start copies it and migrates it to {known_version}"
         )
     log_bytes = database.wal_bytes(path)
-    size, log_size = (f"{count / 2**20:.1f} MiB" for count in (path.stat().st_size, log_bytes))
+    size, log_size = map(size_text, (path.stat().st_size, log_bytes))
     text = f"sound, version {version}, {size}, its log {log_size}"
     if log_bytes > 2 * database.WAL_BYTES:
         fix = f"end the program that reads it ('sudo fuser {path}' names it); Andy's next write truncates it"

@@ -140,7 +140,7 @@ def parse_amount(text: str) -> BudgetAmount:
     text = text[:MAX_SHOWN]
     is_money = match is not None and bool(match["sign"] or match["unit"] == "usd")
     if match is None or (match["sign"] and match["unit"] not in {"", "usd"}):
-        raise BadAmount(f"'{text}' is no amount: write tokens as 200000, 200k or 2M, money as 5usd.")
+        raise BadAmount(f"'{text}' is no amount: write money as 5usd, tokens as 200000tokens.")
     factor = rules.NANO if is_money else {"k": 1000, "M": 1_000_000}.get(match["unit"], 1)
     # `Decimal`: as a float, an amount such as 2.01 would lose a billionth.
     value = int(Decimal(match["number"].replace("_", "")) * factor)
@@ -149,7 +149,7 @@ def parse_amount(text: str) -> BudgetAmount:
     if is_money and value < LEAST_NANO_USD:
         raise BadAmount(f"'{text}' is less than one cent: set 0.01usd or more.")
     if not is_money and not match["unit"] and value < LEAST_BARE_TOKENS:
-        raise BadAmount(f"'{text}' of what? Write money as {text}usd, tokens as {text}tokens or {text}k.")
+        raise BadAmount(f"'{text}' of what? Write money as {text}usd, tokens as {text}tokens.")
     # SQLite's integers end at 2**63.
     if value >= 2**62:
         raise BadAmount(f"'{text}' is more than can be counted.")

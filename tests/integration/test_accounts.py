@@ -195,6 +195,19 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
         costs.parse_amount(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("usd5", "'usd5' is no amount: write money as 5usd, tokens as 200000tokens."),
+        ("5", "'5' of what? Write money as 5usd, tokens as 5tokens."),
+    ],
+)
+def test_an_amount_is_refused_with_its_number_before_its_unit(text: str, told: str) -> None:
+    with pytest.raises(costs.BadAmount) as refused:
+        costs.parse_amount(text)
+    assert str(refused.value) == told
+
+
 def test_less_than_one_cent_is_refused_with_the_least_amount() -> None:
     with pytest.raises(costs.BadAmount, match=r"less than one cent: set 0\.01usd or more"):
         costs.parse_amount("0.0000001usd")

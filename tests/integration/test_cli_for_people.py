@@ -27,7 +27,8 @@ from cyclopts import App, Argument
 from cyclopts.exceptions import UnusedCliTokensError
 
 from orchestrator import __main__
-from orchestrator.backup import group_export, move_in
+from orchestrator.backup import group_export, make, move_in
+from orchestrator.backup.archive import BackupContents
 from orchestrator.base.clock import utc_stamp
 from orchestrator.cli import chat, uninstall, web, whatsapp
 from orchestrator.cli import main as cli
@@ -146,11 +147,20 @@ def test_where_nothing_is_noted_of_people_that_is_said(home, capsys):
     assert capsys.readouterr().out.startswith("There are no notes about people in 'family'")
 
 
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(1, "1 kB"), (999_001, "1000 kB"), (1_000_000, "1.0 MB"), (2_345_678_900, "2,345.7 MB")],
+)
+def test_a_backup_says_its_size_in_kilobytes_or_megabytes(size, text):
+    result = make.BackupResult(path=None, bytes=size, contents=BackupContents(files=2), left_out=())
+    assert make.summary_lines(result) == [f"The backup: 2 files, {text} packed."]
+
+
 def test_one_thing_is_no_plural():
     export = {"path": "family-export", "messages": 1, "files": {"README.md": 1}, "left_out": []}
     group = {"folder": "family", "is_new": False, "chat": "c", "messages": 1, "notes": ["n"], "tasks": ["t"]}
 
-    assert group_export.summary_lines(export) == ["family-export: 1 message, 1 file, 0.0 MiB."]
+    assert group_export.summary_lines(export) == ["family-export: 1 message, 1 file, 1 kB."]
     assert move_in.summary_lines({"is_dry_run": False, "groups": [group], "left": []}) == [
         "family, c: 1 message, 1 note, 1 task came."
     ]

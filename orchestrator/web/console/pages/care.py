@@ -26,6 +26,7 @@ from orchestrator.backup import inspection, make, restore_request
 from orchestrator.backup.swap import read_record
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.redaction import Redactor
+from orchestrator.base.tables import size_text
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, BackupError, BadRequest
 from orchestrator.store import audit
@@ -209,7 +210,7 @@ async def show_restore(view: View) -> Response:
     return view.render(
         "care_restore.html",
         name=path.name,
-        size=_size(size),
+        size=size_text(size),
         reason=reason,
         found=inspected,
         now=await asyncio.to_thread(inspection.census, home.database),
@@ -286,11 +287,6 @@ async def requested_backup(view: View) -> Path:
     return path
 
 
-def _size(size: int) -> str:
-    """Return a number of bytes as text: `1.2 MB`, `340 kB`."""
-    return f"{size / 1_000_000:,.1f} MB" if size >= 1_000_000 else f"{size / 1000:,.0f} kB"
-
-
 def _backups_in(folder: Path) -> list[BackupFile]:
     """Return the backups in a folder, newest first. Blocks."""
     paths = [
@@ -300,7 +296,7 @@ def _backups_in(folder: Path) -> list[BackupFile]:
         BackupFile(
             name=path.name,
             made_ms=path.stat().st_mtime_ns // 1_000_000,
-            size=_size(path.stat().st_size),
+            size=size_text(path.stat().st_size),
         )
         for path in paths
     ]
