@@ -29,6 +29,10 @@ def known(home: Path, dotenv: str = "", **environment: str) -> Redactor:
     return Redactor(KnownSecrets(CredentialSource(home, environment)))
 
 
+def all_escaped(text: str, digits: str = "{:04x}") -> str:
+    return "".join("\\u" + digits.format(ord(character)) for character in text)
+
+
 def test_values_of_both_places_go_by_the_names_that_they_have(tmp_path: Path):
     redactor = known(
         tmp_path,
@@ -55,6 +59,9 @@ def test_a_value_goes_in_each_form_in_which_it_is_quoted(secret: str, before: st
     longer = f"{before}{secret}, and more".encode()
     shown = [
         *(secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False)),
+        *(json.dumps(json.dumps(secret)), json.dumps(json.dumps(secret, ensure_ascii=False))),
+        *(all_escaped(secret), all_escaped(secret).replace("\\u", "\\\\u")),
+        *(all_escaped(secret, "{:04X}"), json.dumps(all_escaped(secret, "{:04X}"))),
         *(quote(secret, safe=""), quote(secret, safe="").lower(), quote_plus(secret)),
         *(base64.b64encode(secret.encode()).decode(), base64.urlsafe_b64encode(secret.encode()).decode()),
         *(base64.b64encode(longer).decode(), base64.urlsafe_b64encode(longer).decode()),

@@ -388,9 +388,12 @@ def _forms(value: str) -> Iterator[str]:
     """Yield the forms in which a value may be quoted, some of them several times."""
     yield value
     yield " ".join(value.split())
-    yield json.dumps(value)[1:-1]
-    yield json.dumps(value, ensure_ascii=False)[1:-1]
-    yield from json_escapes(value)
+    # As a part of JSON, and of JSON that is a text of JSON again, as in a tool's result.
+    in_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+    for form in {*in_json, *json_escapes(value), *_all_escaped(value)}:
+        yield form
+        yield json.dumps(form)[1:-1]  # without its quotes
+        yield json.dumps(form, ensure_ascii=False)[1:-1]
     yield from _html_forms(value)
     for escaped in (quote(value, safe=""), quote(value), quote_plus(value), quote(value, safe="!'()*")):
         yield escaped
@@ -432,6 +435,14 @@ def json_escapes(value: str) -> Iterator[str]:
             for form in (escaped, escaped.replace("/", "\\/")):
                 yield form
                 yield re.sub(r"\\u[0-9a-f]{4}", lambda match: "\\u" + match[0][2:].upper(), form)
+
+
+def _all_escaped(value: str) -> Iterator[str]:
+    """Yield the forms of JSON in which each character is an escape such as `\\u0041`."""
+    digits = value.encode("utf-16-be", "surrogatepass").hex()
+    units = [digits[start : start + 4] for start in range(0, len(digits), 4)]
+    yield "".join(f"\\u{unit}" for unit in units)
+    yield "".join(f"\\u{unit.upper()}" for unit in units)
 
 
 def _html_forms(value: str) -> Iterator[str]:
