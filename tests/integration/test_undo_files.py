@@ -7,8 +7,9 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -123,6 +124,39 @@ async def test_a_file_that_was_changed_since_is_asked_about_and_comes_back_with_
     await undo.undo(number)
     await caught_up(undo)
     assert (folder / "notes.md").read_text() == "by the owner"
+
+
+async def test_a_sweep_keeps_the_contents_of_changes_that_are_recorded_while_it_removes_others(
+    undo: UndoHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (undo.folder() / "notes.md").write_text("first")
+    turn = await undo.turn(writes=lambda at: (at / "notes.md").write_text("second"))
+    swept, loop, is_recorded_or_waits = undo.feature.files, asyncio.get_running_loop(), threading.Event()
+    recordings = []
+
+    class WatchedLock(asyncio.Lock):
+        async def acquire(self) -> Literal[True]:
+            if self.locked():
+                is_recorded_or_waits.set()
+            return await super().acquire()
+
+    def collect_during_a_recording(folder: str, hashes: Collection[str]) -> None:
+        recording = asyncio.run_coroutine_threadsafe(caught_up(undo, folder), loop)
+        recording.add_done_callback(lambda _: is_recorded_or_waits.set())
+        recordings.append(recording)
+        assert is_recorded_or_waits.wait(60)
+        collect(folder, hashes)
+
+    collect = swept.collect
+    monkeypatch.setitem(undo.feature._locks, "family", WatchedLock())
+    # As if the turn had ended after the sweep looked for such turns.
+    monkeypatch.setattr(swept, "with_open_turns", list)
+    monkeypatch.setattr(swept, "collect", collect_during_a_recording)
+    await undo.feature.sweep()
+    await asyncio.wrap_future(recordings[0])
+    await undo.undo(turn.id)
+    await caught_up(undo)
+    assert (undo.folder() / "notes.md").read_text() == "first"
 
 
 async def test_what_others_put_into_a_new_folder_stays(undo: UndoHarness) -> None:
