@@ -96,7 +96,8 @@ class Checklists:
     def add(self, name: str, texts: Sequence[str]) -> Added:
         """Put entries at the end of a list, which is created if missing; return which were new.
 
-        An open entry with the same text is not repeated. `Added.there_already` has the texts of these.
+        An open entry with the same text is not repeated. `Added.there_already` has the texts of these. Raises
+        `ListError`.
         """
         one_line_texts = [" ".join(text.split()) for text in texts]
         if any(len(text) > MAX_ITEM_CHARS for text in one_line_texts):
@@ -211,7 +212,7 @@ def _find(items: Sequence[Item], which: str, *, is_done: bool = False) -> Item:
     """Return the one entry of this text, else of this number, else the one that has it as a part.
 
     Of several entries of the text, one that is done or open as `is_done` says is preferred; parts of texts
-    are looked for only in such entries.
+    are looked for only in such entries. Raises `ListError`.
     """
     which = which.strip().casefold()
     same = [item for item in items if item.text.casefold() == which]

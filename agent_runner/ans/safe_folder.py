@@ -68,8 +68,8 @@ class FileContent:
     mtime_ns: int
 
 
-def read_plain(name: str, *, limit: int, inside: int | None = None) -> FileContent:
-    """Return an ordinary file of at most `limit` bytes; `name` is in the folder `inside`, if one is given.
+def read_plain(name: str, *, limit: int, inside_fd: int | None = None) -> FileContent:
+    """Return an ordinary file of at most `limit` bytes; `name` is in the folder `inside_fd`, if one is given.
 
     Raises:
         OSError: it is missing, is a link, a pipe or a folder, or is longer than `limit`.
@@ -77,7 +77,7 @@ def read_plain(name: str, *, limit: int, inside: int | None = None) -> FileConte
     """
     # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(name, flags, dir_fd=inside)
+    descriptor = os.open(name, flags, dir_fd=inside_fd)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

@@ -190,7 +190,7 @@ def _text(descriptor: int | None, name: str) -> str | None:
     """Return the text of a file in the group's folder; None, and logged, if it cannot be read."""
     assert descriptor is not None, "a file was listed without its folder"
     try:
-        return safe_folder.read_plain(name, limit=MAX_FILE_BYTES, inside=descriptor).data.decode("utf-8")
+        return safe_folder.read_plain(name, limit=MAX_FILE_BYTES, inside_fd=descriptor).data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = str(error) if not isinstance(error, OSError) else error.strerror or str(error)
         logger.warning("%s is skipped: %s", one_line(name), one_line(reason))

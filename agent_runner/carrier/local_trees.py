@@ -112,16 +112,16 @@ def problem_of(error: BaseException) -> dict[str, str]:
     return {"problem": os.strerror(error.errno)}
 
 
-def _apply_frame(root: int, changed: Changes) -> list[str]:
+def _apply_frame(root_fd: int, changed: Changes) -> list[str]:
     """Apply a change's removals, directories and links, and return the paths of its files."""
     for path in changed.removed:
-        trees.remove(root, path)
+        trees.remove(root_fd, path)
     needed = []
     for path, entry in changed.put.items():
         if entry.kind == "dir":
-            trees.put_directory(root, path, entry)
+            trees.put_directory(root_fd, path, entry)
         elif entry.kind == "link":
-            trees.put_link(root, path, entry)
+            trees.put_link(root_fd, path, entry)
         else:
             needed.append(path)
     return needed

@@ -31,14 +31,16 @@ class Pace:
         self._due: dict[str, float] = {}
         """For each container, when its next connection is allowed, by the loop's clock."""
 
-    def wait_seconds(self, peer: str, now: float) -> float:
+    def wait_seconds(self, peer: str, now_seconds: float) -> float:
         """Return the seconds that a new connection of a container has to wait, and count it."""
         # Each connection moves the peer's time on by a step; none waits until it is `MAX_OF_ONE` steps ahead.
-        due = max(now, self._due.get(peer, now)) + SECONDS_A_CONNECTION
+        due = max(now_seconds, self._due.get(peer, now_seconds)) + SECONDS_A_CONNECTION
         if peer not in self._due and len(self._due) >= MAX_PACES:
-            self._due = {other: other_due for other, other_due in self._due.items() if other_due > now}
+            self._due = {
+                other: other_due for other, other_due in self._due.items() if other_due > now_seconds
+            }
         self._due[peer] = due
-        return max(0.0, due - now - MAX_OF_ONE * SECONDS_A_CONNECTION)
+        return max(0.0, due - now_seconds - MAX_OF_ONE * SECONDS_A_CONNECTION)
 
 
 class Gate:

@@ -110,13 +110,13 @@ def fields_of(entry: Entry) -> dict[str, Any]:
 
 
 def scan(
-    root: int,
+    root_fd: int,
     cache: HashCache | None = None,
     *,
     limits: ScanLimits | None = None,
     skips: Collection[str] = (),
 ) -> Tree:
-    """Return the tree below the open directory `root`, without the top entries that `skips` names. Blocks.
+    """Return the tree below the open directory `root_fd`, without the top entries that `skips` names. Blocks.
 
     `cache` has the hashes of unchanged files; without it, every file is read. Without `limits`, those for a
     transfer apply. A file that changes meanwhile has the content that was read; the next scan finds the
@@ -128,7 +128,7 @@ def scan(
     if limits is None:
         limits = ScanLimits(file_bytes=MAX_FILE_BYTES, tree_bytes=MAX_TREE_BYTES, entries=MAX_ENTRIES)
     scanning = _Scan({} if cache is None else cache, limits, frozenset(skips))
-    scanning.read(root, "")
+    scanning.read(root_fd, "")
     if cache is not None:
         cache.clear()
         cache.update(scanning.known)
@@ -147,9 +147,12 @@ class _Scan:
         self._skips = skips
         self._room = limits.tree_bytes
 
-    def read(self, directory: int, prefix: str) -> None:
-        """Add the entries of an open directory, and of those below it, under their paths."""
-        for name in sorted(os.listdir(directory)):
+    def read(self, directory_fd: int, prefix: str) -> None:
+        """Add the entries of an open directory, and of those below it, under their paths.
+
+        Raises `TreeError`.
+        """
+        for name in sorted(os.listdir(directory_fd)):
             # Files that are being written would be copied unfinished.
             if name.startswith(PARTIAL) or (name.startswith(".") and name.endswith(".partial")):
                 continue
@@ -159,25 +162,25 @@ class _Scan:
             if len(self.tree) >= self._limits.entries:
                 raise TreeError(f"more than {self._limits.entries} files")
             with suppress(FileNotFoundError):  # removed since the listing
-                self._read_entry(directory, name, path)
+                self._read_entry(directory_fd, name, path)
 
-    def _read_entry(self, directory: int, name: str, path: str) -> None:
+    def _read_entry(self, directory_fd: int, name: str, path: str) -> None:
         """Add one entry; what is no file, directory or link is left out."""
-        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        info = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if stat.S_ISDIR(info.st_mode):
             self.tree[path] = Entry("dir", stat.S_IMODE(info.st_mode) & 0o777)
             try:
-                with _inner(directory, name) as inner:
+                with _inner(directory_fd, name) as inner:
                     self.read(inner, f"{path}/")
             except PermissionError:
                 if not self._limits.names_the_rest:
                     raise
         elif stat.S_ISLNK(info.st_mode):
-            self.tree[path] = Entry("link", content=os.readlink(name, dir_fd=directory))
+            self.tree[path] = Entry("link", content=os.readlink(name, dir_fd=directory_fd))
         elif stat.S_ISREG(info.st_mode):
-            self.tree[path] = self._file(directory, name, path, info)
+            self.tree[path] = self._file(directory_fd, name, path, info)
 
-    def _file(self, directory: int, name: str, path: str, info: os.stat_result) -> Entry:
+    def _file(self, directory_fd: int, name: str, path: str, info: os.stat_result) -> Entry:
         """Return the entry of a file; one beyond the limits fails the scan, or is not read.
 
         Raises `TreeError`.
@@ -186,7 +189,7 @@ class _Scan:
         if not is_large:
             self._room -= info.st_size
         if not is_large and self._room >= 0:
-            return _readable(directory, name, info, self._cache, self.known, self._limits)
+            return _readable(directory_fd, name, info, self._cache, self.known, self._limits)
         if not self._limits.names_the_rest:
             limit = self._limits.file_bytes if is_large else self._limits.tree_bytes
             raise TreeError(f"{path[:80]!r} goes beyond {limit // 1024**2} MiB")
@@ -194,14 +197,14 @@ class _Scan:
 
 
 def _readable(
-    directory: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache, limits: ScanLimits
+    directory_fd: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache, limits: ScanLimits
 ) -> Entry:
     """Return the entry of a file; an unreadable one is identified by size and times if `limits` say so.
 
     Raises `OSError`, also for a file that is gone.
     """
     try:
-        return _file_entry(directory, name, info, cache, known)
+        return _file_entry(directory_fd, name, info, cache, known)
     except FileNotFoundError:
         raise
     except OSError:
@@ -222,7 +225,7 @@ def is_unread(entry: Entry) -> bool:
 
 
 def entry_at(
-    root: int, path: str, cache: HashCache, limits: ScanLimits, *, reads: bool = True
+    root_fd: int, path: str, cache: HashCache, limits: ScanLimits, *, reads: bool = True
 ) -> Entry | None:
     """Return the entry at one path of a tree; None if there is no file, directory or link. Blocks.
 
@@ -231,7 +234,7 @@ def entry_at(
     Raises:
         OSError: a parent is no directory.
     """
-    with suppress(FileNotFoundError), _parent(root, path) as (directory, name):
+    with suppress(FileNotFoundError), _parent(root_fd, path) as (directory, name):
         info = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if stat.S_ISDIR(info.st_mode):
             return Entry("dir", stat.S_IMODE(info.st_mode) & 0o777)
@@ -244,10 +247,10 @@ def entry_at(
     return None
 
 
-def scan_file(directory: int, name: str) -> Entry:
+def scan_file(directory_fd: int, name: str) -> Entry:
     """Return the entry of one plain file of an open directory. Blocks. Raises `OSError`."""
-    info = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    return _file_entry(directory, name, info, {}, {})
+    info = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    return _file_entry(directory_fd, name, info, {}, {})
 
 
 def check_file(path: str | os.PathLike[str], entry: Entry) -> None:
@@ -257,13 +260,15 @@ def check_file(path: str | os.PathLike[str], entry: Entry) -> None:
             raise StaleFile("a file that is not what was announced")
 
 
-def _file_entry(directory: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache) -> Entry:
+def _file_entry(
+    directory_fd: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache
+) -> Entry:
     """Return the entry of a file, hashed unless the cache has its hash; store the hash in `known`."""
     # The change time is in the key, because a container can reset the modification time after a write.
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
     digest = cache.get(key)
     if digest is None:
-        with open_file(directory, name) as file:
+        with open_file(directory_fd, name) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     # File times have steps of some milliseconds: a file that was just changed may change again in the same
     # step, and would then look unchanged.
@@ -294,56 +299,56 @@ def changes(before: Tree, after: Tree) -> Changes:
     return Changes(tuple(sorted(removed, key=lambda path: (-path.count("/"), path))), put)
 
 
-def remove_one(root: int, path: str) -> None:
+def remove_one(root_fd: int, path: str) -> None:
     """Remove a file, a link or an empty directory. It may be missing.
 
     Raises:
         OSError: the directory is not empty, and stays.
     """
-    with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
+    with suppress(FileNotFoundError, NotADirectoryError), _parent(root_fd, path) as (directory, name):
         if _is_directory(directory, name):
             os.rmdir(name, dir_fd=directory)
         else:
             os.unlink(name, dir_fd=directory)
 
 
-def make_room(root: int, path: str) -> None:
+def make_room(root_fd: int, path: str) -> None:
     """Remove an empty directory at a path where a file or link will be put; anything else stays.
 
     Raises:
         OSError: the directory is not empty.
     """
-    with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
+    with suppress(FileNotFoundError, NotADirectoryError), _parent(root_fd, path) as (directory, name):
         if _is_directory(directory, name):
             os.rmdir(name, dir_fd=directory)
 
 
-def remove(root: int, path: str) -> None:
+def remove(root_fd: int, path: str) -> None:
     """Remove a path with everything below it, following no link. It may be missing."""
-    with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
+    with suppress(FileNotFoundError, NotADirectoryError), _parent(root_fd, path) as (directory, name):
         _remove_entry(directory, name)
 
 
-def _remove_entry(directory: int, name: str) -> None:
+def _remove_entry(directory_fd: int, name: str) -> None:
     """Remove an entry of an open directory, with everything below it."""
-    info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    info = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     if not stat.S_ISDIR(info.st_mode):
-        os.unlink(name, dir_fd=directory)
+        os.unlink(name, dir_fd=directory_fd)
         return
-    with _inner(directory, name) as inner:
+    with _inner(directory_fd, name) as inner:
         for child in os.listdir(inner):  # noqa: PTH208  # below an open directory there are no paths
             _remove_entry(inner, child)
-    os.rmdir(name, dir_fd=directory)
+    os.rmdir(name, dir_fd=directory_fd)
 
 
-def _leave_as_it_is(directory: int, file: int) -> None:
+def _leave_as_it_is(directory_fd: int, file_fd: int) -> None:
     """Change no owner: the default of the functions that create entries."""
-    del directory, file
+    del directory_fd, file_fd
 
 
-def put_directory(root: int, path: str, entry: Entry, *, own: GiveAway = _leave_as_it_is) -> None:
+def put_directory(root_fd: int, path: str, entry: Entry, *, own: GiveAway = _leave_as_it_is) -> None:
     """Create a directory, replacing anything else at its path."""
-    with _parent(root, path) as (directory, name):
+    with _parent(root_fd, path) as (directory, name):
         try:
             os.mkdir(name, 0o700, dir_fd=directory)
         except FileExistsError:
@@ -356,16 +361,16 @@ def put_directory(root: int, path: str, entry: Entry, *, own: GiveAway = _leave_
             own(directory, inner)
 
 
-def put_link(root: int, path: str, entry: Entry) -> None:
+def put_link(root_fd: int, path: str, entry: Entry) -> None:
     """Create a link with the entry's target, replacing anything at its path."""
-    with _parent(root, path) as (directory, name):
+    with _parent(root_fd, path) as (directory, name):
         with suppress(FileNotFoundError):
             _remove_entry(directory, name)
         os.symlink(entry.content, name, dir_fd=directory)
 
 
 def put_file(
-    root: int,
+    root_fd: int,
     path: str,
     entry: Entry,
     read: Callable[[int], bytes],
@@ -377,7 +382,7 @@ def put_file(
     Raises:
         StaleFile: the bytes are not those of the entry. The old file stays.
     """
-    with _parent(root, path) as (directory, name):
+    with _parent(root_fd, path) as (directory, name):
         partial = f"{PARTIAL}{secrets.token_hex(6)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(partial, flags, 0o600, dir_fd=directory)
@@ -397,7 +402,10 @@ def put_file(
 
 
 def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry: Entry) -> None:
-    """Copy the bytes of a file. Raises `StaleFile` if they are not those of the entry."""
+    """Copy the bytes of a file. Raises `StaleFile` if they are not those of the entry.
+
+    `read(n)` returns the next bytes of the file, `write` stores them.
+    """
     digest, remaining = hashlib.sha256(), entry.size
     while remaining > 0 and (data := read(min(CHUNK_BYTES, remaining))):
         digest.update(data)
@@ -408,37 +416,37 @@ def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry:
         raise StaleFile("a file that is not what was announced")
 
 
-def _is_directory(directory: int, name: str) -> bool:
+def _is_directory(directory_fd: int, name: str) -> bool:
     """Return whether a directory has a directory of this name, no link to one."""
     try:
-        return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+        return stat.S_ISDIR(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode)
     except FileNotFoundError:
         return False
 
 
 @contextmanager
-def open_file(directory: int, name: str) -> Iterator[Any]:
+def open_file(directory_fd: int, name: str) -> Iterator[Any]:
     """Open a plain file of an open directory for reading. Raises `OSError` for anything else."""
     # Without O_NONBLOCK, opening a pipe would wait for a writer.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, dir_fd=directory), "rb") as file:
+    with os.fdopen(os.open(name, flags, dir_fd=directory_fd), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "no plain file", name)
         yield file
 
 
 @contextmanager
-def opened(root: int, path: str) -> Iterator[Any]:
+def opened(root_fd: int, path: str) -> Iterator[Any]:
     """Open the plain file at a path of a tree for reading. Raises `OSError`."""
-    with _parent(root, path) as (directory, name), open_file(directory, name) as file:
+    with _parent(root_fd, path) as (directory, name), open_file(directory, name) as file:
         yield file
 
 
 @contextmanager
-def _parent(root: int, path: str) -> Iterator[tuple[int, str]]:
+def _parent(root_fd: int, path: str) -> Iterator[tuple[int, str]]:
     """Open the directory that contains a path, without following a link on the way."""
     *parents, name = checked_path(path).split("/")
-    directory = os.dup(root)
+    directory = os.dup(root_fd)
     try:
         for part in parents:
             inner = os.open(part, _DIRECTORY, dir_fd=directory)
@@ -453,9 +461,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
-def _inner(directory: int, name: str) -> Iterator[int]:
+def _inner(directory_fd: int, name: str) -> Iterator[int]:
     """Open a directory in another, and close it after the block. Raises `OSError` for a link."""
-    descriptor = os.open(name, _DIRECTORY, dir_fd=directory)
+    descriptor = os.open(name, _DIRECTORY, dir_fd=directory_fd)
     try:
         yield descriptor
     finally:

@@ -259,7 +259,7 @@ def notes(
 
 
 def _gather(
-    directory: int,
+    directory_fd: int,
     prefix: str,
     deep: tuple[str, ...],
     gathered: list[ForeignNote],
@@ -270,7 +270,7 @@ def _gather(
 
     `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself.
     """
-    with os.scandir(directory) as scanned:
+    with os.scandir(directory_fd) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)
     for entry in entries:
         path = prefix + entry.name
@@ -279,20 +279,20 @@ def _gather(
         if entry.is_dir(follow_symlinks=False):
             # `deep` names folders of the top one; with a prefix this is in one of these already.
             if depth > 1 and (prefix or entry.name in deep):
-                with inner(directory, entry.name) as below:
+                with inner(directory_fd, entry.name) as below:
                     _gather(below, f"{path}/", deep, gathered, leave_out, depth - 1)
         elif entry.name.endswith(".md") and len(gathered) < MAX_NOTES:
-            body = _note(directory, entry.name)
+            body = _note(directory_fd, entry.name)
             if body is None:
                 leave_out(f"the note {path}: it is no file of at most {MAX_NOTE_BYTES // 2**20} MiB")
             elif body:  # an empty note says nothing
                 gathered.append(ForeignNote(path=path, body=body))
 
 
-def _note(directory: int, name: str) -> bytes | None:
+def _note(directory_fd: int, name: str) -> bytes | None:
     """Return the content of a note; None if it is no regular file, too large or unreadable."""
     try:
-        with os.fdopen(open_file(directory, name), "rb") as file:
+        with os.fdopen(open_file(directory_fd, name), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_NOTE_BYTES:
                 return None

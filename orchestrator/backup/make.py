@@ -248,18 +248,18 @@ class _Writer:
             if archive.is_too_deep(f"{inside}/.."):
                 folders.clear()
 
-    def _add_entry(self, name: str, entry: str, folder: int) -> None:
+    def _add_entry(self, name: str, entry: str, folder_fd: int) -> None:
         """Add a directory, link or file; note anything else as left out."""
-        status = os.stat(entry, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(entry, dir_fd=folder_fd, follow_symlinks=False)
         if archive.is_too_deep(name):
             self.left_out.append(name)
         elif stat.S_ISDIR(status.st_mode):
             self._folders.add(name)
             self._tar.addfile(_info(name, status, tarfile.DIRTYPE))
         elif stat.S_ISLNK(status.st_mode):
-            self._add_link(name, os.readlink(entry, dir_fd=folder), status)
+            self._add_link(name, os.readlink(entry, dir_fd=folder_fd), status)
         elif stat.S_ISREG(status.st_mode) and not _is_hollow(status):
-            self._open_and_add(name, entry, folder)
+            self._open_and_add(name, entry, folder_fd)
         else:
             self.left_out.append(name)
 
@@ -273,14 +273,14 @@ class _Writer:
         self._tar.addfile(info)
         self.contents = self.contents.with_link()
 
-    def _open_and_add(self, name: str, entry: str, folder: int) -> None:
+    def _open_and_add(self, name: str, entry: str, folder_fd: int) -> None:
         """Open a file in an open folder without following a link, and add it or note it as left out.
 
         Raises `FileNotFoundError` if it was removed meanwhile.
         """
         # Without O_NONBLOCK, a pipe in the place of the file would hold up the backup for ever.
         try:
-            descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_fd)
         except FileNotFoundError:  # removed meanwhile, which `add_tree` skips
             raise
         except OSError:  # replaced by a link meanwhile, or not readable

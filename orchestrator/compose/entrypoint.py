@@ -83,12 +83,12 @@ def _give(folder: Path, user: User) -> None:
             _give_file(descriptor, name, user)
 
 
-def _give_file(folder: int, name: str, user: User) -> None:
+def _give_file(folder_fd: int, name: str, user: User) -> None:
     """Change the owner of a file of root's that has no other name."""
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     # A hard link could be a file of root's elsewhere, and would be given away with its other name.
     if status.st_uid == ROOT and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-        os.chown(name, user.uid, user.gid, dir_fd=folder, follow_symlinks=False)
+        os.chown(name, user.uid, user.gid, dir_fd=folder_fd, follow_symlinks=False)
 
 
 if __name__ == "__main__":

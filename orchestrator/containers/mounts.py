@@ -182,14 +182,14 @@ def _opened_directory(home: Path, place: GroupDirectory) -> Iterator[int]:
         os.close(current)
 
 
-def _open_inner(parent: int, name: str, *, mode: int, shown: Path) -> int:
-    """Open a directory in the open directory `parent`, created if missing; return its descriptor.
+def _open_inner(parent_fd: int, name: str, *, mode: int, shown: Path) -> int:
+    """Open a directory in the open directory `parent_fd`, created if missing; return its descriptor.
 
     `shown` is the path that an error names. Raises `ContainerError` if it is a link or no directory.
     """
-    is_new = _create_folder(parent, name, mode)
+    is_new = _create_folder(parent_fd, name, mode)
     try:
-        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
     except OSError as error:
         raise ContainerError(
             f"'{name}' in {shown} cannot be used: it has to be a directory, no link ({error.strerror})."
@@ -200,12 +200,15 @@ def _open_inner(parent: int, name: str, *, mode: int, shown: Path) -> int:
     return inner
 
 
-def _create_folder(parent: int, name: str, mode: int) -> bool:
-    """Create a folder in the open directory `parent`; return False if something of that name exists."""
+def _create_folder(parent_fd: int, name: str, mode: int) -> bool:
+    """Create a folder in the open directory `parent_fd`; return False if something of that name exists.
+
+    Raises `ContainerError`.
+    """
     if name in {"", ".", ".."} or "/" in name:
         raise ContainerError(f"'{name}' is no folder name.")
     try:
-        os.mkdir(name, mode, dir_fd=parent)
+        os.mkdir(name, mode, dir_fd=parent_fd)
     except FileExistsError:
         return False
     return True
@@ -214,6 +217,8 @@ def _create_folder(parent: int, name: str, mode: int) -> bool:
 def _give_to_container(descriptor: int, path: Path, owner: ContainerUser) -> None:
     """Make the container's user the owner of a directory, and of the entries that the host has written into
     it.
+
+    Raises `ContainerError`.
     """
     if os.geteuid() == ROOT:
         os.fchown(descriptor, owner.uid, owner.gid)
@@ -223,15 +228,15 @@ def _give_to_container(descriptor: int, path: Path, owner: ContainerUser) -> Non
         raise ContainerError(f"{path} belongs to another user: sudo chown -R {owner.uid} {path}")
 
 
-def _give_entry(parent: int, name: str, owner: ContainerUser) -> None:
+def _give_entry(parent_fd: int, name: str, owner: ContainerUser) -> None:
     """Make the container's user the owner of one entry of an open directory, if root owns it."""
-    entry_info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    entry_info = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
     # A file with a second link may be another one of root's, which would be given away with it.
     is_plain = stat.S_ISDIR(entry_info.st_mode) or (
         stat.S_ISREG(entry_info.st_mode) and entry_info.st_nlink == 1
     )
     if entry_info.st_uid == ROOT and is_plain:
-        os.chown(name, owner.uid, owner.gid, dir_fd=parent, follow_symlinks=False)
+        os.chown(name, owner.uid, owner.gid, dir_fd=parent_fd, follow_symlinks=False)
 
 
 def _view_folder(home: Path) -> Path:

@@ -85,25 +85,25 @@ def _opened_below(top: Path, path: tuple[str, ...]) -> Iterator[int]:
         os.close(current)
 
 
-def _open_directory(parent: int, name: str) -> int:
-    """Open a directory in the open directory `parent`; make it readable for its owner first if it is not."""
+def _open_directory(parent_fd: int, name: str) -> int:
+    """Open a directory in the directory `parent_fd`; make it readable for its owner first if it is not."""
     try:
-        return os.open(name, _DIRECTORY, dir_fd=parent)
+        return os.open(name, _DIRECTORY, dir_fd=parent_fd)
     except PermissionError:
-        descriptor = os.open(name, _OPEN_ANY | os.O_DIRECTORY, dir_fd=parent)
+        descriptor = os.open(name, _OPEN_ANY | os.O_DIRECTORY, dir_fd=parent_fd)
         try:
             _set_mode(descriptor, os.fstat(descriptor).st_mode | stat.S_IRWXU)
         finally:
             os.close(descriptor)
-        return os.open(name, _DIRECTORY, dir_fd=parent)
+        return os.open(name, _DIRECTORY, dir_fd=parent_fd)
 
 
-def _clear_file(directory: int, name: str) -> bool:
+def _clear_file(directory_fd: int, name: str) -> bool:
     """Clear the bits of one file; return whether it had any and they were cleared."""
     try:
-        if not _has_set_id(os.stat(name, dir_fd=directory, follow_symlinks=False)):
+        if not _has_set_id(os.stat(name, dir_fd=directory_fd, follow_symlinks=False)):
             return False
-        descriptor = os.open(name, _OPEN_ANY, dir_fd=directory)
+        descriptor = os.open(name, _OPEN_ANY, dir_fd=directory_fd)
     except OSError:
         return False  # the file was removed meanwhile
     try:

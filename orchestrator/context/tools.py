@@ -138,7 +138,7 @@ class _ToolRunner:
         return self._done("Noted.", open_files=list(open_files))
 
     def _create(self, request: wire.CreatePlan) -> Reply:
-        """Create a plan, which becomes the active one."""
+        """Create a plan, which becomes the active one. Raises `ContextToolRefused`."""
         _check("title", request.title, wire.MAX_TITLE_CHARS)
         _check("objective", request.objective, wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
         if len(request.tasks) > wire.MAX_TASKS:

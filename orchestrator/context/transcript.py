@@ -139,20 +139,20 @@ def remove_all(sessions: Path, folder: str) -> None:
                         os.unlink(name, dir_fd=project_descriptor)
 
 
-def _names(directory: int) -> list[str]:
+def _names(directory_fd: int) -> list[str]:
     """Return the names in an open directory, sorted."""
-    with os.scandir(directory) as entries:
+    with os.scandir(directory_fd) as entries:
         return sorted(entry.name for entry in entries)
 
 
-def _find_longest(projects: int, name: str, limits: TranscriptLimits) -> Transcript:
+def _find_longest(projects_fd: int, name: str, limits: TranscriptLimits) -> Transcript:
     """Return the longest transcript of this name in any project, a folder named after a working directory."""
-    with os.scandir(projects) as entries:
+    with os.scandir(projects_fd) as entries:
         # In all projects: measured, the CLI resumes a session from whatever working directory.
         names = sorted(entry.name for entry in islice(entries, limits.projects))
     transcripts = [
         transcript
-        for transcript in (_in_project(projects, project, name, limits) for project in names)
+        for transcript in (_in_project(projects_fd, project, name, limits) for project in names)
         if transcript
     ]
     return max(
@@ -160,10 +160,10 @@ def _find_longest(projects: int, name: str, limits: TranscriptLimits) -> Transcr
     )
 
 
-def _in_project(projects: int, project: str, name: str, limits: TranscriptLimits) -> Transcript | None:
+def _in_project(projects_fd: int, project: str, name: str, limits: TranscriptLimits) -> Transcript | None:
     """Return the transcript of this name in a project; None if the project has none."""
     try:
-        with inner(projects, project) as directory_descriptor:
+        with inner(projects_fd, project) as directory_descriptor:
             descriptor = open_file(directory_descriptor, name)
     except (FileNotFoundError, NotADirectoryError):
         return None

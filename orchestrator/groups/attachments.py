@@ -76,22 +76,25 @@ def keep_body(home: Path, folder: str, name: str, body: BinaryIO) -> str:
         return f"{FOLDER}/{_write_new(place, name, body)}"
 
 
-def _write_new(directory: int, name: str, body: BinaryIO) -> str:
-    """Write `body` to a new file in an open directory and return its name, numbered if `name` is taken."""
+def _write_new(directory_fd: int, name: str, body: BinaryIO) -> str:
+    """Write `body` to a new file in an open directory and return its name, numbered if `name` is taken.
+
+    Raises `FileExistsError`.
+    """
     for number in range(1, 1_000):
         unique = name if number == 1 else _numbered(name, number)
         with suppress(FileExistsError):
             descriptor = os.open(
-                unique, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory
+                unique, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory_fd
             )
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     shutil.copyfileobj(body, file)
                     # Whatever the umask, because the container reads the file as another user.
                     os.fchmod(file.fileno(), 0o644)
-                    give_to_owner_of(directory, file.fileno())
+                    give_to_owner_of(directory_fd, file.fileno())
             except BaseException:
-                os.unlink(unique, dir_fd=directory)
+                os.unlink(unique, dir_fd=directory_fd)
                 raise
             return unique
     raise FileExistsError(f"{FOLDER} has a thousand files named {name}")

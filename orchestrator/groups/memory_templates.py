@@ -165,58 +165,58 @@ def _ensure(home: Path, folder: str, text: str, *, name: str = MEMORY, replaces:
         os.close(inner)
 
 
-def _open_group(groups: int, folder: str) -> int:
+def _open_group(groups_fd: int, folder: str) -> int:
     """Return a descriptor of a group's folder, made if missing. Raises `OSError` for a link or a file."""
-    is_new = not _is_there(groups, folder)
+    is_new = not _is_there(groups_fd, folder)
     if is_new:
         # The host and a command may both make the folder of a group that was just registered.
         with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, dir_fd=groups)
-    inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=groups)
+            os.mkdir(folder, dir_fd=groups_fd)
+    inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=groups_fd)
     if is_new:
         os.fchmod(inner, 0o755)  # whatever the umask: a container reads it as another user
-        _give_to_owner_of(groups, inner)
+        _give_to_owner_of(groups_fd, inner)
     return inner
 
 
-def _is_there(directory: int, name: str) -> bool:
+def _is_there(directory_fd: int, name: str) -> bool:
     """Return whether a directory has an entry of this name, even a broken link."""
     try:
-        os.stat(name, dir_fd=directory, follow_symlinks=False)
+        os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return True
 
 
-def _write(directory: int, name: str, text: str, *, replaces: bool) -> bool:
+def _write(directory_fd: int, name: str, text: str, *, replaces: bool) -> bool:
     """Write a whole file under a temporary name, then rename it; return whether it was written.
 
     Without `replaces`, a file that has the name already stays, and False is returned.
     """
     partial = f".{name}.{secrets.token_hex(4)}.partial"
     descriptor = os.open(
-        partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory
+        partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory_fd
     )
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             os.fchmod(file.fileno(), 0o644)
-            _give_to_owner_of(directory, file.fileno())
+            _give_to_owner_of(directory_fd, file.fileno())
         if replaces:
-            os.rename(partial, name, src_dir_fd=directory, dst_dir_fd=directory)
+            os.rename(partial, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
             return True
         # A link, unlike a rename, never replaces a file that somebody has made meanwhile.
-        os.link(partial, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        os.link(partial, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd, follow_symlinks=False)
     except FileExistsError:
         return False
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial, dir_fd=directory)
+            os.unlink(partial, dir_fd=directory_fd)
     return True
 
 
-def _give_to_owner_of(directory: int, file: int) -> None:
+def _give_to_owner_of(directory_fd: int, file_fd: int) -> None:
     """Give a file that root wrote to the owner of its directory, so that an ordinary user can change it."""
     if os.geteuid() == ROOT:
-        owner = os.fstat(directory)
-        os.fchown(file, owner.st_uid, owner.st_gid)
+        owner = os.fstat(directory_fd)
+        os.fchown(file_fd, owner.st_uid, owner.st_gid)

@@ -174,14 +174,14 @@ class AnnouncementReader:
         batch.has_more = len(waiting) > MAX_FILES and has_read
         return batch
 
-    def _read(self, directory: int, name: str, batch: AnnouncementBatch) -> None:
+    def _read(self, directory_fd: int, name: str, batch: AnnouncementBatch) -> None:
         """Read and remove a file; add its announcements to the batch, or why it is refused."""
-        content = entries.read(directory, name, frozenset({os.geteuid(), ROOT}))
+        content = entries.read(directory_fd, name, frozenset({os.geteuid(), ROOT}))
         if content is None:
             return
         # Removed before it is announced: a file that cannot be removed would wake all loops at each sweep. If
         # the host is killed in between, its next start reads everything anyway.
-        if not entries.remove(directory, name):
+        if not entries.remove(directory_fd, name):
             self._stuck.add(name)
             batch.rejections.append(Rejection(name=name, reason="it cannot be removed"))
         elif isinstance(content, entries.EntryFault):
@@ -219,11 +219,11 @@ def _reason(error: ValidationError) -> str:
     return str(error.errors(include_input=False)[0]["msg"])
 
 
-def _remove_abandoned(directory: int, name: str) -> None:
+def _remove_abandoned(directory_fd: int, name: str) -> None:
     """Remove an unfinished file if the command that wrote it was killed."""
-    info = entries.look(directory, name)
+    info = entries.look(directory_fd, name)
     if info is not None and time.time() - info.st_mtime > ABANDONED_SECONDS:
-        entries.remove(directory, name)
+        entries.remove(directory_fd, name)
 
 
 def _make_empty(directory: Path) -> None:

@@ -80,32 +80,32 @@ def opened(directory: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def survey(directory: int, limit: int) -> DirectorySurvey:
+def survey(directory_fd: int, limit: int) -> DirectorySurvey:
     """Return at most `limit` entries, in the order of the file system."""
     # Limited while listing: a container may fill its directory with millions of names.
-    with os.scandir(directory) as entries:
+    with os.scandir(directory_fd) as entries:
         listed = list(islice(entries, limit))
         is_cut = next(entries, None) is not None
     names = sorted(entry.name for entry in listed if not entry.is_dir(follow_symlinks=False))
     return DirectorySurvey(names=tuple(names), is_cut=is_cut)
 
 
-def look(directory: int, name: str) -> os.stat_result | None:
+def look(directory_fd: int, name: str) -> os.stat_result | None:
     """Return the status of an entry itself, not of what it links to; None when it is gone."""
     try:
-        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+        return os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
 
-def read(directory: int, name: str, owner_uids: frozenset[int]) -> EntryContent | EntryFault | None:
+def read(directory_fd: int, name: str, owner_uids: frozenset[int]) -> EntryContent | EntryFault | None:
     """Read a file if it is acceptable once open; return None when it is gone.
 
     Raises:
         OSError: the host cannot read, whatever the entry is (too many open files, a broken disk).
     """
     try:
-        file = os.open(name, _OPEN_FILE, dir_fd=directory)
+        file = os.open(name, _OPEN_FILE, dir_fd=directory_fd)
     except FileNotFoundError:
         return None
     # Errors caused by the entry are the container's fault and rejected; errors of the machine are raised and
@@ -120,10 +120,10 @@ def read(directory: int, name: str, owner_uids: frozenset[int]) -> EntryContent 
         os.close(file)
 
 
-def remove(directory: int, name: str) -> bool:
+def remove(directory_fd: int, name: str) -> bool:
     """Remove an entry that is no directory; return whether this call removed it."""
     try:
-        os.unlink(name, dir_fd=directory)
+        os.unlink(name, dir_fd=directory_fd)
     # Another entry may be there by now; it is looked at in the next pass like any new one.
     except OSError as error:
         if error.errno not in _REMOVE_FAULTS:
@@ -151,23 +151,23 @@ def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
     return None
 
 
-def _read_open(file: int, owner_uids: frozenset[int]) -> EntryContent | EntryFault:
+def _read_open(file_fd: int, owner_uids: frozenset[int]) -> EntryContent | EntryFault:
     """Return the content of an open file, or why it is refused. Blocks."""
     # Checked on the open descriptor: since its name was looked at, the entry may have been swapped.
-    info = os.fstat(file)
+    info = os.fstat(file_fd)
     if reason := fault_of(info, owner_uids):
         return EntryFault(reason=reason)
     # One byte more than allowed distinguishes a file that grew from one that just fits.
-    body = _read_at_most(file, MAX_FILE_BYTES + 1)
+    body = _read_at_most(file_fd, MAX_FILE_BYTES + 1)
     if len(body) > MAX_FILE_BYTES:
         return EntryFault(reason=f"it grew above {MAX_FILE_BYTES} bytes while it was read")
     return EntryContent(body=body, version=version(info))
 
 
-def _read_at_most(file: int, limit: int) -> bytes:
+def _read_at_most(file_fd: int, limit: int) -> bytes:
     """Return the first bytes of an open file, at most `limit`. Blocks."""
     parts: list[bytes] = []
-    while limit > 0 and (part := os.read(file, limit)):
+    while limit > 0 and (part := os.read(file_fd, limit)):
         parts.append(part)
         limit -= len(part)
     return b"".join(parts)
@@ -178,18 +178,18 @@ def _open_within_parent(directory: Path) -> int:
     # The parent is opened first, so that a link in its place is noticed, too.
     parent = _open_directory(directory.parent)
     try:
-        return _open_directory(Path(directory.name), within=parent)
+        return _open_directory(Path(directory.name), within_fd=parent)
     finally:
         os.close(parent)
 
 
-def _open_directory(path: Path, *, within: int | None = None) -> int:
-    """Return the descriptor of a directory, looked up in the open directory `within`, else by its path.
+def _open_directory(path: Path, *, within_fd: int | None = None) -> int:
+    """Return the descriptor of a directory, looked up in the open directory `within_fd`, else by its path.
 
     Raises `MailboxError` if it is a link, gone or no directory.
     """
     try:
-        return os.open(path, _OPEN_DIRECTORY, dir_fd=within)
+        return os.open(path, _OPEN_DIRECTORY, dir_fd=within_fd)
     except OSError as error:
         if error.errno not in _DIRECTORY_FAULTS:
             raise
@@ -199,10 +199,10 @@ def _open_directory(path: Path, *, within: int | None = None) -> int:
         ) from error
 
 
-def _restore_writable(directory: int) -> None:
+def _restore_writable(directory_fd: int) -> None:
     """Undo a chmod by a container of the host's own user: an entry that cannot be
     removed would be read for ever.
     """
-    info = os.fstat(directory)
+    info = os.fstat(directory_fd)
     if info.st_uid == os.geteuid() and info.st_mode & stat.S_IRWXU != stat.S_IRWXU:
-        os.fchmod(directory, stat.S_IMODE(info.st_mode) | stat.S_IRWXU)
+        os.fchmod(directory_fd, stat.S_IMODE(info.st_mode) | stat.S_IRWXU)

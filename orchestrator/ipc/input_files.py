@@ -99,7 +99,10 @@ class InputFiles:
             self._clear(Folder(directory.parent.name), lambda run: run not in living)
 
     def _clear(self, folder: Folder, is_over: Callable[[str], bool]) -> None:
-        """Remove the files of a group whose runs are over; remember the names of the other turns' files."""
+        """Remove the files of a group whose runs are over; remember the names of the other turns' files.
+
+        `is_over` returns whether the run of this id is over.
+        """
         try:
             with self._writing:
                 remaining = clear_stale(self._input_of(folder), is_over)
@@ -130,7 +133,7 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
     Call while nothing is written there: half a file cannot be read.
 
     Returns:
-        The files for other runs, oldest first.
+        The files for other runs, oldest first. `is_over` returns whether the run of this id is over.
 
     Raises:
         MailboxError: it is no directory of the host's any more.
@@ -150,9 +153,9 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
     return remaining
 
 
-def _look(directory: int, name: str) -> LeftInput:
+def _look(directory_fd: int, name: str) -> LeftInput:
     """Return the runs and the turn that a file in `input/` is for."""
-    content = entries.read(directory, name, frozenset({os.geteuid()}))
+    content = entries.read(directory_fd, name, frozenset({os.geteuid()}))
     if not isinstance(content, entries.EntryContent) or name.startswith("."):
         return LeftInput(name=name)
     try:

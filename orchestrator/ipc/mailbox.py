@@ -122,9 +122,9 @@ class Mailbox:
         self._rejected.record(self._directory.name, [rejection], body=request.body)
         self.remove(request)
 
-    def _read_batch(self, directory: int, limit: int) -> RequestBatch:
+    def _read_batch(self, directory_fd: int, limit: int) -> RequestBatch:
         """Read entries of an open directory until a limit is reached; remove those that are no requests."""
-        survey = entries.survey(directory, MAX_ENTRIES)
+        survey = entries.survey(directory_fd, MAX_ENTRIES)
         requests: list[RequestFile] = []
         rejections: list[Rejection] = []
         read_bytes = 0
@@ -135,7 +135,7 @@ class Mailbox:
                 has_more = True
                 break
             # In a full directory no file is left alone, or unfinished ones could hide all others for ever.
-            entry = self._read_entry(directory, name, has_grace=not survey.is_cut)
+            entry = self._read_entry(directory_fd, name, has_grace=not survey.is_cut)
             if isinstance(entry, RequestFile):
                 requests.append(entry)
                 read_bytes += len(entry.body)
@@ -145,12 +145,12 @@ class Mailbox:
         has_more |= survey.is_cut and bool(requests or rejections)
         return RequestBatch(requests=tuple(requests), rejections=tuple(rejections), has_more=has_more)
 
-    def _read_entry(self, directory: int, name: str, *, has_grace: bool) -> RequestFile | Rejection | None:
+    def _read_entry(self, directory_fd: int, name: str, *, has_grace: bool) -> RequestFile | Rejection | None:
         """Read one entry, or remove it; None when it is gone, or is left alone for now.
 
         With `has_grace`, files that may still be written are left alone.
         """
-        info = entries.look(directory, name)
+        info = entries.look(directory_fd, name)
         if info is None:
             return None
         # By the change time, which a container cannot set, unlike the modification time.
@@ -159,8 +159,8 @@ class Mailbox:
             return None
         reason = entries.fault_of(info, self._owner_uids) or fault_of_name(name)
         if reason:
-            return _remove_rejected(directory, name, reason)
-        match entries.read(directory, name, self._owner_uids):
+            return _remove_rejected(directory_fd, name, reason)
+        match entries.read(directory_fd, name, self._owner_uids):
             # Its time is ahead of the host's clock: only the content shows whether it is complete.
             case entries.EntryContent(body=body) if (
                 has_grace and unchanged_ms < 0 and not _is_finished(name, body)
@@ -170,17 +170,17 @@ class Mailbox:
                 written_ms = info.st_ctime_ns // 1_000_000
                 return RequestFile(name=name, body=body, version=version, written_ms=written_ms)
             case entries.EntryFault(reason=reason):
-                return _remove_rejected(directory, name, reason)
+                return _remove_rejected(directory_fd, name, reason)
             case None:
                 return None
 
 
-def _remove_rejected(directory: int, name: str, reason: str) -> Rejection | None:
+def _remove_rejected(directory_fd: int, name: str, reason: str) -> Rejection | None:
     """Remove an entry that is no request, and return it with the reason.
 
     None if it is gone, is a directory, or cannot be removed.
     """
-    return Rejection(name=name, reason=reason) if entries.remove(directory, name) else None
+    return Rejection(name=name, reason=reason) if entries.remove(directory_fd, name) else None
 
 
 def fault_of_name(name: str) -> str | None:

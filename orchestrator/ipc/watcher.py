@@ -129,13 +129,13 @@ class MailboxWatcher:
                 return woken
             await self._wakeup.wait(at_most_seconds=until_sweep)
 
-    def _until_sweep(self, now: float) -> float | None:
+    def _until_sweep(self, now_seconds: float) -> float | None:
         """Return the seconds until the next sweep; None without a watched group."""
         if not self._watches:
             return None
         is_blind = any(watch.trouble is not None for watch in self._watches.values())
         pause = min(self._sweep_seconds, BLIND_SWEEP_SECONDS) if is_blind else self._sweep_seconds
-        return max(0.0, self._last_sweep + pause - now)
+        return max(0.0, self._last_sweep + pause - now_seconds)
 
 
 class _Watch:

@@ -79,7 +79,10 @@ class CycleRecorder:
         summary: Summary = no_summary,
         rules: WakePolicy = wake_policy.RULES,
     ) -> None:
-        """`for_people` returns the part of an agent's text that people see."""
+        """`for_people` returns the part of an agent's text that people see.
+
+        `zone_of` returns the time zone of a group.
+        """
         self._clock = clock
         self._zone_of = zone_of
         self._for_people = for_people

@@ -208,7 +208,7 @@ async def _check_room(tx: Tx, fresh: NewNotice) -> None:
 
 
 async def _number(tx: Tx, group: Group, request: CancelNotice) -> int:
-    """Return the number of the notice that a request names, by number or by key."""
+    """Return the number of the notice that a request names, by number or by key. Raises `NoticeRefused`."""
     if request.notice_id is not None and request.dedupe_key is None:
         return request.notice_id
     if request.notice_id is not None or request.dedupe_key is None:

@@ -204,7 +204,7 @@ class McpGateway:
 
 
 async def _send_with_secret(send: Send, secret: str | None, held: BodyBytes) -> None:
-    """Send with the secret that the owner has set, if there is one."""
+    """Send with the secret that the owner has set, if there is one. Raises `ProxyRefused`."""
     try:
         await send(secret, held)
     except (_Unauthorised, _MoreRightsNeeded):
@@ -212,7 +212,10 @@ async def _send_with_secret(send: Send, secret: str | None, held: BodyBytes) -> 
 
 
 async def _send_with_token(send: Send, tokens: McpTokens, server: McpServer, held: BodyBytes) -> None:
-    """Send with the token of the owner's login, and once more if it had to be renewed."""
+    """Send with the token of the owner's login, and once more if it had to be renewed.
+
+    Raises `ProxyRefused`.
+    """
     try:
         token = await tokens.token(server)
         try:

@@ -175,7 +175,7 @@ class _Flow:
 
     @classmethod
     def of(cls, login: McpLogin, upstream: UpstreamClient) -> _Flow:
-        """Return the flow for an existing login."""
+        """Return the flow for an existing login. Raises `LoginRefused`."""
         try:
             client = OAuthClientInformationFull.model_validate(login.client)
             tokens = OAuthToken(

@@ -176,7 +176,8 @@ class ParsingProcess:
         """Run a job in a child, and charge its processor time to the group; return the result as JSON and
         bytes.
 
-        Real time is not charged: another group's body, or a busy machine, is not this group's doing.
+        Real time is not charged: another group's body, or a busy machine, is not this group's doing. Raises
+        `ProxyRefused`.
         """
         child = self._ordinary if len(body) <= ORDINARY_BYTES else self._large
         async with child.lock:

@@ -46,6 +46,7 @@ class WarmStarts:
         """`cap` returns how many containers may live now.
 
         `refusal` returns why no model would answer a turn of a group now, as the queue asks it too.
+        `is_taking_work` returns False while the host shuts down.
         """
         self._host = host
         self._pool = pool

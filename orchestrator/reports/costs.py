@@ -352,7 +352,10 @@ def cost_lines(sums_by_key: Mapping[K, Sums]) -> list[CostLine]:
 
 
 def _dearest(parts: list[UsagePart], key_of: Callable[[UsagePart], str | None]) -> list[CostLine]:
-    """Add up the parts that have the same key, and return their lines, the dearest first."""
+    """Add up the parts that have the same key, and return their lines, the dearest first.
+
+    `key_of` returns that key; None for parts that belong to none.
+    """
     sums_by_key: dict[str | None, Sums] = {}
     for part in parts:
         sums_by_key[key_of(part)] = sums_by_key.get(key_of(part), Sums()) + part.sums

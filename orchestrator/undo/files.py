@@ -248,11 +248,11 @@ class GroupFiles:
                 log.warning("undo.file_left", group=folder, path=path[:200], reason=_reason(error))
                 return False
 
-    def _put(self, folder: str, root: int, path: str, target: Fields | None) -> None:
+    def _put(self, folder: str, root_fd: int, path: str, target: Fields | None) -> None:
         """Write the file, link or directory that `target` describes; None removes what is there."""
         if target is None:
             try:
-                trees.remove_one(root, path)
+                trees.remove_one(root_fd, path)
             except OSError as error:
                 # A directory stays if others have put files into it since.
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
@@ -260,14 +260,14 @@ class GroupFiles:
             return
         entry = trees.entry_from(target)
         if entry.kind != "dir":
-            trees.make_room(root, path)
+            trees.make_room(root_fd, path)
         if entry.kind == "dir":
-            trees.put_directory(root, path, entry, own=give_to_owner_of)
+            trees.put_directory(root_fd, path, entry, own=give_to_owner_of)
         elif entry.kind == "link":
-            trees.put_link(root, path, entry)
+            trees.put_link(root_fd, path, entry)
         else:
             with self._content(folder, entry.content).open("rb") as content:
-                trees.put_file(root, path, entry, content.read, own=give_to_owner_of)
+                trees.put_file(root_fd, path, entry, content.read, own=give_to_owner_of)
 
     # What is stored
 
@@ -341,7 +341,7 @@ class GroupFiles:
                 with suppress(TreeError, FileNotFoundError, NotADirectoryError, PermissionError):
                     self._store_file(folder, root, path, entry)
 
-    def _store_file(self, folder: str, root: int, path: str, entry: Entry) -> None:
+    def _store_file(self, folder: str, root_fd: int, path: str, entry: Entry) -> None:
         """Store the content of a file, unless it is too large or the group's store is full."""
         if entry.kind != "file" or trees.is_unread(entry):
             return
@@ -354,7 +354,7 @@ class GroupFiles:
         _private(target.parent)
         partial = target.with_name(f"{target.name}.partial")
         try:
-            with trees.opened(root, path) as source, partial.open("wb") as copy:
+            with trees.opened(root_fd, path) as source, partial.open("wb") as copy:
                 partial.chmod(0o600)
                 _clone_or_copy(source, copy, entry)
             trees.check_file(partial, entry)
@@ -447,7 +447,10 @@ def _private(directory: Path) -> None:
 
 
 def _clone_or_copy(source: BinaryIO, copy: BinaryIO, entry: Entry) -> None:
-    """Make a copy that shares the file's blocks if the file system can, else copy at most its size."""
+    """Make a copy that shares the file's blocks if the file system can, else copy at most its size.
+
+    Raises `TreeError`.
+    """
     try:
         # Never a hard link: it shares the inode, so that what a container writes in place would change the
         # copy.

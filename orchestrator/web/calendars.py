@@ -40,7 +40,10 @@ class CalendarService:
         now_ms = self.source.clock.now_ms()
 
         async def read_feed(tx: Tx) -> tuple[SecretAddress, bytes]:
-            """Return the address with this secret, and the calendar as an iCalendar text."""
+            """Return the address with this secret, and the calendar as an iCalendar text.
+
+            Raises `UnknownAddress`.
+            """
             feed = await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed(secret))
             group = await groups.by_folder(tx, feed.folder) if feed else None
             if feed is None or group is None:

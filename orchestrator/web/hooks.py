@@ -221,7 +221,10 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
             )
 
     async def _bring(request: Request) -> Response:
-        """Check the address, read the body, and store its text as a message."""
+        """Check the address, read the body, and store its text as a message.
+
+        Raises `BodyTooSlow`, `UnreadableType`.
+        """
         secret = request.path_params["secret"]
         # Whoever has no valid address is refused before a byte of the body is read.
         await service.check(secret)

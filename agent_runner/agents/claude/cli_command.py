@@ -340,8 +340,9 @@ def _directories(parent: Path) -> tuple[Path, ...]:
     return tuple(sorted(entry for entry in parent.iterdir() if entry.is_dir()))
 
 
-def _die_with(parent: int) -> Callable[[], None] | None:
-    """Return a function for the child to run before it becomes the CLI: the child then dies with `parent`.
+def _die_with(parent_pid: int) -> Callable[[], None] | None:
+    """Return a function for the child to run before it becomes the CLI: it then dies with process
+    `parent_pid`.
 
     None outside of Linux, where the CLI may outlive the runner.
     """
@@ -353,7 +354,7 @@ def _die_with(parent: int) -> Callable[[], None] | None:
         """Have the kernel kill this process when its parent dies."""
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         # The runner may have died before the call; then nothing would ever kill the CLI.
-        if os.getppid() != parent:
+        if os.getppid() != parent_pid:
             os._exit(1)
 
     return die_with_parent

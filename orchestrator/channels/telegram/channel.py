@@ -360,7 +360,10 @@ class TelegramChannel:
             log.debug("telegram.typing_failed", reason=str(error))
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put a sign under a message in place of the previous one; an empty sign removes it."""
+        """Put a sign under a message in place of the previous one; an empty sign removes it.
+
+        Raises `ChannelDown`, `ChannelRefused`.
+        """
         bot, number = self._connected(), await self._number_of(message.chat_jid, message.id)
         if number is None:
             raise ChannelRefused("Telegram does not know this message.")

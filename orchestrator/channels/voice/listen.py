@@ -63,7 +63,7 @@ def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dic
 
 
 def _duration(sound: BinaryIO) -> float:
-    """Return the seconds of sound in a file, by its packets: its header may be wrong."""
+    """Return the seconds of sound in a file, by its packets: its header may be wrong. Raises `ValueError`."""
     import av
 
     with av.open(sound, "r", metadata_errors="ignore") as container:

@@ -399,7 +399,7 @@ class WhatsAppChannel:
     ) -> None:
         """Send a message, as described in `Channel.send`.
 
-        It may wait because of the send rate: see `send_rate`.
+        It may wait because of the send rate: see `send_rate`. Raises `ChannelRefused`.
         """
         del thread  # WhatsApp has no threads
         self._connected()

@@ -339,7 +339,10 @@ def _parse_json(text: str | bytes) -> Any:
 
 
 def _parse_document(union: UnionType, line: bytes) -> object:
-    """Return the document in a line: the type of the union whose `kind` the line names."""
+    """Return the document in a line: the type of the union whose `kind` the line names.
+
+    Raises `BadBridgeLine`.
+    """
     data = _parse_json(line)
     kind_name = data.get("kind") if isinstance(data, dict) else None
     for document_type in get_args(union):

@@ -42,7 +42,10 @@ def pause_seconds(failures: int, *, chance: float) -> float:
 
 
 def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float) -> float:
-    """Return the seconds to wait before the next connection after a login ended with the state `end`."""
+    """Return the seconds to wait before the next connection after a login ended with the state `end`.
+
+    `failures` is the number of failed connections in a row, `chance` a random number from 0 to 1.
+    """
     match end.state:
         case "logged_out":
             return LOGGED_OUT_SECONDS

@@ -111,7 +111,10 @@ class Sender:
             return None
 
     async def _send_new(self, request: SendRequest) -> str:
-        """Delete what earlier tries may have sent, then send the message; return WhatsApp's id of it."""
+        """Delete what earlier tries may have sent, then send the message; return WhatsApp's id of it.
+
+        Raises `ValueError`.
+        """
         chat = addresses.parse(request.chat)
         if chat is None:
             raise ValueError("unknown server")

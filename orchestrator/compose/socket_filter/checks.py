@@ -77,7 +77,10 @@ class Checks:
             raise RequestForbidden(f"The image '{image}' is not the agents', which is '{self._image}'.")
 
     async def _list_containers(self, request: EngineRequest) -> FilteredResponse:
-        """Answer a request to list containers: those of Andy's that have the install label it filters by."""
+        """Answer a request to list containers: those of Andy's that have the install label it filters by.
+
+        Raises `RequestForbidden`.
+        """
         _, label = only_filter(request.query.get("filters", ""), "label")
         if not INSTALL_FILTER.fullmatch(label):
             raise RequestForbidden(f"Containers are listed by one '{INSTALL_LABEL}=…' only.")

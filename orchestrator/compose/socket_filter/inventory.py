@@ -178,8 +178,10 @@ class EngineInventory:
             raise RequestForbidden(f"{source} is a part of a folder: mount it into Andy by itself.")
 
     def _check_links(self, source: str) -> None:
-        """Check each part of a path for links: the engine follows them as root, and the
-        orchestrator could plant one.
+        """Check each part of a path for links: the engine follows them as root, and the orchestrator could
+        plant one.
+
+        Raises `RequestForbidden`.
         """
         own = mount_of_source(self.filter_mounts, source)
         if own is None:

@@ -131,7 +131,10 @@ class FilterServer:
 
 
 async def _request(reader: asyncio.StreamReader) -> _ReceivedRequest | None:
-    """Read one whole request; return None when the connection closes before one."""
+    """Read one whole request; return None when the connection closes before one.
+
+    Raises `RequestForbidden`.
+    """
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     head: h11.Request | None = None
     body = bytearray()

@@ -162,8 +162,10 @@ class SwarmChecks:
 
 
 def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> None:
-    """Check a workspace volume: a named one stays on its node with a group's files,
-    so only that group may mount it.
+    """Check a workspace volume: a named one stays on its node with a group's files, so only that group may
+    mount it.
+
+    Raises `RequestForbidden`.
     """
     own = f"andy-{labels[INSTALL_LABEL]}-{labels[GROUP_LABEL]}"
     group = mount["VolumeOptions"]["Labels"][GROUP_LABEL]

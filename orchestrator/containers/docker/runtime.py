@@ -215,7 +215,10 @@ class DockerRuntime:
         return _Launched(ref, attached)
 
     def _join_open(self, client: APIClient, ref: str) -> None:
-        """Connect a container to the second network, over which it reaches the internet."""
+        """Connect a container to the second network, over which it reaches the internet.
+
+        Raises `ContainerError`.
+        """
         if self._open_network is None:
             raise ContainerError("This engine has no open network: set 'egress' to \"none\" or a list.")
         client.connect_container_to_network(ref, self._open_network(client))

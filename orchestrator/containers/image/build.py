@@ -125,7 +125,7 @@ def layers_of(client: docker.APIClient, tag: str = TAG) -> tuple[str, ...]:
 def _remove_replaced(client: docker.APIClient, tag: str, before: dict[str, Any] | None) -> str:
     """Remove the image that had a tag `before` a build, unless it is in use; return the new image's id.
 
-    `before` is None if there was none.
+    `before` is None if there was none. Raises `ImageNotBuilt`.
     """
     after = inspect(client, tag)
     if after is None:

@@ -42,7 +42,10 @@ class ProcessRuntime:
         self._live: dict[RunId, ProcessContainer] = {}
 
     async def start(self, spec: ContainerSpec, order: str) -> ProcessContainer:
-        """Start a process and send it its order; if this fails or is cancelled, remove the process."""
+        """Start a process and send it its order; if this fails or is cancelled, remove the process.
+
+        Raises `ContainerError`.
+        """
         if spec.run_id in self._live:
             raise ContainerError(f"The run {spec.run_id} has a process already.")
         running = ProcessContainer(

@@ -318,13 +318,13 @@ def _blob(target: str, path: str) -> str:
     return hashlib.sha256(f"{target}\0{path}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _apply(root: int, changed: Changes, stage: Path, target: str) -> None:
-    """Apply the changes of one tree to the host's directory that is open as `root`."""
+def _apply(root_fd: int, changed: Changes, stage: Path, target: str) -> None:
+    """Apply the changes of one tree to the host's directory that is open as `root_fd`."""
     for path in changed.removed:
-        trees.remove(root, path)
+        trees.remove(root_fd, path)
     for path, entry in changed.put.items():
         try:
-            _put(root, path, entry, stage / _blob(target, path))
+            _put(root_fd, path, entry, stage / _blob(target, path))
         except OSError as error:
             # A hostile carrier may name a path below a link or a file. That path is skipped; the rest of the
             # stage is applied.
@@ -332,15 +332,15 @@ def _apply(root: int, changed: Changes, stage: Path, target: str) -> None:
                 raise
 
 
-def _put(root: int, path: str, entry: Entry, blob: Path) -> None:
-    """Create or replace one entry in the open directory `root`; `blob` has the content of a file."""
+def _put(root_fd: int, path: str, entry: Entry, blob: Path) -> None:
+    """Create or replace one entry in the open directory `root_fd`; `blob` has the content of a file."""
     if entry.kind == "dir":
-        trees.put_directory(root, path, entry)
+        trees.put_directory(root_fd, path, entry)
     elif entry.kind == "link":
-        trees.put_link(root, path, entry)
+        trees.put_link(root_fd, path, entry)
     else:
         with blob.open("rb") as file:
-            trees.put_file(root, path, entry, file.read)
+            trees.put_file(root_fd, path, entry, file.read)
 
 
 def _sync_with_content(directory: Path) -> None:

@@ -244,7 +244,10 @@ class CarrierSession:
     # Files from the host to the container
 
     async def _send_everything(self, connection: CarrierConnection) -> None:
-        """Send all files that the container lacks, then the order to start the agent."""
+        """Send all files that the container lacks, then the order to start the agent.
+
+        Raises `ConnectionLost`.
+        """
         await self.settle()
         for key, shared in self.files.shared.items():
             tree = shared.base = await asyncio.to_thread(shared.read, self._cache(key))
@@ -371,7 +374,7 @@ class CarrierSession:
     async def _handle_output(self, message: CarrierMessage) -> None:
         """Pass a piece of stdout on. `at` in the message is the position in bytes at which it begins.
 
-        After a lost connection the carrier repeats bytes, which are skipped.
+        After a lost connection the carrier repeats bytes, which are skipped. Raises `ConnectionLost`.
         """
         start, data = message.number("at"), message.payload
         if start > self._received:
@@ -383,7 +386,10 @@ class CarrierSession:
             self._received += len(data)
 
     async def _handle_request(self, connection: CarrierConnection, message: CarrierMessage) -> None:
-        """Write a request of the agent to its mailbox, once there is room, and confirm it to the carrier."""
+        """Write a request of the agent to its mailbox, once there is room, and confirm it to the carrier.
+
+        Raises `ConnectionLost`.
+        """
         box, name = message.text("box"), message.text("name")
         directory = self.files.mailboxes.get(box)
         if directory is None or not _REQUEST_NAME.fullmatch(name) or name.endswith(".partial"):

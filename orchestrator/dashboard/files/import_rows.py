@@ -151,7 +151,7 @@ class Reader:
         )
 
     def notification(self, row: Mapping[str, Any]) -> Notification:
-        """Return an entry of `notifications.json` as a notification."""
+        """Return an entry of `notifications.json` as a notification. Raises `UnfitRow`."""
         extra = _object(row, "x")
         due_ms = self._time(row, "scheduled_at")
         if due_ms is None:
@@ -203,7 +203,7 @@ class Reader:
     # Its parts
 
     def _id(self, row: Mapping[str, Any]) -> str:
-        """Return the id of an entry, which no other entry of its kind has."""
+        """Return the id of an entry, which no other entry of its kind has. Raises `UnfitRow`."""
         value = row.get("id")
         if not isinstance(value, str) or not value.strip() or len(value) > 100 or not value.isprintable():
             raise UnfitRow("id: is missing, or no name")
@@ -223,7 +223,7 @@ class Reader:
         )
 
     def _deadline(self, row: Mapping[str, Any]) -> Deadline | None:
-        """Return the deadline of a task, a day or a time, or None."""
+        """Return the deadline of a task, a day or a time, or None. Raises `UnfitRow`."""
         value, text = row.get("deadline"), _text(row, "deadline_text")
         if value in (None, ""):
             return None
@@ -238,7 +238,7 @@ class Reader:
     def _time(self, row: Mapping[str, Any], name: str) -> int | None:
         """Return an ISO time in epoch ms; a time without an offset is in the group's zone.
 
-        None if it is empty or missing.
+        None if it is empty or missing. Raises `UnfitRow`.
         """
         value = row.get(name)
         if value in (None, ""):
@@ -263,7 +263,7 @@ class Reader:
 
 
 def _object(row: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a field that is an object; empty if it is missing."""
+    """Return a field that is an object; empty if it is missing. Raises `UnfitRow`."""
     value = row.get(name)
     if value is None:
         return {}
@@ -273,7 +273,7 @@ def _object(row: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _list(row: Mapping[str, Any], name: str) -> list[str]:
-    """Return a field that is a list of texts; empty if it is missing."""
+    """Return a field that is a list of texts; empty if it is missing. Raises `UnfitRow`."""
     value = row.get(name)
     if value is None:
         return []
@@ -298,7 +298,10 @@ def _required_text(row: Mapping[str, Any], name: str) -> str:
 
 
 def _checked_text(row: Mapping[str, Any], name: str, check: Callable[[str], str]) -> str:
-    """Return the field's text as `check` returns it; an empty text is checked if the field is missing."""
+    """Return the field's text as `check` returns it; an empty text is checked if the field is missing.
+
+    Raises `UnfitRow`.
+    """
     value = row.get(name)
     if value is not None and not isinstance(value, str):
         raise UnfitRow(f"{name}: is no text")
@@ -309,7 +312,7 @@ def _checked_text(row: Mapping[str, Any], name: str, check: Callable[[str], str]
 
 
 def _number(row: Mapping[str, Any], name: str, default: int, *, maximum: int) -> int:
-    """Return a field that is a number from 0 to `maximum`; `default` if it is missing."""
+    """Return a field that is a number from 0 to `maximum`; `default` if it is missing. Raises `UnfitRow`."""
     value = row.get(name)
     if value is None:
         return default
@@ -326,7 +329,10 @@ def _one_of(
     *,
     old: Mapping[str, Kind] | None = None,
 ) -> Kind:
-    """Return the field's value as a member of the enum `kinds`; `old` has the members for old values."""
+    """Return the field's value as a member of the enum `kinds`; `old` has the members for old values.
+
+    Raises `UnfitRow`.
+    """
     value = row.get(name)
     if value in (None, ""):
         return default

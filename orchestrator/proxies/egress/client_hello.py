@@ -122,7 +122,7 @@ class ClientHelloReader:
         return payload
 
     def _whole_message(self) -> bytes | None:
-        """Return the body of the collected hello, or None while it is not whole."""
+        """Return the body of the collected hello, or None while it is not whole. Raises `BadClientHello`."""
         if self._message[0] != _CLIENT_HELLO:
             raise BadClientHello("it does not begin with a TLS hello")
         return _whole_hello(self._message)
@@ -213,7 +213,10 @@ class LaterHellos:
         return record
 
     def _pass_record(self, record: bytes) -> bytes:
-        """Return the bytes that may be sent after this whole record: it, nothing yet, or a held hello."""
+        """Return the bytes that may be sent after this whole record: it, nothing yet, or a held hello.
+
+        Raises `BadClientHello`.
+        """
         if record[0] == HANDSHAKE_RECORD:
             return self._pass_handshake(record)
         if self._message:
@@ -228,7 +231,7 @@ class LaterHellos:
         return self._count_clear(record)
 
     def _count_clear(self, records: bytes) -> bytes:
-        """Return unencrypted records, which may be sent unless too many came."""
+        """Return unencrypted records, which may be sent unless too many came. Raises `BadClientHello`."""
         self._clear_records += 1
         if self._clear_records > _MAX_CLEAR_RECORDS:
             raise BadClientHello("too many TLS records follow the hello in the clear")
@@ -238,7 +241,7 @@ class LaterHellos:
         """Return the bytes that may be sent after this record of a handshake.
 
         A hello is held until it is whole and checked. Another message ends the checks, if a server that waits
-        for a hello would not accept it.
+        for a hello would not accept it. Raises `BadClientHello`.
         """
         starts_message = not self._message
         self._message += record[5:]
@@ -329,7 +332,7 @@ def refusal(hello: ClientHello, target: NetworkTarget) -> str | None:
 
 
 def _extensions(data: bytes) -> dict[int, bytes]:
-    """Return the extensions of a hello, by their numbers."""
+    """Return the extensions of a hello, by their numbers. Raises `BadClientHello`."""
     fields = _FieldReader(data)
     extensions: dict[int, bytes] = {}
     while fields.has_more:
@@ -342,7 +345,7 @@ def _extensions(data: bytes) -> dict[int, bytes]:
 
 
 def _server_name(data: bytes) -> str:
-    """Return the one host name in the extension `server_name`."""
+    """Return the one host name in the extension `server_name`. Raises `BadClientHello`."""
     outer = _FieldReader(data)
     names = _FieldReader(outer.vector(2))
     outer.finish()
@@ -370,7 +373,7 @@ class _FieldReader:
         return self._taken < len(self._data)
 
     def take(self, count: int) -> bytes:
-        """Take the next `count` bytes."""
+        """Take the next `count` bytes. Raises `BadClientHello`."""
         start, self._taken = self._taken, self._taken + count
         if self._taken > len(self._data):
             raise BadClientHello("the TLS hello is malformed")

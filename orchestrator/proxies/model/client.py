@@ -77,7 +77,10 @@ class ClientSide:
         return await self._chunk_of(message)
 
     async def _chunk_of(self, message: Message) -> bytes:
-        """Return the bytes in a message of ASGI, after the pause that the container's pace demands."""
+        """Return the bytes in a message of ASGI, after the pause that the container's pace demands.
+
+        Raises `ClientGone`.
+        """
         if message["type"] == "http.disconnect":
             raise ClientGone
         if not message.get("more_body", False):

@@ -258,7 +258,7 @@ async def pass_back(
         await client.begin(answer.status, headers)
 
     async def pass_on(chunk: bytes) -> None:
-        """Send a piece of the body, unless it completes the credential."""
+        """Send a piece of the body, unless it completes the credential. Raises `AnswerCut`."""
         # Counted before it is written: a client that disconnects now has caused it all the same.
         parser.feed(chunk)
         if leak_check.quotes_secret(chunk):
@@ -280,19 +280,19 @@ class EventPace:
     those and pings.
     """
 
-    def __init__(self, seconds: float, ping_seconds: float, now: float) -> None:
-        """Start the times at `now`, in the event loop's seconds.
+    def __init__(self, seconds: float, ping_seconds: float, now_seconds: float) -> None:
+        """Start the times at `now_seconds`, in the event loop's seconds.
 
         `seconds` limit the wait for any event, `ping_seconds` the wait for one that is no ping.
         """
         self._seconds, self._ping_seconds = seconds, max(seconds, ping_seconds)
         self._block = b""
-        self.deadline = now + seconds
+        self.deadline = now_seconds + seconds
         """The time by which the next event must have come."""
-        self._progress_deadline = now + self._ping_seconds
+        self._progress_deadline = now_seconds + self._ping_seconds
         """The time by which the next event that is no ping must have come."""
 
-    def feed(self, chunk: bytes, now: float) -> None:
+    def feed(self, chunk: bytes, now_seconds: float) -> None:
         """Process the next bytes, and extend the deadline for each event that they complete.
 
         Raises `AnswerCut` at an error: nothing follows it, and the client would disconnect first.
@@ -304,9 +304,9 @@ class EventPace:
         if any(_ERROR_EVENT.search(head) for head in heads):
             raise AnswerCut("its stream ends with an error")
         if any(b"data:" in head and b'"ping"' not in head for head in heads):
-            self._progress_deadline = now + self._ping_seconds
+            self._progress_deadline = now_seconds + self._ping_seconds
         if heads:
-            self.deadline = min(now + self._seconds, self._progress_deadline)
+            self.deadline = min(now_seconds + self._seconds, self._progress_deadline)
 
 
 async def paced_events(

@@ -232,7 +232,10 @@ class CredentialProxy:
     async def _pass_to_server(
         self, name: str, client: ClientSide, identity: RunIdentity, held: BodyBytes
     ) -> None:
-        """Pass a request on to the MCP server `name`, while the container is connected."""
+        """Pass a request on to the MCP server `name`, while the container is connected.
+
+        Raises `ProxyRefused`.
+        """
         from orchestrator.proxies.model import forwarder
 
         if self._mcp is None:

@@ -63,7 +63,10 @@ class Metrics:
         refusals: Callable[[], Mapping[int, int]],
         foresight: Callable[[], ForesightFigures] = ForesightFigures,
     ) -> None:
-        """`live` returns the live runs, `refusals` the counts of refused requests by HTTP status."""
+        """`live` returns the live runs, `refusals` the counts of refused requests by HTTP status.
+
+        `foresight` returns the figures about containers that were started ahead.
+        """
         self._database = database
         self._live = live
         self._refusals = refusals

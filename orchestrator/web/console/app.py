@@ -403,7 +403,7 @@ class _Routes:
         return answer
 
     async def _stream(self, request: Request) -> Response:
-        """Return the stream of events for the open pages of a browser."""
+        """Return the stream of events for the open pages of a browser. Raises `TooManyPages`."""
         signed_in = await self._signed_in(request)
         if signed_in is None:
             return Response(status_code=401)

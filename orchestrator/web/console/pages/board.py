@@ -74,7 +74,7 @@ async def show(view: View) -> Response:
 
 
 async def show_notification(view: View) -> Response:
-    """Show one notification with its history."""
+    """Show one notification with its history. Raises `NoNotification`."""
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.path_param("folder"))
         notification = await board_notifications.get(tx, group.folder, view.path_param("id"))
@@ -132,7 +132,10 @@ def deadline_text(deadline: Deadline | None, zone: ZoneInfo) -> str:
 
 
 async def change_task(view: View, form: SentForm) -> Response:
-    """Complete, reopen, park, drop, block or unblock a task, or move it to the history."""
+    """Complete, reopen, park, drop, block or unblock a task, or move it to the history.
+
+    Raises `NoTaskAction`.
+    """
     action, task = view.path_param("action"), {"task_id": view.path_param("id")}
     if action == "archive":
         return await _change(view, form, "move_to_history", task, done=".did_archive")

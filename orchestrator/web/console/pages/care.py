@@ -142,7 +142,7 @@ async def start_doctor(view: View, _: SentForm) -> Response:
 
 
 async def make_backup(view: View, _: SentForm) -> Response:
-    """Write a backup into `backups/`, named after the local time."""
+    """Write a backup into `backups/`, named after the local time. Raises `BackupUnderWay`."""
     home = view.host.home
     local_now = datetime.fromtimestamp(view.now_ms / 1000, view.console.zone)
     target = home.root / "backups" / f"andy-{local_now:%Y%m%d-%H%M%S}.tar.gz"
@@ -175,7 +175,10 @@ async def take_upload(view: View, form: SentForm) -> Response:
 
 
 def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
-    """Write an uploaded backup into a folder, under a free name like the sent one; return that. Blocks."""
+    """Write an uploaded backup into a folder, under a free name like the sent one; return that. Blocks.
+
+    Raises `BackupError`.
+    """
     stem = UNSAFE.sub("-", PurePath(sent_name).name.removesuffix(".tar.gz")).strip("-._")[:80] or "backup"
     # Written under a name that no list shows, and renamed once it is on the disk: what is listed is whole.
     partial = folder / f".upload-{secrets.token_hex(4)}"
@@ -196,7 +199,7 @@ def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
 
 
 async def show_restore(view: View) -> Response:
-    """Read a whole backup, and show what a restore of it would do."""
+    """Read a whole backup, and show what a restore of it would do. Raises `BackupUnderWay`."""
     path = await requested_backup(view)
     if view.console.backups.locked():
         raise BackupUnderWay
@@ -221,7 +224,10 @@ async def show_restore(view: View) -> Response:
 
 
 async def restore(view: View, form: SentForm) -> Response:
-    """Record that a backup is to be restored. Andy restarts once the next page was shown, and restores it."""
+    """Record that a backup is to be restored. Andy restarts once the next page was shown, and restores it.
+
+    Raises `NothingStartsAnew`.
+    """
     path, host = await requested_backup(view), view.host
     if view.services.restart is None:
         raise NothingStartsAnew

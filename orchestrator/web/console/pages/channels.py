@@ -58,7 +58,10 @@ async def pair(view: View, form: SentForm) -> Response:
 
 
 async def add(view: View, form: SentForm) -> Response:
-    """Log in to a messenger with the answers of the form, and switch it on from the next start."""
+    """Log in to a messenger with the answers of the form, and switch it on from the next start.
+
+    Raises `BadRequest`.
+    """
     name = form.text("channel")
     if name not in await asyncio.to_thread(discovery.names):
         raise BadRequest(view.t(".no_channel"))

@@ -252,7 +252,7 @@ async def change_task(view: View, form: SentForm) -> Response:
 
 
 async def act_on_task(view: View, _: SentForm) -> Response:
-    """Pause, resume, run or cancel a scheduled task."""
+    """Pause, resume, run or cancel a scheduled task. Raises `NoSuchAction`."""
     action, number = view.path_param("action"), view.path_param("id")
     if action not in TASK_ACTIONS:
         raise NoSuchAction

@@ -98,7 +98,7 @@ async def add_chat(view: View, form: SentForm) -> Response:
 
 
 async def give_role(view: View, form: SentForm) -> Response:
-    """Give somebody of a group a role by their address, or take it away."""
+    """Give somebody of a group a role by their address, or take it away. Raises `BadRequest`."""
     folder, word = view.path_param("folder"), form.text("role")
     if word not in (*Role, people.DEFAULT):
         raise BadRequest("A role is owner, member, guest, or default.")
@@ -400,7 +400,7 @@ async def unfollow_calendar(view: View, form: SentForm) -> Response:
 
 
 async def decide_access(view: View, form: SentForm) -> Response:
-    """Register, ignore or block a chat that has called and has no group."""
+    """Register, ignore or block a chat that has called and has no group. Raises `BadRequest`."""
     number, decision = access.number_of(form.text("request")), form.text("decision")
     if decision not in access.DECISIONS:
         raise BadRequest(view.t(".wrong_decision"))
