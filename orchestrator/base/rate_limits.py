@@ -7,6 +7,7 @@ all groups share.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 
 from orchestrator.base.clock import Clock
 
@@ -15,6 +16,10 @@ BYTES_AT_ONCE, BYTES_A_SECOND = 32 * 1024 * 1024, 1024.0 * 1024
 """Frames and bytes that a container may write at once, and in each second from then on."""
 PATIENCE_MS = 60_000
 """Milliseconds of waiting after which a container counts as talking without end."""
+MAX_CALLERS = 1_000
+"""Callers of a proxy whose rate is remembered, the latest."""
+MAX_PAUSE_SECONDS = 2.0
+"""Longest wait of a request because its caller has sent many."""
 
 
 class TokenBucket:
@@ -63,3 +68,38 @@ class TokenBucket:
         begin_ms = now_ms if at_ms is None else at_ms
         self._full_ms = max(self._full_ms, begin_ms) + cost * self._token_ms
         return max(0.0, self._full_ms - now_ms - self._at_once * self._token_ms) / 1000
+
+
+class CallerPace:
+    """Slows down callers of a proxy that send much; what is not read yet waits in their own memory.
+
+    A caller is a run, or an address as long as it shows no valid token: several runs may have one address.
+    """
+
+    def __init__(self, clock: Clock, *, at_once: int, a_second: float) -> None:
+        self._clock = clock
+        self._at_once = at_once
+        self._a_second = a_second
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def wait_seconds(self, caller: str, cost: int) -> float:
+        """Count what a caller has sent, and return for how long to read no more from it."""
+        return self._bucket(caller).take(cost)
+
+    def request_seconds(self, caller: str, cost: int = 1) -> float:
+        """Count a request of a caller, and return for how long to wait before it is answered."""
+        bucket = self._bucket(caller)
+        # Not counted any more then: who reconnects all the time would wait longer with each request, and so
+        # leave more and more requests waiting here.
+        is_full = bucket.wait_ms(cost) >= MAX_PAUSE_SECONDS * 1000
+        return MAX_PAUSE_SECONDS if is_full else bucket.take(cost)
+
+    def _bucket(self, caller: str) -> TokenBucket:
+        """Return the bucket of a caller, made if it is not known."""
+        bucket = self._buckets.pop(caller, None) or TokenBucket(
+            self._clock, at_once=self._at_once, a_second=self._a_second
+        )
+        self._buckets[caller] = bucket
+        if len(self._buckets) > MAX_CALLERS:
+            self._buckets.popitem(last=False)
+        return bucket

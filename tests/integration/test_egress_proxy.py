@@ -385,6 +385,54 @@ async def test_half_sent_requests_of_one_container_leave_room_for_the_others() -
     )
 
 
+async def test_requests_without_end_are_answered_slower_by_run_or_else_by_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = list[float]()
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await real_sleep(0)
+
+    monkeypatch.setattr("orchestrator.proxies.egress.proxy.asyncio.sleep", sleep)
+    limits = EgressLimits(requests_at_once=2, requests_a_second=2.0)
+    async with serving(limits=limits) as served:
+        for token in ("wrong", TOKEN, OTHER_TOKEN):
+            waits.clear()
+            statuses = [await served.status("elsewhere.example:443", token=token) for _ in range(7)]
+            assert statuses == [407 if token == "wrong" else 403] * 7
+            assert waits == [0.5, 1.0, 1.5, 2.0, 2.0], token
+
+
+async def test_connections_of_a_container_that_has_too_many_cost_no_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may connect again and again: each is closed before asyncio makes a connection of it."""
+    made = list[object]()
+    real_protocol = asyncio.StreamReaderProtocol.connection_made
+
+    def connection_made(self: asyncio.StreamReaderProtocol, transport: asyncio.Transport) -> None:
+        made.append(transport.get_extra_info("sockname")[1])
+        real_protocol(self, transport)
+
+    async with serving(limits=EgressLimits(connections_a_peer=1)) as served, AsyncExitStack() as stack:
+        _, writer = await stack.enter_async_context(served.socket())
+        writer.write(b"CONNECT good.example:443 HTTP/1.1\r\n")
+        async with served.socket() as (reader, _):
+            assert await reader.read() == b"", "it is refused, so the first one counts"
+        monkeypatch.setattr(asyncio.StreamReaderProtocol, "connection_made", connection_made)
+        for _ in range(10):
+            async with served.socket() as (reader, _):
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+        assert made.count(served.port) == 0
+        monkeypatch.undo()
+        async with served.socket(peer="127.0.0.2") as (reader, other):
+            other.write(connect("elsewhere.example:443"))
+            assert b"403" in await reader.readline()
+
+
 async def test_connections_that_are_being_made_count_for_their_group() -> None:
     async with serving(limits=EgressLimits(connections_a_group=1)) as served, AsyncExitStack() as stack:
         asked = asyncio.Event()

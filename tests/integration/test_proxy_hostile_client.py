@@ -174,6 +174,35 @@ async def test_requests_without_end_are_answered_slower_and_wait_for_a_bounded_t
     assert statuses.count(404) == 10
 
 
+async def test_requests_are_counted_by_run_and_without_a_valid_token_by_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents that run as processes have one address: one that asks without end slows down itself."""
+    monkeypatch.setattr("orchestrator.proxies.model.proxy.SystemClock", FakeClock)
+    limits = ModelProxyLimits(body_bytes_at_once=2_000, body_bytes_a_second=2_000, request_bytes=1_000)
+    async with proxied(tmp_path, limits=limits) as served:
+        waits = list[float]()
+        real_sleep = asyncio.sleep
+
+        async def sleep(seconds: float) -> None:
+            if seconds >= 0.1:
+                waits.append(seconds)
+            await real_sleep(0)
+
+        async def waited(path: str, token: str) -> list[float]:
+            waits.clear()
+            for _ in range(4):
+                await served.call(path, token=token, content=b"")
+            return list(waits)
+
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        path = "/v1/messages/count_tokens"
+        assert await waited(path, served.token) == [0.5, 1.0]
+        assert await waited(path, "wrong") == [0.5, 1.0]
+        assert await waited("/elsewhere", served.token) == [1.5, 2.0, 2.0, 2.0], "the address has asked, too"
+        assert await waited(path, served.other_token) == [0.5, 1.0]
+
+
 async def test_garbage_is_refused(tmp_path: Path) -> None:
     async with proxied(tmp_path) as served:
         assert refusal(await served.say(b"\x16\x03\x01\x02\x00\r\n\r\n")) == (400, "invalid_request_error")

@@ -7,9 +7,10 @@ from contextlib import ExitStack
 import pytest
 
 from orchestrator.base.logging import LogThrottle
+from orchestrator.base.rate_limits import CallerPace
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.model.error_responses import ProxyRefused
-from orchestrator.proxies.model.limits import BodyPace, HeldBytes, ModelProxyLimits, RequestSlots
+from orchestrator.proxies.model.limits import HeldBytes, ModelProxyLimits, RequestSlots
 from tests.doubles.clock import FakeClock
 
 A, B, C = Folder("a"), Folder("b"), Folder("c")
@@ -75,8 +76,7 @@ def test_groups_that_hold_much_leave_room_for_one_that_holds_little() -> None:
 
 def test_a_container_that_sends_many_bytes_is_read_slowly_and_another_is_not() -> None:
     clock = FakeClock()
-    limits = ModelProxyLimits(body_bytes_at_once=100, body_bytes_a_second=10)
-    pace = BodyPace(limits, clock)
+    pace = CallerPace(clock, at_once=100, a_second=10)
     assert [pace.wait_seconds("172.18.0.2", 50) for _ in range(4)] == [0, 0, 5, 10]
     assert pace.wait_seconds("172.18.0.3", 100) == 0
     clock.pass_ms(20_000)

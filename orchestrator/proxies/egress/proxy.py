@@ -19,8 +19,10 @@ from typing import Any, TypeVar
 
 import structlog
 
+from orchestrator.base.asgi_server import ACCEPTED_AT_ONCE, QUEUE, ScreenedListener
 from orchestrator.base.clock import Clock
 from orchestrator.base.logging import LogThrottle
+from orchestrator.base.rate_limits import CallerPace
 from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.proxies.egress import client_hello, public_addresses
@@ -69,6 +71,12 @@ class EgressLimits:
     """
     connections: int = 512
     """All connections together, more than five containers can have."""
+    requests_at_once: int = 256
+    requests_a_second: float = 64.0
+    """Requests per second of one run after its first ones, and of an address without a valid token.
+
+    Each costs a look into the database, and a row in the audit if it passes.
+    """
     head_seconds: float = 10.0
     hello_seconds: float = 10.0
     connect_seconds: float = 10.0
@@ -136,6 +144,9 @@ class EgressProxy:
         self._limits = limits or EgressLimits()
         self._connections_by_group: Counter[Folder] = Counter()
         self._connections_by_peer: Counter[str] = Counter()
+        self._pace = CallerPace(
+            clock, at_once=self._limits.requests_at_once, a_second=self._limits.requests_a_second
+        )
         self._throttle = LogThrottle()
         self._token_binding = TokenBinding()
 
@@ -154,32 +165,52 @@ class EgressProxy:
         async with asyncio.TaskGroup() as connections:
 
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                """Start a task that serves a new connection."""
-                connections.create_task(self._serve(reader, writer), name="egress")
+                """Start a task that serves a new connection, unless there are too many."""
+                peer = _peer(writer)
+                # Those that were accepted together were all let in before the first of them counted.
+                if self._is_full(peer):
+                    writer.transport.abort()
+                    return
+                self._connections_by_peer[peer] += 1
+                task = connections.create_task(self._serve(reader, writer, peer), name="egress")
+                task.add_done_callback(lambda _: self._forget_connection(peer))
 
             # A copy: the server closes the socket that it is given, and `serve` may be called again.
-            server = await asyncio.start_server(accept, sock=self._listener.dup())
+            listener = ScreenedListener(self._listener.dup(), self._is_full)
+            server = await asyncio.start_server(accept, sock=listener, backlog=ACCEPTED_AT_ONCE)
+            # asyncio uses one number for the kernel's queue and for the connections accepted at once.
+            self._listener.listen(QUEUE)
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
                 server.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
         """Serve one connection: an error in it ends this connection only."""
-        peer = _peer(writer)
-        if (reason := self._overload_reason(peer)) is not None:
+        try:
+            await self._answer(reader, writer, peer)
+        except (Gone, OSError, TimeoutError):
+            log.debug("egress.broke_off")
+        except Exception:
+            log.exception("egress.failed")
+        finally:
+            await _hang_up(writer)
+
+    def _forget_connection(self, peer: str) -> None:
+        """Count a connection of a container no more."""
+        self._connections_by_peer[peer] -= 1
+        if not self._connections_by_peer[peer]:
+            del self._connections_by_peer[peer]
+
+    def _is_full(self, peer: str) -> bool:
+        """Return whether there is no room for one more connection, and record it if so.
+
+        The connection gets no answer: there is no time for one.
+        """
+        reason = self._overload_reason(peer)
+        if reason is not None:
             self._record_refusal(None, None, peer, reason)
-            writer.transport.abort()  # too many connections: no answer, and no time for one
-            return
-        with _one_more(self._connections_by_peer, peer):
-            try:
-                await self._answer(reader, writer, peer)
-            except (Gone, OSError, TimeoutError):
-                log.debug("egress.broke_off")
-            except Exception:
-                log.exception("egress.failed")
-            finally:
-                await _hang_up(writer)
+        return reason is not None
 
     def _overload_reason(self, peer: str) -> str | None:
         """Return why there is no room for one more connection, or None."""
@@ -193,12 +224,18 @@ class EgressProxy:
         """Read one request, check it, and carry bytes to its target; a refusal is answered and recorded."""
         caller: EgressCaller | None = None
         target: NetworkTarget | None = None
+        is_counted = False
         try:
             async with asyncio.timeout(self._limits.head_seconds):
                 request = await read_connect(reader)
             target = request.target
             caller = await self._identify(request.token)
             caller = self._check_caller(caller, peer)
+            is_counted = True
+            # By its run, not its address: with the process runtime all groups have the same one.
+            if await self._keep_pace(f"run {caller.run_id}"):
+                # What the run may reach can have changed meanwhile.
+                caller = self._check_caller(await self._identify(request.token), peer)
             await self._check_target(caller, target)
             with _one_more(self._connections_by_group, caller.folder):
                 line = await self._connect(target, caller.folder)
@@ -206,6 +243,8 @@ class EgressProxy:
         except (BadHead, EgressUnreachable) as error:
             status = error.status if isinstance(error, BadHead) else 403
             self._record_refusal(caller, target, peer, str(error))
+            if not is_counted:
+                await self._keep_pace(peer)
             await _refuse(writer, status, str(error))
         except OpeningRefused as error:
             named = {} if error.server_name is None else {"server_name": error.server_name}
@@ -214,6 +253,13 @@ class EgressProxy:
                 writer.write(ACCESS_DENIED)
             else:
                 await _refuse(writer, 403, str(error))
+
+    async def _keep_pace(self, name: str) -> bool:
+        """Count a request of a run or an address; wait if it has sent many, and return whether."""
+        seconds = self._pace.request_seconds(name)
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+        return seconds > 0
 
     def _check_caller(self, caller: EgressCaller | None, peer: str) -> EgressCaller:
         """Return the run of a token; `caller` is None for an unknown token.

@@ -8,9 +8,10 @@ from contextlib import suppress
 
 from starlette.types import Message, Receive, Scope, Send
 
+from orchestrator.base.rate_limits import CallerPace
 from orchestrator.proxies.model.error_responses import TOO_SLOW, ProxyRefusal, ProxyRefused, too_large
 from orchestrator.proxies.model.headers import Header
-from orchestrator.proxies.model.limits import BodyPace, ModelProxyLimits
+from orchestrator.proxies.model.limits import ModelProxyLimits
 
 
 class ClientGone(Exception):
@@ -21,13 +22,15 @@ class ClientSide:
     """One request of a container. `body` is iterated once; then `until_gone` waits for a disconnect."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, limits: ModelProxyLimits, pace: BodyPace
+        self, scope: Scope, receive: Receive, send: Send, limits: ModelProxyLimits, pace: CallerPace
     ) -> None:
-        """Wrap one request of ASGI; `pace` slows down containers that send much."""
+        """Wrap one request of ASGI; `pace` slows down callers that send much."""
         self.headers: list[Header] = list(scope["headers"])
         self.method: str = scope["method"]
         self.query: bytes = scope["query_string"]
         self.peer: str = (scope["client"] or ("?",))[0]
+        self.caller = self.peer
+        """The caller whose pace this counts for: the address, or the run once its token is known."""
         self.status: int | None = None
         """The answer's status, once it has started."""
         self.is_early = False
@@ -39,8 +42,19 @@ class ClientSide:
         self._send = send
         self._limits = limits
         self._pace = pace
+        self._is_counted = False
         self._seconds_left = limits.body_seconds
         self._body_ended = asyncio.Event()
+
+    async def keep_pace(self) -> bool:
+        """Count this request for its caller, once; wait if the caller has sent many, and return whether."""
+        if self._is_counted:
+            return False
+        self._is_counted = True
+        seconds = self._pace.request_seconds(self.caller, self._limits.request_bytes)
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+        return seconds > 0
 
     async def body(self, limit: int) -> AsyncIterator[bytes]:
         """Yield the body as it comes.
@@ -77,7 +91,7 @@ class ClientSide:
         return await self._chunk_of(message)
 
     async def _chunk_of(self, message: Message) -> bytes:
-        """Return the bytes in a message of ASGI, after the pause that the container's pace demands.
+        """Return the bytes in a message of ASGI, after the pause that the caller's pace demands.
 
         Raises `ClientGone`.
         """
@@ -87,7 +101,7 @@ class ClientSide:
             self._body_ended.set()
         chunk: bytes = message.get("body", b"")
         # An empty piece only says that the body has ended: there is nothing to read more slowly.
-        if chunk and (seconds := self._pace.wait_seconds(self.peer, len(chunk))) > 0:
+        if chunk and (seconds := self._pace.wait_seconds(self.caller, len(chunk))) > 0:
             await asyncio.sleep(seconds)
         return chunk
 

@@ -10,17 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from orchestrator.base.clock import Clock
-from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.domain.model_services import ModelService
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.proxies.model.error_responses import NO_SEARCH, ProxyRefused, busy, too_many_searches
 
 MIB = 1024 * 1024
 MAX_REMEMBERED = 1_000
-"""Turns, and addresses of containers, that are remembered."""
-MAX_PAUSE_SECONDS = 2.0
-"""Longest wait of a request because its container has sent many."""
+"""Turns that are remembered."""
 PROMPT_FIRST_BYTE_SECONDS = 90.0
 """Seconds without a byte after which a request to Anthropic's own API is given up."""
 SLOW_FIRST_BYTE_SECONDS = 600.0
@@ -39,12 +35,12 @@ class ModelProxyLimits:
     """Bytes of a request's body; the Messages API accepts no more."""
     body_bytes_at_once: int = 64 * MIB
     body_bytes_a_second: int = 8 * MIB
-    """Bytes per second for the bodies of one container after its first ones.
-    Receiving 32 MiB is 0.1 s of work.
+    """Bytes per second for the bodies of one run after its first ones, and for those that an address sends
+    without a valid token. Receiving 32 MiB is 0.1 s of work.
     """
     request_bytes: int = 64 * 1024
     """Bytes that a request counts for beside its body, whatever becomes of it: even one without a token is
-    work. So a container sends 1,024 requests at once, and then 128 a second.
+    work. So a run sends 1,024 requests at once, and then 128 a second.
     """
     held_bytes_a_group: int = 96 * MIB
     """Bytes of request bodies held for a group: each body is read whole and judged before it is passed on."""
@@ -235,39 +231,6 @@ class BodyBytes:
         """Release all of it: the body was sent. May be called twice."""
         count, self._count = self._count, 0
         self._held.release(self._folder, count)
-
-
-class BodyPace:
-    """Slows down a container that has sent many bodies or requests; unread bytes wait in its own memory."""
-
-    def __init__(self, limits: ModelProxyLimits, clock: Clock) -> None:
-        self._limits = limits
-        self._clock = clock
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
-
-    def wait_seconds(self, peer: str, count: int) -> float:
-        """Count bytes from a container, and return for how long to read no more from it."""
-        return self._bucket(peer).take(count)
-
-    def request_seconds(self, peer: str) -> float:
-        """Count a request of a container, and return for how long to wait before it is answered."""
-        bucket = self._bucket(peer)
-        # Not counted any more then: who reconnects all the time would wait longer with each request, and so
-        # leave more and more requests waiting here.
-        is_full = bucket.wait_ms(self._limits.request_bytes) >= MAX_PAUSE_SECONDS * 1000
-        return MAX_PAUSE_SECONDS if is_full else bucket.take(self._limits.request_bytes)
-
-    def _bucket(self, peer: str) -> TokenBucket:
-        """Return the bucket of a container, made if it is not known."""
-        bucket = self._buckets.pop(peer, None) or TokenBucket(
-            self._clock,
-            at_once=self._limits.body_bytes_at_once,
-            a_second=self._limits.body_bytes_a_second,
-        )
-        self._buckets[peer] = bucket
-        if len(self._buckets) > MAX_REMEMBERED:
-            self._buckets.popitem(last=False)
-        return bucket
 
 
 class RequestSlots:

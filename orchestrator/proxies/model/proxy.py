@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.base.clock import SystemClock
+from orchestrator.base.rate_limits import CallerPace
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.model_services import Ability, ModelService
@@ -43,7 +44,6 @@ from orchestrator.proxies.model.exchange import (
 )
 from orchestrator.proxies.model.limits import (
     BodyBytes,
-    BodyPace,
     HeldBytes,
     ModelProxyLimits,
     RequestSlots,
@@ -204,6 +204,10 @@ class CredentialProxy:
             _check_head(client, self._limits)
             identity = await self._identity(client)
             self._check_peer(identity, client)
+            # By its run, not its address: with the process runtime all groups have the same one.
+            client.caller = f"run {identity.run_id}"
+            if await client.keep_pace():
+                identity = await self._identity(client)  # what the run may do can have changed meanwhile
             self._count_request(identity)
             with self._slots.hold(identity.folder), self._held_bytes.growing(identity.folder) as held:
                 if path.startswith(PREFIX):
@@ -217,9 +221,11 @@ class CredentialProxy:
                 )
         except ProxyRefused as error:
             self._note_refusal(error.refusal, path, client, identity)
+            await client.keep_pace()
             await client.refuse(error.refusal)
         except Exception as error:  # noqa: BLE001 - uvicorn would log the frames' texts
             self._log.failed(error, path)
+            await client.keep_pace()
             if client.status is None:
                 await client.refuse(error_responses.INTERNAL)
 
@@ -569,7 +575,9 @@ class ProxyRouter:
 
     def __init__(self, serve: Serve, limits: ModelProxyLimits) -> None:
         self._limits = limits
-        self._pace = BodyPace(limits, SystemClock())
+        self._pace = CallerPace(
+            SystemClock(), at_once=limits.body_bytes_at_once, a_second=limits.body_bytes_a_second
+        )
         self._servers = _Endpoint(serve, METHODS)
         self._endpoints: Mapping[str, _Endpoint] = {
             "/": _Endpoint(_answer_probe, ("GET", "HEAD")),
@@ -581,13 +589,13 @@ class ProxyRouter:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request by the endpoint of its path; refuse an unknown path or method."""
         client = ClientSide(scope, receive, send, self._limits, self._pace)
-        if (seconds := self._pace.request_seconds(client.peer)) > 0:
-            await asyncio.sleep(seconds)
         path = scope["path"]
         endpoint = self._servers if path.startswith(PREFIX) else self._endpoints.get(path)
         if endpoint is None:
+            await client.keep_pace()
             await client.refuse(error_responses.NOT_FOUND)
         elif client.method not in endpoint.methods:
+            await client.keep_pace()
             await client.refuse(error_responses.wrong_method(", ".join(endpoint.methods)))
         else:
             await endpoint.serve(path, client)
@@ -595,6 +603,7 @@ class ProxyRouter:
 
 async def _answer_probe(_path: str, client: ClientSide) -> None:
     """Answer a health check."""
+    await client.keep_pace()
     try:
         await client.expect_no_body()
     except error_responses.ProxyRefused as error:

@@ -11,6 +11,7 @@ import errno
 import logging
 import re
 import socket
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any, cast
 
@@ -97,6 +98,14 @@ class ProxyConfig(BoundedConfig):
             timeout_keep_alive=limits.keep_alive_seconds,
         )
         self.limits = limits
+        self.connections_by_peer: Counter[str] = Counter()
+
+    def is_full(self, address: str) -> bool:
+        """Return whether a container, or all together, have as many connections as they may."""
+        return (
+            self.connections_by_peer[address] >= self.limits.connections_a_peer
+            or self.connections_by_peer.total() >= self.limits.connections
+        )
 
 
 class ProxyProtocol(BoundedProtocol):
@@ -114,16 +123,28 @@ class ProxyProtocol(BoundedProtocol):
         # The proxy logs itself; a container could fill the log with uvicorn's complaints.
         self.logger = logging.Logger("credential-proxy", logging.CRITICAL)  # noqa: LOG001 - silent, here alone
         self._limits = cast("ProxyConfig", config).limits
+        self._connections_by_peer = cast("ProxyConfig", config).connections_by_peer
+        self._address = ""
         self._stall_timer: asyncio.TimerHandle | None = None
 
     def surplus(self) -> Collection[BoundedProtocol]:
         """Return the connections to close: this one if its container, or all together, have too many."""
-        peers = [_peer(connection.transport) for connection in self.connections]
-        is_peer_greedy = peers.count(_peer(self.transport)) > self._limits.connections_a_peer
-        return (self,) if is_peer_greedy or len(peers) > self._limits.connections else ()
+        # Those that were accepted together were all let in before the first of them counted.
+        by_peer = self._connections_by_peer
+        is_peer_greedy = by_peer[self._address] > self._limits.connections_a_peer
+        return (self,) if is_peer_greedy or by_peer.total() > self._limits.connections else ()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count a connection for its container, and close it if that has too many."""
+        self._address = _peer(transport)
+        self._connections_by_peer[self._address] += 1
+        super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer when the connection has ended."""
+        """Stop the timer when the connection has ended, and count it no more."""
+        self._connections_by_peer[self._address] -= 1
+        if not self._connections_by_peer[self._address]:
+            del self._connections_by_peer[self._address]  # or each address ever seen would stay
         self._disarm_stall_timer()
         super().connection_lost(exc)
 
