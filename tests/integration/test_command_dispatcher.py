@@ -97,6 +97,18 @@ async def test_main_may_do_everything_and_others_what_is_theirs(harness, command
     assert others_may or theirs.code == "not_allowed"
 
 
+async def test_main_chooses_any_model_of_a_gateway_and_elsewhere_those_of_known_services(
+    harness, monkeypatch
+):
+    choice = {"type": "choose_model", "model": "glm-4.6"}
+    refused = await harness.ask("main", **choice, requestId="r1")
+    monkeypatch.setattr(harness.dispatcher, "_has_gateway", lambda: True)
+    chosen = await harness.ask("main", **choice, requestId="r2")
+
+    assert (refused.ok, chosen.ok) == (False, True)
+    assert refused.text.endswith("A model of that name at the service of .env is anthropic/glm-4.6.")
+
+
 @pytest.mark.parametrize(
     "command",
     [{**MESSAGE, "chatJid": "local:work"}, REGISTER, {"type": "unregister_group", "folder": "work"}],
