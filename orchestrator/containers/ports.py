@@ -33,7 +33,9 @@ class Restoration:
     session_id: str | None
     """The session to resume, if any."""
     model: str | None = None
+    """The model that was chosen for the decision; None leaves it to the agent."""
     provider: str | None = None
+    """The provider of the session, as `Run.provider`; None if it is not decided here."""
     service: str | None = None
     """The name of the model service; None is the one of `.env`."""
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -112,14 +112,21 @@ class Dashboard:
     """Counter of the dashboard's changes; a row's version is the counter's value at the row's last change."""
     created_ms: int
     rules_last_ms: int | None = None
+    """When the rules looked at it last; None before the first time."""
     rules_next_ms: int = 0
+    """When the rules look at it next."""
     zone: str | None = None
     """The time zone in which the deadlines were last computed."""
     worker_last_ms: int | None = None
+    """When a model looked at it last; None before the first time."""
     worker_revision: int | None = None
+    """The revision that this model saw."""
     worker_digest: str | None = None
+    """A digest of what this model saw, as JSON, to find what has changed since."""
     lease_owner: str | None = None
+    """The process that works on it now; None if none does."""
     lease_until_ms: int | None = None
+    """When that lease ends if nobody extends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,31 +154,38 @@ class BoardTask:
     title: str
     raw_input: str = ""
     deadline: Deadline | None = None
+    """When it has to be done; None if there is no deadline."""
     estimation: Mapping[str, Any] = field(default_factory=dict)
     pct: int = 0
+    """How much of it is done, in percent."""
     progress_note: str = ""
     last_update_ms: int
     """The time when its progress was last reported."""
     blocked_ms: int | None = None
     """When it became blocked; None if it is not."""
     blocker_note: str | None = None
+    """What blocks it; None if nothing does or nobody said it."""
     status: BoardTaskStatus = BoardTaskStatus.ACTIVE
     priority: Priority = Priority.MEDIUM
     context: str = ""
     tags: tuple[str, ...] = ()
     links: Mapping[str, Any] = field(default_factory=dict)
     recurring: Mapping[str, Any] | None = None
+    """On which days it is repeated, and its streaks; None if it is not."""
     reflection: str = ""
     created_ms: int
     updated_ms: int
     completed_ms: int | None = None
+    """When it was completed; None until then."""
     archived_ms: int | None = None
     """When it moved to the history; None while it is on the board."""
     user_set: Mapping[str, int] = field(default_factory=dict)
     """Maps a field to the time at which a person last set it."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     version: int = 0
+    """The dashboard's revision at its last change."""
     changed_turn: int | None = None
+    """The turn that changed it last; None if it was changed outside of a turn."""
 
     @property
     def is_blocked(self) -> bool:
@@ -190,18 +204,25 @@ class Question:
     priority: Priority = Priority.MEDIUM
     type: QuestionType = QuestionType.INFO_GATHER
     task_id: str | None = None
+    """The task that it is about; None for a question about no task."""
     asked_count: int = 0
     last_asked_ms: int | None = None
+    """When it was last shown to people; None before the first time."""
     cooldown_h: int = 24
+    """Hours after which something like it may be asked again."""
     created_by: Actor = Actor.WORKER
     created_ms: int
     answer: str | None = None
     answered_ms: int | None = None
+    """When it was answered; None, as `answer`, until then."""
     closed_ms: int | None = None
+    """When it was closed without an answer; None, as `closed_reason`, until then."""
     closed_reason: str | None = None
     processed_ms: int | None = None
+    """When the worker has read the answer; None until then."""
     version: int = 0
     changed_turn: int | None = None
+    """The turn that changed it last; None if it was changed outside of a turn."""
     options: tuple[str, ...] = ()
     """The answers to choose from; empty for a question that is answered in words."""
 
@@ -218,10 +239,13 @@ class NotificationRequest:
     message: str
     due_ms: int
     due_text: str | None = None
+    """The time in the words of the request; None for an ISO time, or one that was computed."""
     type: NotificationType = NotificationType.REMINDER
     priority: Priority = Priority.MEDIUM
     task_id: str | None = None
+    """The task that it is about; None for none."""
     question_id: str | None = None
+    """The question that it asks; None for none."""
     cause: str | None = None
     """The rule that requested it (`deadline:24h`); None if no rule did."""
     context: str = ""
@@ -238,18 +262,28 @@ class Notification(NotificationRequest):
     created_by: Actor = Actor.WORKER
     created_ms: int
     delivered_ms: int | None = None
+    """When it was sent; None until then."""
     cancelled_ms: int | None = None
+    """When it was cancelled; None, as `cancel_reason`, if it was not."""
     cancel_reason: str | None = None
     attempts: int = 0
     next_attempt_ms: int | None = None
+    """When to try again after a failed attempt; None if none failed."""
     claim_token: str | None = None
+    """The mark of the dispatcher that sends it now; None if none does."""
     claim_until_ms: int | None = None
+    """When that claim ends, so that another dispatcher may send it."""
     outbox_id: int | None = None
+    """The message in the outbox that contains it; None before it is sent."""
     channel_msg_id: str | None = None
+    """The id under which the chat shows that message."""
     late_ms: int | None = None
+    """How much later than due it was sent; None until then."""
     error: str | None = None
+    """Why the last attempt failed; None if none did."""
     version: int = 0
     changed_turn: int | None = None
+    """The turn that changed it last; None if it was changed outside of a turn."""
     number: int | None = None
     """The number that people call a reminder by; None for other notifications."""
     chat_jid: ChatJid | None = None
@@ -321,6 +355,7 @@ class Caller:
     actor: Actor
     now_ms: int
     turn_id: int | None = None
+    """The turn in which the call is made; None outside of one."""
     is_person: bool = False
     """Whether a person wants the change, directly or through the agent: rules do not undo it."""
     expect_version: int | None = None

@@ -73,6 +73,7 @@ class ModelService:
     window: int | None = None
     """Tokens of its model's context window, if known."""
     price: ServicePrice | None = None
+    """The owner's price for it; None if none is set."""
     abilities: frozenset[Ability] = frozenset()
     tested_ms: int | None = None
     """When its abilities were tested; None if they are only assumed from its kind."""

@@ -52,7 +52,9 @@ class Poll:
     """The role of the turn in which it was sent."""
     created_ms: int = 0
     ends_ms: int | None = None
+    """When it takes no more votes; None if that is not limited."""
     ended_ms: int | None = None
+    """When it ended; None until then."""
     begun: int = 0
     """The number of turns that its votes have started."""
 

@@ -115,6 +115,7 @@ class Group:
     name: str
     folder: Folder
     trigger: str | None = None
+    """A text that calls the assistant, besides `@` and his name; None for none."""
     requires_trigger: bool = True
     is_main: bool = False
     container_config: dict[str, Any] = field(default_factory=dict)
@@ -139,8 +140,10 @@ class Chat:
     jid: ChatJid
     name: str
     channel: str | None
+    """The name of the messenger; None if it is not known."""
     is_group: bool
     last_message_ms: int | None
+    """When the newest message came; None before the first."""
 
     @property
     def label(self) -> str:
@@ -181,7 +184,9 @@ class Inbound:
     where it is the text itself."""
     is_from_me: bool = False
     chat_name: str | None = None
+    """The chat's name; None if the messenger does not report it."""
     channel: str | None = None
+    """The name of the messenger that delivers it."""
     is_group: bool = False
     people: int | None = None
     """The number of people in the chat, including Andy; None if the messenger does not report it."""
@@ -243,8 +248,10 @@ class Message:
     received_ms: int
     is_from_me: bool
     is_bot_message: bool
+    """Whether Andy wrote it."""
     quote: Quote | None
     turn_id: TurnId | None
+    """The turn that it belongs to; None if it belongs to none."""
     ignored_reason: str | None
     file: str | None = None
     """The part of its text that represents its file."""
@@ -267,20 +274,28 @@ class Turn:
     last_seq: Seq | None
     """The first and the last message that belong to it; None for a turn that no message asked."""
     task_id: str | None
+    """The scheduled task whose run it is; None for other turns."""
     prompt: str | None
+    """The prompt of a turn that no message asked, such as a task's; None for others."""
     attempt: int
     restarts: int = 0
     """Runs of it that were lost by restarts of the host, which do not count as attempts."""
     run_id: RunId | None
+    """The run that works on it, or did last; None before the first."""
     state: TurnState
     reason: str | None
+    """Why it failed, waits or was answered without an agent; None if there is nothing to say."""
     queued_ms: int
     not_before_ms: int
     """Epoch milliseconds before which it does not start: the end of its pause after a failed attempt."""
     started_ms: int | None
+    """When its present or last attempt began; None before the first."""
     ended_ms: int | None
+    """When it was answered or failed; None until then."""
     is_place_notified: bool
+    """Whether its chat was told that it waits for a container."""
     command: SessionCommand | None = None
+    """The command that it carries out, such as `/clear`; None for a question."""
     after_command: int = 0
     """The last command turn of its group before it: turns before and after a command are never merged."""
     role: Role = Role.OWNER
@@ -298,13 +313,17 @@ class Run:
     is_isolated: bool
     runtime: str
     container_ref: str | None
+    """The engine's id of the container; None before it exists."""
     token_hash: str
     last_frame: int
     """The number of the last frame of its output whose effects are stored."""
     started_ms: int
     ended_ms: int | None
+    """When it ended; None until then."""
     exit_kind: str | None
+    """The kind of its end, a value of `RunEndKind`; None until then."""
     exit_detail: str | None
+    """Details of its end for people; None if there are none."""
     model: str | None = None
     """The model that was requested; None leaves the choice to the agent."""
     provider: str | None = None
@@ -316,6 +335,7 @@ class Run:
     restore_mode: RestoreMode | None = None
     """The way in which it continued the group's conversation; None for a run apart from the conversation."""
     restore_reason: str | None = None
+    """Why it continued the conversation in that way; None if there is nothing to say."""
 
 
 class RunState(StrEnum):
@@ -368,6 +388,7 @@ class Outgoing:
 
     id: int
     folder: Folder | None
+    """The group whose chat it is; None for a chat without a group."""
     chat_jid: ChatJid
     text: str
     message_id: MessageId
@@ -376,8 +397,11 @@ class Outgoing:
     next_attempt_ms: int
     created_ms: int
     sent_ms: int | None
+    """When it was sent; None until then."""
     turn_id: TurnId | None
+    """The turn that sends it; None if the host does."""
     error: str | None
+    """Why the last attempt failed; None if none did."""
     part: int | None = None
     """The number of this part of a long text, from 0; None for a text in one message."""
     attachment: Attachment | None = None
@@ -483,10 +507,14 @@ class ScheduledTask:
     """A bash script that runs in the container first and can report that there is nothing to do."""
     status: TaskStatus = TaskStatus.ACTIVE
     status_reason: str | None = None
+    """Why it has this status; None if there is nothing to say."""
     status_ms: int = 0
     next_ms: int | None = None
+    """When it is due next; None if it never is again."""
     last_ms: int | None = None
+    """When it last ran; None before the first run."""
     last_result: str | None = None
+    """The answer of its last run, shortened, or why there is none; None before the first."""
     failures: int = 0
     created_ms: int = 0
     role: Role = Role.OWNER
@@ -507,7 +535,11 @@ class TaskRun:
     due_ms: int
     run_ms: int
     turn_id: TurnId | None
+    """Its turn; None for a due time at which it did not run."""
     status: TaskRunStatus
     duration_ms: int | None
+    """How long its turn took; None until it ended, or if it did not run."""
     result: str | None
+    """The answer, shortened; None if there was none."""
     error: str | None
+    """Why it failed or did not run; None if it succeeded or has not ended."""

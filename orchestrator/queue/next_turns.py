@@ -79,6 +79,7 @@ class QueuePlan:
 
     actions: tuple[Action, ...]
     look_again_ms: int | None = None
+    """None if only an event can change the plan."""
 
 
 @dataclass(slots=True, kw_only=True)

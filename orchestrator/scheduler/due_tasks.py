@@ -176,6 +176,7 @@ class DueDecision:
     run: tuple[int, ...]
     """The due times that are queued as turns, oldest first."""
     next_ms: int | None
+    """When it is due next; None if it never is again."""
     left_out_ms: int | None = None
     """The newest due time that does not run."""
     reason: str | None = None
