@@ -32,11 +32,13 @@ class HostEvent:
     at_ms: int
     kind: str
     group: str | None = None
+    """The folder of the group; each of these ids is None if the event is about none."""
     message: str | None = None
     turn: int | None = None
     run: str | None = None
     attempt: int | None = None
     detail: str | None = None
+    """What happened, in a word or two; None if the kind says it."""
     reason: str | None = None
     """The reason as a sentence for people, if there is one."""
     data: dict[str, Any] | None = None

@@ -22,17 +22,22 @@ class ChannelStatus(BaseModel):
     state: str = "unpaired"
     account: str = ""
     connected_since_ms: int | None = None
+    """Since when it is connected; None if it is not."""
     last_receipt_ms: int | None = None
     """The time when the messenger last proved that a message arrived or was read."""
     last_message_ms: int | None = None
+    """When the last message came; None before the first."""
     last_error: str = ""
     last_disconnect: str = ""
     last_disconnect_ms: int | None = None
+    """When the connection broke last; None if it never did."""
     next_try_ms: int | None = None
+    """When it connects again; None while it is connected, or if it does not try."""
     advice: str = ""
     last_pairing: str = ""
     """The reason why the last attempt to pair failed; empty after a successful one."""
     last_pairing_ms: int | None = None
+    """When somebody last tried to pair; None if nobody did."""
 
     def after_pairing(self, *, failure: str, now_ms: int) -> ChannelStatus:
         """Return the status after an attempt to pair; `failure` is why it failed, or empty."""

@@ -43,8 +43,11 @@ class RestoreFacts:
     repeated_turns: Collection[int] = ()
     """The turns whose questions are in the next prompt."""
     model: str | None = None
+    """The model that will answer; None if the agent chooses it."""
     model_window: int | None = None
+    """The size of that model's window in tokens; None if it is not known."""
     provider: str | None = None
+    """The provider that will answer, as `Run.provider`."""
     now_ms: int
 
 

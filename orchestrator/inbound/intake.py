@@ -129,8 +129,11 @@ class Accepted:
     changed an earlier message.
     """
     seq: Seq | None = None
+    """The message's number; None if it is not stored."""
     turn_id: TurnId | None = None
+    """The turn that it belongs to; None if it belongs to none."""
     reason: str | None = None
+    """Why it is in no turn, or was amended; None for a queued one."""
     is_replied_to: bool = False
     """Whether the chat gets a reply at once, without an agent."""
 

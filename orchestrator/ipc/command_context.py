@@ -177,6 +177,7 @@ class CommandCaller:
     read_time: ReadIsoTime
     times: ScheduleReader
     dashboards: DashboardCommands | None = None
+    """The services that carry out commands of other packages; None for one that this host lacks."""
     loops: LoopCommands | None = None
     notices: NoticeCommands | None = None
     features_of: Callable[[ChatJid], frozenset[Feature]] = lambda _: frozenset()

@@ -76,11 +76,14 @@ class McpLogin(BaseModel):
     """The metadata of the MCP server, by RFC 9728, if it has any."""
     access_token: str = Field(repr=False)
     refresh_token: str | None = Field(repr=False)
+    """The token with which it is renewed; None if it cannot be."""
     scope: str | None
+    """The rights that it has, as the server names them; None if it names none."""
     wanted_scope: str | None = None
     """The rights that the server has demanded since, for the next login."""
     obtained_ms: int
     expires_ms: int | None
+    """When the token expires; None if the server does not say."""
     refused: str | None = None
     """The code with which a renewal was finally refused, such as `invalid_grant`."""
 

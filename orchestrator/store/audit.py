@@ -22,6 +22,7 @@ class AuditEvent:
     at_ms: int
     kind: str
     folder: Folder | None = None
+    """The group that it is about; this and the next two are None if it is about none."""
     run_id: RunId | None = None
     turn_id: TurnId | None = None
     detail: dict[str, Any] = field(default_factory=dict)

@@ -68,7 +68,9 @@ class ChangedFile:
 
     path: str
     before: Fields | None
+    """The entry before the turn, as `trees.fields_of` gives it; None if there was none."""
     after: Fields | None
+    """The entry after the turn; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,6 +90,7 @@ class EgressCaller:
     run_id: RunId
     folder: Folder
     turn_id: TurnId | None
+    """The turn that runs in the container; None between turns."""
     allowed: frozenset[NetworkTarget]
     asks: bool = False
     """Whether the owner is asked about other targets."""

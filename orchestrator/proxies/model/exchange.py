@@ -115,6 +115,7 @@ class Answered:
     """The model service's answer to a request that costs tokens. `status` is None if none came."""
 
     error: ModelError | None
+    """The error; None for an answer that a model gave."""
     status: int | None
     duration_ms: int = 0
     """Milliseconds from the request to the first byte, or to the end of waiting for it."""

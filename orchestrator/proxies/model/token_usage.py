@@ -32,6 +32,7 @@ class ParsedUsage:
     """The usage that an answer reported. If it broke off, `output_tokens` is an estimate."""
 
     model: str | None
+    """The model that the answer names; None if it names none."""
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int

@@ -43,10 +43,12 @@ class Approval:
     detail: str
     run_id: RunId
     turn_id: TurnId | None
+    """The turn that requested it; None if it is not known."""
     state: ApprovalState
     asked_ms: int
     expires_ms: int
     decided_ms: int | None
+    """When the owner decided; None, as `decided_by`, until then."""
     decided_by: str | None
 
     @property

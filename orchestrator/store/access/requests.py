@@ -52,6 +52,7 @@ class AccessRequest(NewAccessRequest):
     notified_ms: int | None
     """When the main chat was asked about it; None for a request that is only listed."""
     decided_ms: int | None
+    """When the owner decided; None, as `decided_by`, until then."""
     decided_by: str | None
 
 

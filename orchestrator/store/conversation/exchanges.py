@@ -29,12 +29,14 @@ class TurnExchange:
     kind: TurnKind
     state: TurnState
     command: SessionCommand | None
+    """The command that the turn carried out; None for a question."""
     asked: tuple[AskingMessage, ...]
     asked_ms: int
     """When it was queued."""
     said: tuple[str, ...]
     """The texts that the turn sent to its own chat, as the agent wrote them, oldest first."""
     ended_ms: int | None
+    """When the turn ended; None until then."""
 
     @property
     def is_settled(self) -> bool:

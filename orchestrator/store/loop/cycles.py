@@ -21,20 +21,30 @@ class Cycle:
     turn_id: TurnId
     kind: str
     set_by: str | None
+    """Who had set the time at which it began, a value of `SetBy`; None if it began for another reason."""
     triggers: tuple[str, ...]
     started_ms: int
     ended_ms: int | None
+    """When it ended; None until then, as in `outcome`."""
     outcome: str | None
+    """How it ended, a value of `CycleOutcome`."""
     has_spoken: bool
     error: str | None
+    """Why its turn failed; None if it did not."""
     schedule_raw: str | None
+    """The words of the request; None if the agent made none."""
     schedule_reason: str
     schedule_asked_ms: int | None
+    """The sleep that the words ask for, in milliseconds; None for none, or the soonest."""
     is_soonest: bool
     schedule_applied_ms: int | None
+    """The sleep that follows, in milliseconds; None if the loop does not wake by itself."""
     schedule_bounded: bool
+    """Whether the sleep differs from the requested one."""
     capped_by: int | None
+    """The unanswered turn that limits the sleep; None if none does."""
     next_wake_ms: int | None
+    """When the next cycle begins if nothing happens before."""
     trace: tuple[str, ...]
 
 

@@ -26,17 +26,27 @@ class Loop:
     folder: Folder
     status: LoopStatus
     auto_ms: int
+    """The sleep that the host chooses if the agent requests none, in milliseconds."""
     next_wake_ms: int | None
+    """When it wakes if nothing happens before; None if it does not wake by itself."""
     set_by: str
+    """Who set this time, a value of `SetBy`."""
     reason: str
     trace: tuple[str, ...]
+    """The steps of the decision about this time, for people."""
     held: str | None
+    """Why the next cycle does not start although it is due; None if nothing holds it up."""
     last_start_ms: int | None
+    """When the last cycle began; None before the first."""
     last_end_ms: int | None
+    """When the last cycle ended; None before the first end."""
     lease_owner: str | None
+    """The turn of the cycle that runs, as text; None if none runs."""
     lease_until_ms: int | None
     soonest_streak: int
+    """How many cycles in a row have requested the soonest wake."""
     noop_streak: int
+    """How many cycles in a row have done nothing."""
 
 
 _MAPPER = RowMapper(
@@ -60,6 +70,7 @@ class NextWake:
     """The next time when a loop wakes if nothing happens before, and the reason."""
 
     at_ms: int | None
+    """None if the loop does not wake by itself."""
     set_by: str
     reason: str
     trace: Sequence[str]

@@ -38,6 +38,7 @@ class UsageEntry:
     folder: Folder
     run_id: RunId
     turn_id: TurnId | None
+    """The turn whose request it was; None for a request outside of a turn."""
     kind: TurnKind | None
     task_id: str | None
     model: str | None
@@ -46,6 +47,7 @@ class UsageEntry:
     cache_read_tokens: int
     cache_write_tokens: int
     cost_nano_usd: int | None
+    """The cost in billionths of a dollar; None if the price is not known."""
     is_whole: bool
     searches: int = 0
     """Web searches that the service made."""

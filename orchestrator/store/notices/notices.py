@@ -55,25 +55,36 @@ class NewNotice:
     maker: NoticeMaker
     event_type: str
     source: str
+    """The part of Andy or the tool that it is from."""
     payload: Mapping[str, Any]
     severity: Severity = "info"
     priority: Priority = "normal"
     category: str | None = None
+    """The category that an agent gave its note, such as `discovery`; None for others."""
     scope: NoticeScope = NoticeScope.CROSS_SESSION
     session_id: str | None = None
+    """The only session that gets it; None for a notice of any session."""
     deliver_at: DeliverAt = "next_turn"
+    """When the agent asked to get it."""
     inject_at: InjectAt = "turn_start"
+    """The point of a turn at which it is shown."""
     turns_remaining: int | None = None
+    """The turns that it still waits for; None if it waits for none."""
     tool_name: str | None = None
+    """The tool after whose call it is shown; None for any other point."""
     condition: str | None = None
+    """The words of the condition under which it is shown; None if there is none."""
     dedupe_key: str | None = None
+    """A notice with the same key takes its place; None if none does."""
     made_turn: TurnId | None = None
+    """The turn that made it; None if the host did outside of a turn."""
     expires_ms: int | None = None
+    """When it is dropped if it was not delivered; None for never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeRow:
-    """A stored notice."""
+    """A stored notice. `NewNotice` describes the fields that it has, too."""
 
     id: int
     folder: Folder
@@ -95,16 +106,23 @@ class NoticeRow:
     condition: str | None
     dedupe_key: str | None
     count: int
+    """How often the same was noticed, since it was stored."""
     made_turn: int | None
     created_ms: int
     expires_ms: int | None
     state: NoticeState
     reason: str | None
+    """Why it ended without a delivery; None for others."""
     delivered_ms: int | None
+    """When an agent got it last; None before the first time."""
     acknowledged_ms: int | None
+    """When the agent confirmed it; None until then."""
     ended_ms: int | None
+    """When it was settled for good; None until then."""
     deliveries: int
+    """How often an agent got it."""
     claim_turn: int | None
+    """The turn that is to deliver it now; None if none is."""
 
     @property
     def message(self) -> str:

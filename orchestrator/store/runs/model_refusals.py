@@ -21,9 +21,12 @@ class ModelRefusal:
     model: str | None
     """The refused model; None if the service refuses all models."""
     setting: str | None
+    """The name under which `.env` has the key; None if it is not known."""
     status: int | None
+    """The HTTP status; None if there was no answer."""
     since_ms: int
     notified_ms: int | None
+    """When the owner was notified; None until then."""
 
     def blocks(self, model: str | None) -> bool:
         """Return whether a turn for this model (None: the agent's own choice) would be refused."""

@@ -123,6 +123,7 @@ class TokenHolder:
     run_id: RunId
     folder: Folder
     turn_id: TurnId | None
+    """The turn that runs in it; None, as the next two, between turns."""
     kind: TurnKind | None
     task_id: str | None
     is_main: bool
@@ -131,6 +132,7 @@ class TokenHolder:
     service: str | None
     """The model service that the run uses; None is the one in `.env`."""
     model: str | None
+    """The model that the run was started with; None leaves it to the agent."""
     is_isolated: bool
     role: Role
     """The lowest role among the turn's and the run's own."""

@@ -29,6 +29,7 @@ class ToolCallRecord:
     summary: str
     started_ms: int
     duration_ms: int | None
+    """None until it ended."""
     is_ok: bool | None
     """Whether the call succeeded; None until it has ended."""
 

@@ -16,6 +16,7 @@ class ServiceOutage:
     service: str
     cause: ModelError
     status: int | None
+    """The HTTP status of its answer; None if there was none."""
     since_ms: int
     notified_ms: int | None
     """When the owner was notified of it."""

@@ -23,6 +23,7 @@ class McpServer:
     command: tuple[str, ...] = ()
     header: str = "Authorization"
     secret_env: str | None = None
+    """The name under which `.env` has its secret; None if it needs none."""
     groups: tuple[Folder, ...]
 
     @property

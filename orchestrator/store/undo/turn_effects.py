@@ -142,7 +142,9 @@ class RowEffect:
     row_key: str
     """The values of the primary key, or the path, as a JSON array."""
     before: Row | None
+    """The row before the turn, by columns; None if it was added."""
     after: Row | None
+    """The row after the turn; None if it was removed."""
 
     @property
     def key(self) -> tuple[Any, ...]:
