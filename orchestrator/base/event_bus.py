@@ -38,7 +38,7 @@ class HostEvent:
     run: str | None = None
     attempt: int | None = None
     detail: str | None = None
-    """What happened, in a word or two; None if the kind says it."""
+    """The event in a word or two; None if the kind says it."""
     reason: str | None = None
     """The reason as a sentence for people, if there is one."""
     data: dict[str, Any] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NoReturn
 
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.domain.errors import ChannelDown
@@ -30,7 +30,7 @@ class UnusableChannel:
         del receive
         await asyncio.Event().wait()
 
-    async def send(self, jid: ChatJid, text: str, message_id: MessageId, **_: Any) -> MessageId | None:
+    async def send(self, jid: ChatJid, text: str, message_id: MessageId, **_: Any) -> NoReturn:
         """Raise `ChannelDown`, which says what to install."""
         del jid, text, message_id
         raise ChannelDown(self._description.missing_library)

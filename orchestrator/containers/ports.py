@@ -53,13 +53,13 @@ class ChosenAgent:
     agent: AgentName
     model: str | None
     """The model in the run's order; None leaves the choice to the agent."""
-    service: str | None
+    service: str
     """The service with its address, to which a session is bound."""
     name: str | None = None
     """The name of the service; None is the one of `.env`."""
 
     @property
-    def provider(self) -> str | None:
+    def provider(self) -> str:
         """Return the provider to record with a run: the service, or `OFFLINE` for an agent without model."""
         return OFFLINE if self.agent == "offline" else self.service
 

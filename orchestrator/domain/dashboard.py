@@ -157,14 +157,14 @@ class BoardTask:
     """When it has to be done; None if there is no deadline."""
     estimation: Mapping[str, Any] = field(default_factory=dict)
     pct: int = 0
-    """How much of it is done, in percent."""
+    """The part of it that is done, in percent."""
     progress_note: str = ""
     last_update_ms: int
     """The time when its progress was last reported."""
     blocked_ms: int | None = None
     """When it became blocked; None if it is not."""
     blocker_note: str | None = None
-    """What blocks it; None if nothing does or nobody said it."""
+    """The reason why it is blocked; None if it is not, or if nobody said it."""
     status: BoardTaskStatus = BoardTaskStatus.ACTIVE
     priority: Priority = Priority.MEDIUM
     context: str = ""
@@ -278,9 +278,9 @@ class Notification(NotificationRequest):
     channel_msg_id: str | None = None
     """The id under which the chat shows that message."""
     late_ms: int | None = None
-    """How much later than due it was sent; None until then."""
+    """The delay with which it was sent; None until then."""
     error: str | None = None
-    """Why the last attempt failed; None if none did."""
+    """The reason why the last attempt failed; None if none did."""
     version: int = 0
     changed_turn: int | None = None
     """The turn that changed it last; None if it was changed outside of a turn."""

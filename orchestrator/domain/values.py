@@ -284,7 +284,7 @@ class Turn:
     """The run that works on it, or did last; None before the first."""
     state: TurnState
     reason: str | None
-    """Why it failed, waits or was answered without an agent; None if there is nothing to say."""
+    """The reason why it failed, waits or was answered without an agent; None if there is nothing to say."""
     queued_ms: int
     not_before_ms: int
     """Epoch milliseconds before which it does not start: the end of its pause after a failed attempt."""
@@ -335,7 +335,7 @@ class Run:
     restore_mode: RestoreMode | None = None
     """The way in which it continued the group's conversation; None for a run apart from the conversation."""
     restore_reason: str | None = None
-    """Why it continued the conversation in that way; None if there is nothing to say."""
+    """The reason why it continued the conversation in that way; None if there is nothing to say."""
 
 
 class RunState(StrEnum):
@@ -401,7 +401,7 @@ class Outgoing:
     turn_id: TurnId | None
     """The turn that sends it; None if the host does."""
     error: str | None
-    """Why the last attempt failed; None if none did."""
+    """The reason why the last attempt failed; None if none did."""
     part: int | None = None
     """The number of this part of a long text, from 0; None for a text in one message."""
     attachment: Attachment | None = None
@@ -507,7 +507,7 @@ class ScheduledTask:
     """A bash script that runs in the container first and can report that there is nothing to do."""
     status: TaskStatus = TaskStatus.ACTIVE
     status_reason: str | None = None
-    """Why it has this status; None if there is nothing to say."""
+    """The reason why it has this status; None if there is nothing to say."""
     status_ms: int = 0
     next_ms: int | None = None
     """When it is due next; None if it never is again."""
@@ -538,8 +538,8 @@ class TaskRun:
     """Its turn; None for a due time at which it did not run."""
     status: TaskRunStatus
     duration_ms: int | None
-    """How long its turn took; None until it ended, or if it did not run."""
+    """The time that its turn took; None until it ended, or if it did not run."""
     result: str | None
     """The answer, shortened; None if there was none."""
     error: str | None
-    """Why it failed or did not run; None if it succeeded or has not ended."""
+    """The reason why it failed or did not run; None if it succeeded or has not ended."""

@@ -133,7 +133,7 @@ class Accepted:
     turn_id: TurnId | None = None
     """The turn that it belongs to; None if it belongs to none."""
     reason: str | None = None
-    """Why it is in no turn, or was amended; None for a queued one."""
+    """The reason why it is in no turn, or was amended; None for a queued one."""
     is_replied_to: bool = False
     """Whether the chat gets a reply at once, without an agent."""
 

@@ -182,6 +182,22 @@ def docstrings(path: Path) -> Iterator[str]:
                             yield said
 
 
+def test_a_function_that_may_return_none_says_when():
+    """A docstring that describes the value describes None, too. Names alone, such as `get`, need none."""
+    silent = [
+        f"{shown(path)}: {node.name}"
+        for path in SOURCES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.returns is not None
+        and ast.unparse(node.returns).endswith("| None")
+        and (text := ast.get_docstring(node))
+        and not re.search(r"\bNone\b", text)
+    ]
+
+    assert silent == []
+
+
 def test_docstrings_are_sentences_with_a_subject():
     """Write "Return …", "The …" or "Whether …"; constants say what they are, with their unit."""
     found = [

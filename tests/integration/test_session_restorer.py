@@ -285,7 +285,7 @@ async def test_a_first_question_tried_again_begins_a_session_of_its_own(harness:
 
 
 async def test_what_an_agent_without_sessions_answered_is_told_to_the_session(talked: Harness) -> None:
-    talked.agent = ChosenAgent(agent="offline", model=None, service=None)
+    talked.agent = ChosenAgent(agent="offline", model=None, service="api.anthropic.com")
     found = await talked.restore()
     assert (*mode_of(found), found.provider) == ("rehydrate", None, OFFLINE)
     async with talked.store_harness.database.transaction() as tx:

@@ -21,16 +21,16 @@ class Cycle:
     turn_id: TurnId
     kind: str
     set_by: str | None
-    """Who had set the time at which it began, a value of `SetBy`; None if it began for another reason."""
+    """The part that had set the time at which it began, a `SetBy`; None if it began for another reason."""
     triggers: tuple[str, ...]
     started_ms: int
     ended_ms: int | None
     """When it ended; None until then, as in `outcome`."""
     outcome: str | None
-    """How it ended, a value of `CycleOutcome`."""
+    """The way in which it ended, a value of `CycleOutcome`."""
     has_spoken: bool
     error: str | None
-    """Why its turn failed; None if it did not."""
+    """The reason why its turn failed; None if it did not."""
     schedule_raw: str | None
     """The words of the request; None if the agent made none."""
     schedule_reason: str

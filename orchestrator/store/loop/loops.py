@@ -30,12 +30,12 @@ class Loop:
     next_wake_ms: int | None
     """When it wakes if nothing happens before; None if it does not wake by itself."""
     set_by: str
-    """Who set this time, a value of `SetBy`."""
+    """The part that set this time, a value of `SetBy`."""
     reason: str
     trace: tuple[str, ...]
     """The steps of the decision about this time, for people."""
     held: str | None
-    """Why the next cycle does not start although it is due; None if nothing holds it up."""
+    """The reason why the next cycle does not start although it is due; None if nothing holds it up."""
     last_start_ms: int | None
     """When the last cycle began; None before the first."""
     last_end_ms: int | None
@@ -44,9 +44,9 @@ class Loop:
     """The turn of the cycle that runs, as text; None if none runs."""
     lease_until_ms: int | None
     soonest_streak: int
-    """How many cycles in a row have requested the soonest wake."""
+    """The number of cycles in a row that have requested the soonest wake."""
     noop_streak: int
-    """How many cycles in a row have done nothing."""
+    """The number of cycles in a row that have done nothing."""
 
 
 _MAPPER = RowMapper(

@@ -106,13 +106,13 @@ class NoticeRow:
     condition: str | None
     dedupe_key: str | None
     count: int
-    """How often the same was noticed, since it was stored."""
+    """The number of times that the same was noticed since it was stored."""
     made_turn: int | None
     created_ms: int
     expires_ms: int | None
     state: NoticeState
     reason: str | None
-    """Why it ended without a delivery; None for others."""
+    """The reason why it ended without a delivery; None for others."""
     delivered_ms: int | None
     """When an agent got it last; None before the first time."""
     acknowledged_ms: int | None
@@ -120,7 +120,7 @@ class NoticeRow:
     ended_ms: int | None
     """When it was settled for good; None until then."""
     deliveries: int
-    """How often an agent got it."""
+    """The number of times that an agent got it."""
     claim_turn: int | None
     """The turn that is to deliver it now; None if none is."""
 
