@@ -101,6 +101,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """How far the wall clock has jumped."""
         self.errors: list[dict[str, Any]] = []
         """What nobody caught in a callback or a task."""
+        self.thread_future: asyncio.Future[Any] | None = None
+        """The future of the thread that runs now, or that ran last."""
         self.stop_at = 0
         """The step before which `on_stop` is called; 0 is none."""
         self.on_stop: Callable[[], None] = lambda: None
@@ -272,6 +274,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._chance.uniform(0.00002, most) * PROCESS.get().slowness
 
     def _run_thread(self, future: asyncio.Future[Any], func: Callable[..., Any], args: Any) -> None:
+        self.thread_future = future
         try:
             result = func(*args)
         except (SystemExit, KeyboardInterrupt):

@@ -1,7 +1,6 @@
-"""What stands for the real world while a simulated one runs, and what is refused.
+"""What stands for the real world while a simulated one runs: threads of SQLite, file events, the disk.
 
-`World._replace` is the list. Whatever would get past it to a socket, a process, a thread or a sleep raises
-`Unlisted`, which names the line, and is noted, so that the world fails even where the program catches it.
+`World._replace` is the list. `guard.py` answers clocks and chance, and refuses what would get past the list.
 """
 
 from __future__ import annotations
@@ -13,140 +12,19 @@ import os
 import random
 import stat
 import sys
-import threading
-import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
-from unittest.mock import patch
 
 import structlog
-import time_machine
 
 from orchestrator.store.loop_connection import LoopConnection
 from tests.simulation.loop import PROCESS, SimulatedLoop, settle
 from tests.simulation.storage import UnsyncedFiles
-
-REPOSITORY = Path(__file__).parents[2]
-AUDITED = (
-    "socket.__new__", "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname",
-    "subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "os.exec",
-)  # fmt: skip
-"""Events of Python's own audit that no step of a world may cause."""
-
-
-class Unlisted(BaseException):
-    """A step reached for the real world by a way that nothing simulated stands in."""
-
-
-class Refusals:
-    """Notes what reached for the real world, and from which line."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def refuse(self, what: str) -> NoReturn:
-        line = f"{what} at {_line_of_the_program()}"
-        if line not in self.lines:
-            self.lines.append(line)
-        raise Unlisted(line)
-
-
-def _line_of_the_program() -> str:
-    """Return the innermost line of Andy's, else of anybody, that is on the stack."""
-    frames = traceback.extract_stack()
-    simulation = str(Path(__file__).parent)
-    own = [
-        frame
-        for frame in frames
-        if frame.filename.startswith(str(REPOSITORY))
-        and not frame.filename.startswith(simulation)
-        and "/.venv/" not in frame.filename
-    ]
-    frame = (own or frames)[-1]
-    path = Path(frame.filename)
-    name = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
-    return f"{name}:{frame.lineno} ({frame.name})"
-
-
-class _Audit:
-    """Python's audit hook, which cannot be taken out again: it looks only while a world runs."""
-
-    refusals: Refusals | None = None
-    thread = 0
-    is_hooked = False
-
-    @classmethod
-    def hear(cls, event: str, _: tuple[Any, ...]) -> None:
-        if cls.refusals is not None and event in AUDITED and threading.get_ident() == cls.thread:
-            refusals = cls.refusals
-            cls.refusals = None  # what is looked up for the report is no further offence
-            try:
-                refusals.refuse(event)
-            finally:
-                cls.refusals = refusals
-
-
-@contextmanager
-def audited(refusals: Refusals) -> Iterator[None]:
-    """Refuse, in this thread, what reaches for the real world."""
-    if not _Audit.is_hooked:
-        sys.addaudithook(_Audit.hear)
-        _Audit.is_hooked = True
-    _Audit.refusals, _Audit.thread = refusals, threading.get_ident()
-    # Python audits these two only from 3.12 on.
-    sleep = patch.object(time, "sleep", lambda _: refusals.refuse("time.sleep"))
-    thread = patch.object(threading, "_start_new_thread", lambda *_: refusals.refuse("a thread"))
-    try:
-        with sleep, thread:
-            yield
-    finally:
-        _Audit.refusals = None
-
-
-class _WorldTime:
-    """In the place of a `time_machine.Traveller`: datetime and time ask it for the wall time."""
-
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self.time_ns = loop.wall_ns
-
-    def _stop(self) -> None:
-        pass
-
-
-@contextmanager
-def time_of(loop: SimulatedLoop) -> Iterator[None]:
-    """Have the whole interpreter tell the time of a loop."""
-    travel = time_machine.travel(0.0, tick=False)
-    travel.start()
-    time_machine.traveller_stack[-1] = _WorldTime(loop)  # type: ignore[call-overload]
-    steady = loop.steady_ns
-    try:
-        with ExitStack() as stack:
-            for name in ("monotonic", "perf_counter"):
-                stack.enter_context(patch.object(time, name, lambda: steady() / 1e9))
-                stack.enter_context(patch.object(time, f"{name}_ns", steady))
-            yield
-    finally:
-        travel.stop()
-
-
-@contextmanager
-def chance_of(seed: str) -> Iterator[None]:
-    """Draw from a seed whatever the program draws: ids, tokens, jitter."""
-    drawn = random.Random(f"{seed}:program")
-    before = random.getstate()
-    random.seed(f"{seed}:global")
-    try:
-        with patch.object(os, "urandom", drawn.randbytes), patch.object(random, "_urandom", drawn.randbytes):
-            yield
-    finally:
-        random.setstate(before)
 
 
 class SimulatedThread:
@@ -172,10 +50,11 @@ class StepQueue:
     def put_nowait(self, work: tuple[Any, Callable[[], Any]]) -> None:
         loop = asyncio.get_event_loop()
         assert isinstance(loop, SimulatedLoop)
-        loop.soon_in_thread(self, lambda: _do(*work))
+        loop.soon_in_thread(self, lambda: _do(loop, *work))
 
 
-def _do(future: Any, function: Callable[[], Any]) -> None:
+def _do(loop: SimulatedLoop, future: Any, function: Callable[[], Any]) -> None:
+    loop.thread_future = future
     try:
         result = function()
     except Exception as error:  # noqa: BLE001  # as aiosqlite does

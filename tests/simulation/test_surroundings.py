@@ -1,47 +1,150 @@
-"""What a world refuses: whatever would reach the real clock, a thread, a socket or a process."""
+"""What a world refuses: whatever would reach the real clock, chance, a thread, a socket or a process."""
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import inspect
+import os
+import queue
+import random
+import resource
 import secrets
+import select
+import selectors
+import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic as bound_monotonic
+from time import sleep as bound_sleep
 from typing import Any
 
 import pytest
 
+from tests.simulation.guard import Refusals, Unlisted, audited, chance_of, time_of
 from tests.simulation.loop import START_MS, Process, SimulatedLoop, WorldStuck
 from tests.simulation.storage import Storage, UnsyncedFiles
-from tests.simulation.surroundings import Refusals, Unlisted, audited, chance_of, time_of
+
+
+class _Bound:
+    """Sleeps by a name that its class has."""
+
+    sleep = time.sleep
+
+
+def _sleep_by_default(sleep: Callable[[float], None] = time.sleep) -> None:
+    sleep(0.001)
+
+
+def _sleep_by_named_default(*, sleep: Callable[[float], None] = time.sleep) -> None:
+    sleep(0.001)
+
+
+def _sql(query: str) -> Any:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        return connection.execute(query).fetchone()
+
+
+UNSTARTED = pytest.mark.leaves("the object of the thread that was not started")
+# fmt: off
+ESCAPES = {
+    "sleep": lambda: time.sleep(0.001),
+    "sleep, bound in a module": lambda: bound_sleep(0.001),
+    "sleep, bound in a class": lambda: _Bound.sleep(0.001),
+    "sleep, bound by a default": _sleep_by_default,
+    "sleep, bound by a named default": _sleep_by_named_default,
+    "a clock of the machine": lambda: time.clock_gettime(time.CLOCK_MONOTONIC),
+    "a clock of the machine, in ns": lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+    "times of the process": lambda: os.times(),
+    "what the process used": lambda: resource.getrusage(resource.RUSAGE_SELF),
+    "an alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 10.0),
+    "a wait for an event": lambda: threading.Event().wait(0.001),
+    "a wait for a semaphore": lambda: threading.Semaphore(0).acquire(timeout=0.001),
+    "a wait for a queue": lambda: queue.Queue[int]().get(timeout=0.001),
+    "a wait for a result": lambda: Future[int]().result(timeout=0.001),
+    "a wait for a descriptor": lambda: select.select([], [], [], 0.001),
+    "a poll of descriptors": lambda: select.poll(),
+    "a selector": lambda: selectors.DefaultSelector(),
+    "a thread": lambda: threading.Thread(target=print).start(),
+    "a bare thread": lambda: _thread.start_new_thread(print, ()),
+    "a pool of threads": lambda: ThreadPoolExecutor(1).submit(print),
+    "a socket": lambda: socket.socket(),
+    "a pair of sockets": lambda: socket.socketpair(),
+    "a look-up of a name": lambda: socket.getaddrinfo("localhost", 80),
+    "a program": lambda: subprocess.run([sys.executable, "-c", ""], check=False),
+    "a fork": lambda: os.fork(),
+    "an id of the machine": lambda: uuid.uuid1(),
+    "SQL: now": lambda: _sql("SELECT datetime('now')"),
+    "SQL: now, unsaid": lambda: _sql("SELECT unixepoch()"),
+    "SQL: now, as a format": lambda: _sql("SELECT strftime('%s', 'NOW')"),
+    "SQL: the current time": lambda: _sql("SELECT CURRENT_TIMESTAMP"),
+}
+"""Ways to the real world, each in a line of its own."""
+# fmt: on
 
 
 @pytest.mark.parametrize(
-    "reach",
-    [
-        lambda: time.sleep(0.001),
-        lambda: socket.socket(),
-        lambda: socket.getaddrinfo("localhost", 80),
-        lambda: subprocess.run([sys.executable, "-c", ""], check=False),
-        pytest.param(
-            lambda: threading.Thread(target=print).start(),
-            marks=pytest.mark.leaves("the object of the thread that was not started"),
-        ),
-    ],
+    "name", [pytest.param(one, marks=UNSTARTED if "thread" in one else ()) for one in ESCAPES]
 )
-def test_a_way_to_the_real_world_is_refused_and_its_line_named(reach: Callable[[], Any]) -> None:
-    refusals = Refusals()
-    with audited(refusals), pytest.raises(Unlisted):
+def test_a_way_to_the_real_world_is_refused_and_its_line_named(name: str) -> None:
+    reach, refusals = ESCAPES[name], Refusals()
+    with audited(refusals), pytest.raises((Unlisted, sqlite3.OperationalError)):
         reach()
-    (line,) = refusals.lines
-    assert ":" in line
+    function = _sql if name.startswith("SQL") else reach
+    lines, first = inspect.getsourcelines(function)
+    (said,) = refusals.lines
+    assert said.endswith(
+        f" at tests/simulation/test_surroundings.py:{first + len(lines) - 1} ({function.__name__})"
+    )
+
+
+def test_of_what_a_thread_does_the_line_is_named_that_has_asked_for_it() -> None:
+    refusals = Refusals()
+    loop = SimulatedLoop("s", refusals.refuse)
+
+    async def ask() -> int:
+        with suppress(Unlisted):
+            await asyncio.to_thread(socket.socket)
+        return inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+
+    with audited(refusals):
+        line = loop.run_until_complete(ask())
+    loop.close()
+    assert refusals.lines == [f"socket.__new__ at tests/simulation/test_surroundings.py:{line} (ask)"]
+
+
+def test_other_threads_and_whoever_comes_after_a_world_have_the_real_clock() -> None:
+    loop, refusals = SimulatedLoop("s", Refusals().refuse), Refusals()
+    begin, told = threading.Event(), list[float]()
+
+    def tell() -> None:
+        begin.wait()
+        time.sleep(0)
+        told.append(time.monotonic())
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    with time_of(loop), audited(refusals):
+        from_world = [time.monotonic, time.sleep]  # as a module binds them that a world imports first
+        begin.set()
+        while thread.is_alive():
+            os.sched_yield()
+    thread.join()
+    loop.close()
+    from_world[1](0)
+    assert from_world[0]() >= told[0] > 0
+    assert time.monotonic() >= told[0]
+    assert (time.sleep, refusals.lines) == (bound_sleep, [])
 
 
 def test_an_error_that_the_program_catches_is_noted_all_the_same() -> None:
@@ -57,7 +160,9 @@ def test_time_passes_only_by_timers_and_the_same_for_everybody() -> None:
     async def sleep() -> tuple[float, datetime, float]:
         began = time.monotonic()
         await asyncio.sleep(3600)
-        return time.monotonic() - began, datetime.now(UTC), time.time()
+        steady = {bound_monotonic(), time.perf_counter(), time.thread_time(), time.process_time()}
+        assert steady == {time.monotonic()} == {time.monotonic_ns() / 1e9}
+        return bound_monotonic() - began, datetime.now(UTC), time.clock_gettime(time.CLOCK_REALTIME)
 
     with time_of(loop):
         elapsed, now, wall = loop.run_until_complete(sleep())
@@ -81,7 +186,12 @@ def test_threads_and_ids_are_drawn_from_the_seed() -> None:
             async with asyncio.TaskGroup() as tasks:
                 for number in range(20):
                     tasks.create_task(asyncio.to_thread(order.append, number))
-            return [secrets.token_hex(4) for _ in range(3)]
+            ids = [secrets.token_hex(4), uuid.uuid4().hex, os.getrandom(4).hex()]
+            random.seed()
+            numbers = [random.random(), random.Random().random(), random.SystemRandom().random()]
+            with closing(sqlite3.connect(":memory:")) as connection:
+                (of_sql,) = connection.execute("SELECT hex(randomblob(8)) || random()").fetchone()
+            return [*ids, *map(str, numbers), of_sql]
 
         with chance_of(seed):
             ids = loop.run_until_complete(live())
@@ -89,7 +199,7 @@ def test_threads_and_ids_are_drawn_from_the_seed() -> None:
         return ids, order
 
     assert lived("one") == lived("one")
-    assert lived("one")[0] != lived("two")[0]
+    assert not set(lived("one")[0]) & set(lived("two")[0])
     assert lived("one")[1] != list(range(20))
 
 

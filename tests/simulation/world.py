@@ -40,7 +40,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.direct import run_at_once
 from orchestrator.store.money import budgets
 from orchestrator.store.money.budgets import Period, Unit
-from tests.simulation import surroundings
+from tests.simulation import guard, surroundings
 from tests.simulation.engine import Engine, SimulatedRuntime, on_sigterm
 from tests.simulation.loop import OUTSIDE, PROCESS, START_MS, Process, SimulatedLoop
 from tests.simulation.memory import entries_of
@@ -122,7 +122,7 @@ class World:
         self.kills = 0
         self.is_settling = False
         self.root = root or root_of(os.getpid())
-        self.refusals = surroundings.Refusals()
+        self.refusals = guard.Refusals()
         self.loop = SimulatedLoop(self.seed, self.refusals.refuse)
         self._chance = random.Random(f"{self.seed}:world")
         self.loop.ahead_ms = self.plan.ahead_ms
@@ -211,8 +211,8 @@ class World:
         """Put everything simulated in the place of what it stands for. This is the list."""
         enter = stack.enter_context
         loop, seed = self.loop, self.seed
-        enter(surroundings.time_of(loop))
-        enter(surroundings.chance_of(seed))
+        enter(guard.time_of(loop))
+        enter(guard.chance_of(seed))
         self.signals = surroundings.Signals(loop, seed)
         self.disk = surroundings.Disk(loop, self.signals, self.unsynced)
         self.engine = self._new_engine()
@@ -266,7 +266,7 @@ class World:
         for target, replacement in put:
             enter(patch(target, replacement))
         enter(self._logs())
-        enter(surroundings.audited(self.refusals))
+        enter(guard.audited(self.refusals))
         loop.on_stop = lambda: self.kill_host(self._kill_why)
 
     def _new_engine(self) -> Engine:
