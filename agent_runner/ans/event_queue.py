@@ -34,7 +34,10 @@ class EventQueue:
         retained: int = RETAINED_AT_OVERFLOW,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`retained` is the number of events that remain after a full queue has made room."""
+        """`retained` is the number of events that remain after a full queue has made room.
+
+        `now` returns the UTC time.
+        """
         self._limit = limit
         self._retained = retained
         self._now = now

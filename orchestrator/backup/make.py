@@ -65,6 +65,9 @@ def back_up(
 ) -> BackupResult:
     """Write a backup to `target`, readable by its owner only. Blocks. Andy may run meanwhile.
 
+    `say` shows a line of the progress to a person. `with_env` includes `.env`, which has secrets; `replaces`
+    overwrites an existing file.
+
     Raises:
         BackupError: there is nothing to back up, or `target` cannot be written; nothing is left of it.
         StoreCorrupt: the database is damaged; no backup is made, since it might replace a good one.
@@ -93,7 +96,8 @@ def stream(
 ) -> BackupResult:
     """Write a backup to a pipe and close it. Blocks. Andy may run meanwhile.
 
-    The temporary copies are in the home, not in `/tmp`: in a container, `/tmp` is memory.
+    The temporary copies are in the home, not in `/tmp`: in a container, `/tmp` is memory. `say` shows a line
+    of the progress to a person.
 
     Raises:
         BackupError: there is nothing to back up, or the pipe cannot be written; `andy restore` refuses the

@@ -53,7 +53,7 @@ def restore(
 ) -> RestoreResult:
     """Restore a backup, or a bare copy of the database, into a home where Andy does not run. Blocks.
 
-    The earlier files are moved to a folder beside the home.
+    The earlier files are moved to a folder beside the home. `say` shows a line of the progress to a person.
 
     Raises:
         BackupError: it is damaged or not a backup, or the home is not empty and `force` is false.
@@ -117,7 +117,8 @@ def place(
     """Unpack and check a backup, or a bare copy of the database, and move it into a home. Blocks.
 
     The caller holds the home's lock. The earlier files are moved to `aside`, or deleted if it is None. At the
-    end `record` is stored with the state "done". Browsers that are signed in now stay signed in.
+    end `record` is stored with the state "done". Browsers that are signed in now stay signed in. `say` shows
+    a line of the progress to a person.
 
     Raises:
         BackupError, StoreTooNew, OSError: the home is unchanged.

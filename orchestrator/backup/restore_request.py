@@ -53,7 +53,7 @@ def ask(home: Home, name: str, *, has_env: bool, now_ms: int) -> RestoreRecord:
 def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
     """Undo a restore that was killed half way, then carry out the requested one. Blocks.
 
-    The store must be closed.
+    The store must be closed. `say` shows a line of the progress to a person.
 
     Raises:
         HomeError: Andy runs on this home.

@@ -128,7 +128,7 @@ def _carry_out_restore(home: Home) -> bool:
 
 
 async def _run(home: Home, settings: Settings, started: Callable[[], None], *, is_verbose: bool) -> bool:
-    """Run the host; return whether it is to be restarted."""
+    """Run the host; return whether it is to be restarted. `started` is called once the host serves."""
     with without("rich"):  # structlog would load it: 5 MiB that the host never uses
         import structlog  # noqa: F401
 

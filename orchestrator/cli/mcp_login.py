@@ -62,7 +62,10 @@ class LoginOptions:
 async def log_in(
     home: Path | None, name: str, options: LoginOptions, *, say: Callable[[str], None]
 ) -> McpLogin:
-    """Log the owner in to a server, and store the login. Raises `LoginRefused`, `BadRequest`."""
+    """Log the owner in to a server, and store the login. Raises `LoginRefused`, `BadRequest`.
+
+    `say` shows a line of the progress to a person.
+    """
     from orchestrator.proxies import mcp_oauth
 
     server, data = await _server(home, name), terminal.home_of(home).data
@@ -161,7 +164,10 @@ def _port_of(client: dict[str, object] | None) -> int | None:
 async def _wait_for_browser(
     listener: socket.socket, address: str, say: Callable[[str], None]
 ) -> AuthorizationCodeResult:
-    """Wait until the browser is redirected here. Requests that do not belong to this login are refused."""
+    """Wait until the browser is redirected here. Requests that do not belong to this login are refused.
+
+    `say` shows a line to the owner.
+    """
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse
     from starlette.routing import Route
@@ -203,7 +209,10 @@ async def _wait_for_browser(
 
 
 async def _read_pasted(address: str, say: Callable[[str], None]) -> AuthorizationCodeResult:
-    """Read the address to which the owner's browser, on any machine, was redirected."""
+    """Read the address to which the owner's browser, on any machine, was redirected.
+
+    `say` shows a line to the owner.
+    """
     say(f"Open this address in a browser, and allow Andy:\n\n{address}\n")
     say(f"The browser ends at http://{HOST}…, and cannot open it. Copy that address whole, paste it here:")
     for _ in range(MAX_PASTES):

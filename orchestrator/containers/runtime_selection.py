@@ -317,6 +317,7 @@ async def _for_container_host(
     """Return the runtime for a host that runs in a container itself.
 
     Agents are sibling containers: they are mounted from the paths on the host, and each group has a network.
+    `make` builds the runtime.
     """
     own_paths.check_home(home)
     networks = GroupNetworks(install=install, own_id=own_paths.own_id)

@@ -94,7 +94,10 @@ class SnapshotWriter:
         zone_of: Callable[[Group], ZoneInfo],
         with_container: Callable[[], Collection[str]],
     ) -> None:
-        """`with_container` returns the folders of the groups that have a container now."""
+        """`with_container` returns the folders of the groups that have a container now.
+
+        `zone_of` returns the time zone of a group.
+        """
         self._root = root
         self._database = database
         self._clock = clock

@@ -135,6 +135,8 @@ async def set_next_wake(
 ) -> WakeSetting:
     """Record when an agent wants to wake, counted from the cycle's end. It replaces an earlier request.
 
+    `zone_of` returns the time zone of a group.
+
     Raises:
         LoopOff: the group's loop is off, or was off when the turn started.
         BadWake: the time is not clear; the text gives examples.

@@ -328,6 +328,7 @@ async def _pass_answer(
     """Send a request and pass its answer back without the secret.
 
     Raises `_Unauthorised` and `_MoreRightsNeeded` before the answer starts, and `ProxyRefused`, `AnswerCut`.
+    `seal` makes the session's id that the client gets.
     """
     mask = SecretMask(secret)
     async with upstream.send(request) as answer:

@@ -324,7 +324,7 @@ async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]
 
 
 async def _troubles(tx: Tx, service_of: Callable[[str], ModelService | None]) -> dict[str, _Trouble]:
-    """Return what is wrong now with services, by their names."""
+    """Return what is wrong now with services, by their names. `service_of` returns a service by its name."""
     troubles = {}
     for refusal in await model_refusals.unfinished(tx):
         # A refusal of one model says nothing about the service: it answers for others.

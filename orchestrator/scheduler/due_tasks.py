@@ -120,7 +120,10 @@ async def follow_clock(tx: Tx, *, now_ms: int) -> None:
 
 
 async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: int) -> None:
-    """Recompute the due times of cron schedules in their group's present zone."""
+    """Recompute the due times of cron schedules in their group's present zone.
+
+    `zone_of` returns the zone of a group.
+    """
     schedules = await outlook(tx)
     for task in schedules.in_other_zones(zone_of):
         zone = zone_of(schedules.groups[task.folder])
@@ -148,6 +151,7 @@ class ScheduleOutlook:
         """Return the tasks that were planned in another zone than the present one of their group.
 
         Only cron follows the wall clock: intervals and single times are moments, the same in every zone.
+        `zone_of` returns the zone of a group.
         """
         return [
             task

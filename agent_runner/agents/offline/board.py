@@ -253,7 +253,7 @@ class Board(RequestHandler):
         """Return an option for each open task, list entry and reminder that a number or a text can mean.
 
         A number refers to the list shown last. If that had reminders, or none was shown, the number may also
-        be the place of a task or the number of a to-do.
+        be the place of a task or the number of a to-do. `fits(words, text)` decides whether a text fits.
         """
         item, shown = self.slot("item"), self.context.state.shown
         is_number, entry = item.isdecimal(), shown.get(item)
@@ -579,7 +579,10 @@ class Board(RequestHandler):
 
 
 def find(tasks: Sequence[OpenTask], which: str, fits: Callable[[str, str], bool] = _fits) -> list[OpenTask]:
-    """Return the tasks with this title, or else those whose titles fit, by default those that contain it."""
+    """Return the tasks with this title, or else those whose titles fit, by default those that contain it.
+
+    `fits(words, title)` decides whether a title fits.
+    """
     which = " ".join(which.casefold().split())
     exact = [task for task in tasks if task["title"].casefold() == which]
     return exact or [task for task in tasks if fits(which, task["title"])]

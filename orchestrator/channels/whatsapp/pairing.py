@@ -75,8 +75,10 @@ class Pairing:
         command: Callable[..., Sequence[str]] = bridge_process.command,
         on_change: Callable[[PairingProgress], None] = lambda _: None,
     ) -> None:
-        """`store` is the database of the login, `command` returns the command line that starts the bridge
-        on it.
+        """`store` is the database of the login, `command` returns the command line that starts the bridge on
+        it.
+
+        `on_change` is called with each progress.
         """
         self._store = store
         self._login = NeonizeDatabase(store)

@@ -71,7 +71,10 @@ class Tunnel:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Send the first bytes to the target, then copy the others through their filter."""
+        """Send the first bytes to the target, then copy the others through their filter.
+
+        `opening` returns these bytes and the filter.
+        """
         first = await opening()
         await self._send(writer, first.data, is_out=True)
         await self._copy(reader, writer, is_out=True, byte_filter=first.filter)
