@@ -106,7 +106,11 @@ def _pushed_lines(report: dict[str, str]) -> list[str]:
 def _build_image(
     home_option: Path | None, *, base: str, tag: str | None, layers: Collection[str] | None
 ) -> None:
-    """Build the agent image and print each step."""
+    """Build the agent image and print each step.
+
+    `tag` is by default that of the settings; `base` and `layers` are those of
+    `runtime_selection.build_image`.
+    """
     from orchestrator.containers import runtime_selection
 
     settings = settings_of(home_of(home_option))

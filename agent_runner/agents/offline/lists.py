@@ -184,7 +184,10 @@ class Lists(RequestHandler):
         return []
 
     async def open_todos(self) -> list[ShownEntry]:
-        """Return the open to-dos. Raises `AnswerNow` to say why they cannot be read."""
+        """Return the open to-dos, which become the list that this request is about.
+
+        Raises `AnswerNow` to say why they cannot be read.
+        """
         self.name = TODO
         return await self.in_thread(lambda: self._entries_of(TODO))
 

@@ -373,6 +373,7 @@ class Reminders(RequestHandler):
                 return await self._cancel_all(upcoming)
             self.parsed = self._chosen(upcoming, upcoming, "which_reminder")
         if not self.slot("at"):
+            # The entry was chosen elsewhere: its time is needed for the request that undoes this.
             same = [reminder for reminder in await self.upcoming() if reminder.entry.id == self.slot("id")]
             self.parsed = self.parsed.having(**same[0].slots) if same else self.parsed
         what = self.brief(self.slot("label")).rstrip(".")

@@ -221,7 +221,7 @@ class WhatsAppChannel:
     async def _pause(self, end: StateReport, account: Account | None) -> None:
         """Record the end, then wait as long as `reconnect_policy` says, or until the login changes.
 
-        `account` is that of the login; None if it has none.
+        `account` is the one that was logged in; None if none was.
         """
         self._failures += 1
         now_ms = self._context.clock.now_ms()

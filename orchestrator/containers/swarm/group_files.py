@@ -319,7 +319,10 @@ def _blob(target: str, path: str) -> str:
 
 
 def _apply(root_fd: int, changed: Changes, stage: Path, target: str) -> None:
-    """Apply the changes of one tree to the host's directory that is open as `root_fd`."""
+    """Apply the changes of one tree to the host's directory that is open as `root_fd`.
+
+    `target` is the tree's path in the container; `stage` has the contents of the changed files.
+    """
     for path in changed.removed:
         trees.remove(root_fd, path)
     for path, entry in changed.put.items():

@@ -175,7 +175,10 @@ def choose_node(
 
 
 def room_of(usable_nodes: Sequence[Node], *, slots: int) -> int | None:
-    """Return the sum of the nodes' slots; None when one of them has no limit."""
+    """Return how many containers the nodes may have together; None when one of them has no limit.
+
+    `slots` is the limit of each node that sets none of its own; 0 means no limit.
+    """
     total = 0
     for node in usable_nodes:
         node_slots = node.slots(slots)

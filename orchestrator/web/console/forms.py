@@ -55,6 +55,7 @@ class ChangedSince(BadRequest):
     http_status = 409
 
     def __init__(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """`before` has the state that the page showed, `now` the present one; both by field."""
         super().__init__()
         self.before = dict(before)
         self.now = dict(now)
