@@ -122,7 +122,8 @@ async def store_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bo
 async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> bool:
     """Hold a result in the outbox until its turn has ended; return False when the limit is reached.
 
-    A result that is not meant for the chat, such as a worker's, is dropped.
+    A result that is not meant for the chat, such as a worker's, is dropped. A frame is applied once, so no
+    result is in the outbox already.
     """
     text = (frame.result or "")[:MAX_TEXT_CHARS]
     if not text or turn.kind is TurnKind.WORKER or is_silence(text):

@@ -192,6 +192,9 @@ class TokenCalibration:
     def __init__(
         self, database: Database, *, factors: TokenFactors, counter: TokenCounter, clock: Clock, bus: EventBus
     ) -> None:
+        """`factors` learn from the tokens that models report, beside those that `counter` counts in the
+        same texts.
+        """
         self._database = database
         self._factors = factors
         self._counter = counter

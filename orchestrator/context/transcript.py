@@ -272,7 +272,12 @@ def _ids_of_long_line(line: bytes) -> _Message | None:
 
 
 def _transcript(entries: dict[str, _Entry]) -> Transcript:
-    """Return the messages from the newest back to the first, each followed to its parent, as the CLI does."""
+    """Return the messages of the conversation, oldest first: the newest, its parent, that one's parent and so
+    on.
+
+    The CLI follows them in this way, too. Other entries, such as those of a branch that was left, are not in
+    it.
+    """
     if not entries:
         return Transcript(TranscriptState.EMPTY)
     followed: dict[str, _Entry] = {}

@@ -181,7 +181,10 @@ def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...
 def _uncapped(
     state: CycleState, now_ms: int, auto_ms: int, trace: tuple[str, ...], rules: WakePolicy
 ) -> WakeDecision:
-    """Return the decision by the agent's request, or else by the pause, before budget and cap."""
+    """Return the decision by the agent's request, or else by the pause `auto_ms`, before budget and cap.
+
+    A request for the shortest sleep too often in a row gets a longer one. `trace` has the earlier steps.
+    """
     sleep_request = state.sleep_request
     if sleep_request is None:
         return WakeDecision(

@@ -319,7 +319,11 @@ class ContainerProxies:
         ).model
 
     async def _judge_answer(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Record a model service's answer to a run; return whether the same request may be retried."""
+        """Record a model service's answer to a run; return whether the same request may be sent again.
+
+        False after a lasting refusal, or when the turn moves to another service; True also after an answer
+        without an error.
+        """
         # First, because a turn that moves to another service is neither refused nor kept waiting by this one.
         if await self.failover.judge(identity, await self._with_waiting_time(identity, answered)):
             return False

@@ -202,6 +202,7 @@ class _ParserChild:
     """A process that does one job at a time, under its lock. It starts with its first job."""
 
     def __init__(self, cpu_seconds: float) -> None:
+        """`cpu_seconds` is the processor time that one job may take."""
         self._cpu_seconds = cpu_seconds
         self.lock = asyncio.Lock()
         self.process: asyncio.subprocess.Process | None = None

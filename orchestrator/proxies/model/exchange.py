@@ -136,7 +136,7 @@ OnDenial = Callable[[RunIdentity | None, Denial], None]
 Admit = Callable[[RunIdentity], Awaitable[None]]
 """Admits a request that costs tokens, or raises `ProxyRefused`."""
 Judge = Callable[[RunIdentity, Answered], Awaitable[bool]]
-"""Called with an answer before the container gets it; returns whether the same request may be retried."""
+"""Called with an answer before the container gets it; returns whether the same request may be sent again."""
 
 
 class ExchangeLog:

@@ -133,7 +133,9 @@ class ModelHealth:
         return self._blocking_refusal(model)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Record how the service answered a run's request. Return whether a retry helps."""
+        """Record how the service answered a run's request; return whether the same request may be sent
+        again.
+        """
         error = answered.error
         if error is None:
             await self._record_answer(identity)

@@ -52,7 +52,7 @@ class UsageWriter:
     ) -> None:
         """`on_entry` gets each entry as it is noted; `on_stored` is called once some are in the audit.
 
-        `prices` are the list's by default.
+        `settle` acts on the entries that were just stored. `prices` are the list's by default.
         """
         self._prices = prices or Prices()
         self._database = database

@@ -323,16 +323,19 @@ async def show_change(view: View) -> Response:
 
 
 async def _show_diff(
-    view: View, part: GroupPart, before: str, after: str, *, change: GroupChange | None = None
+    view: View, part: GroupPart, present: str, after: str, *, change: GroupChange | None = None
 ) -> Response:
-    """Show the lines in which two texts of a part differ, and those of `change`, which would be undone."""
+    """Show the lines in which the present text of a part differs from that `after` a change.
+
+    The change is a new one or, with `change`, takes that one back; then its own lines are shown, too.
+    """
     return view.render(
         "groups_change.html",
         folder=view.path_param("folder"),
         part=part.value,
-        now=before,
+        now=present,
         after=after,
-        lines=await asyncio.to_thread(changes.diff, before, after),
+        lines=await asyncio.to_thread(changes.diff, present, after),
         change=change,
         did=await asyncio.to_thread(changes.diff, change.before, change.after) if change else [],
     )
