@@ -132,6 +132,14 @@ def remove(directory_fd: int, name: str) -> bool:
     return True
 
 
+def changed_ms(info: os.stat_result) -> int:
+    """Return when a file was changed last, in epoch milliseconds by the host's file system.
+
+    It is the change time, which a container cannot set, unlike the modification time.
+    """
+    return info.st_ctime_ns // 1_000_000
+
+
 def version(info: os.stat_result) -> Version:
     """Return values that change when the file or its content does."""
     return info.st_dev, info.st_ino, info.st_ctime_ns

@@ -153,8 +153,8 @@ class Mailbox:
         info = entries.look(directory_fd, name)
         if info is None:
             return None
-        # By the change time, which a container cannot set, unlike the modification time.
-        unchanged_ms = self._clock.now_ms() - info.st_ctime_ns // 1_000_000
+        written_ms = entries.changed_ms(info)
+        unchanged_ms = self._clock.now_ms() - written_ms
         if stat.S_ISREG(info.st_mode) and has_grace and may_be_unfinished(name, unchanged_ms):
             return None
         reason = entries.fault_of(info, self._owner_uids) or fault_of_name(name)
@@ -167,7 +167,6 @@ class Mailbox:
             ):
                 return None
             case entries.EntryContent(body=body, version=version):
-                written_ms = info.st_ctime_ns // 1_000_000
                 return RequestFile(name=name, body=body, version=version, written_ms=written_ms)
             case entries.EntryFault(reason=reason):
                 return _remove_rejected(directory_fd, name, reason)

@@ -91,7 +91,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._chance = random.Random(f"{seed}:loop")
         self._is_shuffled = self._chance.random() < 0.5
         """Whether tasks that are ready at once run in a drawn order; else in that of asyncio."""
-        self._refuse = refuse
+        self.refuse = refuse
         self.network: Any = None
         """The network of a world with a swarm; None where nothing is connected by sockets."""
         self._now = 0.0
@@ -295,31 +295,31 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     async def create_server(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         if self.network is None:
-            self._refuse("a server's socket")
+            self.refuse("a server's socket")
         return await self.network.listen(factory, port)
 
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         if self.network is None:
-            self._refuse("a connection's socket")
+            self.refuse("a connection's socket")
         return await self.network.connect(factory, port)
 
     async def getaddrinfo(self, *_: Any, **__: Any) -> Any:
-        self._refuse("a look-up of a name")
+        self.refuse("a look-up of a name")
 
     async def subprocess_exec(self, *_: Any, **__: Any) -> Any:
-        self._refuse("a process")
+        self.refuse("a process")
 
     async def subprocess_shell(self, *_: Any, **__: Any) -> Any:
-        self._refuse("a process")
+        self.refuse("a process")
 
     def add_signal_handler(self, *_: Any) -> None:
-        self._refuse("a signal")
+        self.refuse("a signal")
 
     def add_reader(self, *_: Any) -> None:
-        self._refuse("a descriptor")
+        self.refuse("a descriptor")
 
     def add_writer(self, *_: Any) -> None:
-        self._refuse("a descriptor")
+        self.refuse("a descriptor")
 
 
 def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -168,6 +168,8 @@ class Disk:
         self.on_change: Callable[[], None] = lambda: None
         """Called as a file was put into place or removed."""
         self._replace, self._rename, self._unlink = os.replace, os.rename, os.unlink
+        self._stamps: set[int] = set()
+        """The virtual times that files were given, in epoch nanoseconds."""
 
     def replace(self, source: Any, target: Any, **places: Any) -> None:
         self._move(self._replace, source, target, places)
@@ -196,12 +198,28 @@ class Disk:
             self._unsynced.before_move(Path(source), Path(target), self._loop.time())
         move(source, target, **places)
         if not places:
-            now = self._loop.wall_ns()
-            os.utime(target, ns=(now, now), follow_symlinks=False)
-            self._signals.changed(os.fspath(target))
+            self._stamp(target)
             if PROCESS.get().name.startswith("container"):
                 self.on_request()
         self.on_change()
+
+    def _stamp(self, path: Any) -> None:
+        """Give a file the virtual time, and signal that it was changed."""
+        now = self._loop.wall_ns()
+        self._stamps.add(now)
+        os.utime(path, ns=(now, now), follow_symlinks=False)
+        self._signals.changed(os.fspath(path))
+
+    def write_in_place(self, path: Path, text: str) -> None:
+        """Write a file as a program does that puts nothing into place."""
+        path.write_text(text, encoding="utf-8")
+        self._stamp(path)
+
+    def changed_ms(self, info: os.stat_result) -> int:
+        """In the place of the change time, which is that of the real clock and which nobody can set."""
+        if info.st_mtime_ns not in self._stamps:
+            self._loop.refuse("the real time of a file")
+        return info.st_mtime_ns // 1_000_000
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -231,6 +232,43 @@ def test_of_two_equal_answers_the_one_that_was_refused_is_not_said_to_have_arriv
     assert world.run().problems == []
     shown = [one.text.split("“")[0] for one in world.messengers[0].shown if "in 240 minutes" in one.text]
     assert len(set(shown)) == 2, "it stands there, and it is said to be missing"
+
+
+class _WorldWithWriter(World):
+    """A world in which a background program writes requests by hand, in place and without a turn."""
+
+    written: tuple[tuple[float, str, str], ...] = ()
+    """For each file the virtual seconds at which it is written, its name, and its text."""
+    turns: dict[str, int | None]
+    """The turn that each text was said in."""
+
+    async def _live(self) -> None:
+        for at_s, name, text in self.written:
+            path = self.home.ipc / "g0/messages" / name
+            self.loop.call_at(at_s, self.disk.write_in_place, path, text)
+        await super()._live()
+        self.turns = {row["text"]: row["turn_id"] for row in self.rows("SELECT text, turn_id FROM outbox")}
+
+
+def test_ages_of_an_agents_request_files_are_those_of_the_virtual_clock() -> None:
+    whole = {
+        word: json.dumps({"type": "message", "text": word, "chatJid": CHAT}) for word in ("early", "late")
+    }
+    said = {5.0: "zq1x", 36.5: "zq2x"}
+    world = _WorldWithWriter("by hand 1", _small_plan(said, ServicesPlan(asks_model=True), seconds=4_000.0))
+    partial = world.home.ipc / "g0/messages/.late.json.partial"
+    world.written = (
+        (35.0, "early.json", whole["early"]),
+        (37.0, "late.json", whole["late"]),
+        (38.0, partial.name, whole["late"][:20]),
+    )
+    seen = dict[float, bool]()
+    for at_s in (3_000.0, 3_630.0, 3_700.0):
+        world.loop.call_at(at_s, lambda at_s=at_s: seen.update({at_s: partial.exists()}))
+    assert world.run().problems == []
+    assert seen == {3_000.0: True, 3_630.0: True, 3_700.0: False}, "an hour is given to finish a file"
+    # Both were read while the second turn ran, and only one was written in it.
+    assert world.turns == {"zq1x": 1, "early": None, "zq2x": 2, "late": 2}
 
 
 def test_a_messenger_may_lose_the_answer_that_a_tool_had_no_room_on_the_disk() -> None:

@@ -254,6 +254,7 @@ class World:
             ("orchestrator.proxies.model.proxy._open_upstream", self._open_upstream),
             ("orchestrator.proxies.parsing_process.SMALL_BYTES", 1 << 30),
             ("agent_runner.agents.claude.agent.ClaudeAgent", self.agent()),
+            ("orchestrator.ipc.entries.changed_ms", self.disk.changed_ms),
             # Files have times of the real clock, which say nothing of the world's.
             ("agent_runner.wire.trees.JUST_NOW_NS", 1 << 62),
             ("orchestrator.proxies.egress.proxy.EgressProxy.serve", _serve_nobody),
