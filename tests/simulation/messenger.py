@@ -148,6 +148,8 @@ class Messenger:
             if drawn < 0 and way == "refused" and self.is_idempotent and key in self._keys:
                 break  # such a messenger answers a repeat as it answered the first
             if drawn < 0:
+                if way == "refused" and not is_poll:  # a poll comes again as a text
+                    self.refused.append((jid, text))
                 await self._go_wrong(way, jid, text, key)
                 break
         else:
@@ -173,7 +175,6 @@ class Messenger:
                 raise ChannelDown("The messenger could not be reached.")
             case "refused":
                 self.unsure.append(text)
-                self.refused.append((jid, text))
                 raise ChannelRefused("The messenger refuses this message.", is_chat_fine=True)
             case "pause":
                 raise ChannelDown("Too fast.", pause_seconds=self.chance.uniform(1, 120))

@@ -116,7 +116,9 @@ DOCTORED = {
     ),
     "a word is cut": Doctored(lambda it: it.add(FIRST, "zq0"), "Read a sentence that nobody asked for"),
     "two answers are mixed": Doctored(
-        lambda it: it.replace("Added to the shopping list: zq1x.", "Added to the shopping list: zq1x, zq0x."),
+        lambda it: it.replace(
+            "Added to the shopping list: zq1x.", "Added to the shopping list: zq1x, bread."
+        ),
         "Read a sentence that nobody asked for",
     ),
     "an answer stands twice in one text": Doctored(
