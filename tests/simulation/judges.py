@@ -47,8 +47,9 @@ ORDERED = ("echo", "list", "long", *REMINDING)
 """Kinds of messages whose answers come in the order in which they were asked."""
 CONFIRMED_OTHERWISE = ("it may still do what was asked", "had passed: I say it now")
 """Words of what confirms a reminder without its own: the host was late, or its time was over."""
-LATE_SECONDS = 60.0
-"""Seconds after which a reminder has come: what a killed host had begun is taken up after 30."""
+LATE_SECONDS = 100.0
+"""Seconds after which a reminder has come: what a killed host had begun is taken up after a minute, and what
+met a channel that was just starting after half of one."""
 RETRIED_SECONDS = 600.0
 """Seconds more where messengers lose texts or are away, or the disk is full: it is tried again."""
 REFUSING = ("messenger", "disk", "full")
@@ -340,7 +341,9 @@ def _late_reminders(world: World) -> Iterator[str]:
 def _stated_ms(line: str, zone: str) -> int:
     """Return the time at which a line says that a reminder comes; of a time without seconds its last one."""
     day, clock = line.split(":", 1)[0].split()[-2], re.findall(r"\d\d:\d\d(?::\d\d)?", line)[0]
-    stated = datetime.combine(date.fromisoformat(day), time.fromisoformat(clock), ZoneInfo(zone))
+    # Of a time that the clocks show twice, the later one.
+    at = time.fromisoformat(clock).replace(fold=1)
+    stated = datetime.combine(date.fromisoformat(day), at, ZoneInfo(zone))
     return int(stated.timestamp() * 1000) + (59_999 if len(clock) == len("09:00") else 0)
 
 

@@ -22,8 +22,9 @@ LEFT_ROWS = {
     " WHERE lease_owner IS NOT NULL",
     "A cycle of the loop is still leased": "SELECT group_folder, lease_owner FROM loop_state"
     " WHERE lease_owner IS NOT NULL",
-    "A wake request was taken by nobody": "SELECT group_folder, kind, dedupe_key FROM wakes"
-    " WHERE cycle_id IS NULL",
+    # Others, such as of a changed file, may wait for the agent's next wake by itself.
+    "A wake request of a message was taken by nobody": "SELECT group_folder, kind, dedupe_key FROM wakes"
+    " WHERE cycle_id IS NULL AND is_direct",
     "A cycle has not ended": "SELECT group_folder, id FROM cycles WHERE ended_ms IS NULL",
     "A task is still run": "SELECT task_id, id FROM task_run_logs WHERE status = 'running'",
     "Files of an undo are still to be put back": "SELECT group_folder, turn_id FROM undos"

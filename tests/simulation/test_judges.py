@@ -197,7 +197,7 @@ DOCTORED = {
     ),
     "a wake request waits": Doctored(
         lambda it: it.execute("INSERT INTO wakes VALUES (1, 'g0', 'message', 1, 'r', 'k', 1, NULL)"),
-        "A wake request was taken by nobody",
+        "A wake request of a message was taken by nobody",
     ),
     "a task is run": Doctored(
         lambda it: it.execute(
