@@ -259,6 +259,19 @@ BUGS = (
         is_of_models=True,
     ),
     Planted(
+        name="the last text of a long answer is left out",
+        path="orchestrator/outbound/delivery.py",
+        right="                head = await outbox.split(tx, head, parts)\n",
+        wrong="                head = await outbox.split(tx, head, parts[:-1])\n",
+    ),
+    Planted(
+        name="a reminder that was due before its channel had started waits for an hour",
+        path="orchestrator/dashboard/delivery/decision.py",
+        right="PAUSES_MS = (30_000, ",
+        wrong="PAUSES_MS = (3_600_000, ",
+        family="exact",
+    ),
+    Planted(
         name="a carrier writes to a connection that is lost (a race of the past)",
         path="agent_runner/wire/carrier.py",
         right="            if self.writer.is_closing():  # a write would fail",
