@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 WORD = re.compile(r"zq\d+x")
-TIME = r"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?"
+TIME = r"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?(?:[+-]\d{4})?"
+CLOCKS = (
+    r"(?: The clocks go (?:forward then and skip the time you named, so I took this one"
+    r"|back then and that time comes twice; this is the one at UTC[+-]\d\d:\d\d)\.)?"
+)
+"""What a confirmation adds in a night in which clocks are changed."""
 BY_MODEL = r"(?:says|writes|adds|reports) (?:anthropic|spare|near)"
 LATE = ("⚠️ This should have come earlier: ", " (late)")
 """What may stand before and after a text that comes late."""
@@ -58,7 +63,7 @@ def sentences_of(world: World, said: Said) -> dict[str, str]:
             return {"reminder": f"⏰ {word}, {BY_MODEL}"}
         case "remind" | "remind at":
             return {
-                "answer": rf"I'll remind you on {TIME}: {word} \(reminder \d+\)\.",
+                "answer": rf"I'll remind you on {TIME}: {word} \(reminder \d+\)\.{CLOCKS}",
                 "reminder": f"⏰ Reminder for {said.who}: {word}",
             }
         case "poll":
