@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -26,6 +27,9 @@ MAX_CHECKED_BYTES = 16 * 1024 * 1024
 _SHOWN_HASH = 8
 """Characters of a hash that an event shows."""
 _GONE = "gone"
+"""Stands for the hash of a file that is missing, or is a link, a pipe or a folder now."""
+_UNREAD = "unread"
+"""Stands for the hash of a file that is there, but has grown too long or can no longer be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,26 +160,35 @@ class KnownFiles:
         return os.path.normpath(self._cwd / path)
 
     def _update_state(self, name: str) -> tuple[EventDraft | None, int]:
-        """Record a file's present state; return the event if its content changed, and the bytes read."""
+        """Record the present state of a remembered file, and return the event to report and the bytes read.
+
+        The event is None if the content is as recorded. A file that can no longer be read is forgotten, and
+        its event says why.
+        """
         if self._is_as_recorded(name):
             return None, 0
         before, now = self._states[name], _state_of(name)
+        # What changed before the first running command is recorded now; a later change is the command's.
         self._unread.discard(name)
         if now is None:
             self._drop(name)
-            return self._stale(name, before, _GONE), 0
+            return self._stale(name, before, *_why_unread(name)), 0
         self._states[name] = now
         # A file that was saved unchanged, or got only another time, is not reported.
-        is_same = now.sha256 == before.sha256
-        return None if is_same else self._stale(name, before, now.sha256[:_SHOWN_HASH]), now.size
+        if now.sha256 == before.sha256:
+            return None, now.size
+        return self._stale(
+            name, before, now.sha256[:_SHOWN_HASH], "read it again before you use it"
+        ), now.size
 
-    def _stale(self, name: str, before: FileState, current: str) -> EventDraft:
-        """Return the event about a changed file; `current` is its new hash, or `_GONE`."""
+    def _stale(self, name: str, before: FileState, current: str, message: str) -> EventDraft:
+        """Return the event about a changed file.
+
+        `current` is the beginning of its new hash, or `_GONE` or `_UNREAD`; `message` tells the agent what
+        to do, or why the file was not read.
+        """
         path = Path(name)
         shown = path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path
-        what = (
-            "it is gone, or no longer a plain file" if current == _GONE else "read it again before you use it"
-        )
         return EventDraft(
             type="source.stale",
             severity="warning",
@@ -183,9 +196,24 @@ class KnownFiles:
                 "path": str(shown),
                 "previous_hash": before.sha256[:_SHOWN_HASH],
                 "current_hash": current,
-                "message": what,
+                "message": message,
             },
         )
+
+
+def _why_unread(name: str) -> tuple[str, str]:
+    """Return `_GONE` or `_UNREAD` for a path of which `_state_of` returned None, and the reason in words."""
+    try:
+        status = os.lstat(name)
+    except (FileNotFoundError, NotADirectoryError):
+        return _GONE, "it is gone"
+    except OSError:
+        return _UNREAD, "it can no longer be read"
+    if not stat.S_ISREG(status.st_mode):
+        return _GONE, "it is no longer a plain file"
+    if status.st_size > MAX_FILE_BYTES:
+        return _UNREAD, f"it is now longer than {MAX_FILE_BYTES:,} bytes, so its changes are not followed"
+    return _UNREAD, "it can no longer be read"
 
 
 def _status(name: str) -> os.stat_result | None:

@@ -254,3 +254,17 @@ async def test_a_link_in_a_logs_place_is_not_followed(root, bus, clock, tmp_path
     async with logging_to(root, bus, clock) as logs:
         logs.begin(run, {})
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_pipe_in_a_logs_place_is_neither_waited_for_nor_written_to(tmp_path):
+    path = tmp_path / "run.log"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(OSError, match="no plain file"):
+            files.append(path, "a secret\n", creates=False)
+        assert os.read(reader, 100) == b""
+    finally:
+        os.close(reader)
+    with pytest.raises(OSError, match="No such device"):
+        files.append(path, "nobody reads it\n", creates=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import unicodedata
 from pathlib import Path
@@ -387,11 +388,33 @@ def test_every_refusal_has_a_sentence() -> None:
     assert {"greet", "thank", "time", "day", "called"} <= known
 
 
-def test_every_sentence_that_the_code_names_is_in_the_table() -> None:
-    """`context.say("done_items")` with no such row fails only in the chat that needs it."""
-    directory = Path(intents.__file__).parent
-    sources = [file.read_text(encoding="utf-8") for file in directory.glob("*.py")]
-    named = {name for source in sources for name in re.findall(r"""\bsay\(\s*"([a-z_.]+)\"""", source)}
+def forms_of(node: ast.expr) -> set[str]:
+    """The sentences that an argument can name: a text, either text of a choice, or all with a beginning."""
+    match node:
+        case ast.Constant(value=str() as name):
+            return {name}
+        case ast.IfExp(body=body, orelse=orelse):
+            return forms_of(body) | forms_of(orelse)
+        case ast.JoinedStr(values=[ast.Constant(value=str() as head), *_]):
+            return {name for name in intents.ANSWERS if name.startswith(head)}
+    return set()
+
+
+def test_every_sentence_that_the_code_names_is_in_the_table_and_gets_its_blanks() -> None:
+    """A sentence without a row, or a call without one of its blanks, fails only in the chat that needs it."""
+    named = set()
+    for file in Path(intents.__file__).parent.glob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)]
+        for call in [
+            call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "say" and call.args
+        ]:
+            forms = forms_of(call.args[0])
+            named |= forms
+            given = {keyword.arg for keyword in call.keywords}
+            if file.stem == "lists" or ast.unparse(call.func) == "lists.say":
+                given.add("list")  # `Lists.say` names the list in every sentence
+            for form in forms & set(intents.ANSWERS) if None not in given else ():
+                assert blanks(intents.ANSWERS[form][0]) <= given, f"{file.name}:{call.lineno} {form}"
     assert len(named) > 50
     assert named <= set(intents.ANSWERS)
 

@@ -506,14 +506,22 @@ class Board(RequestHandler):
     def _day(self, slot: str = "day") -> date | None:
         """Return the day that a slot names; None if the slot is empty.
 
-        Raises `AnswerNow` to say why the words name no day.
+        Raises `AnswerNow` to ask which of several days is meant, or to say why the words name no day.
         """
         if not self.slot(slot):
             return None
         parsed_time = self.context.read_time(self.slot(slot), takes_past=True)
-        if isinstance(parsed_time, TimeRefusal):
-            raise AnswerNow(self.say(f"time.{parsed_time.reason.value}", moment="—", on=""))
-        return parsed_time.at.date()
+        if not isinstance(parsed_time, TimeRefusal):
+            return parsed_time.at.date()
+        # Both halves of "tomorrow at 5" are on one day, about which nothing has to be asked.
+        days = sorted({choice.at.date() for choice in parsed_time.choices})
+        if not days:
+            raise AnswerNow(self.unclear(parsed_time))
+        names = [times.say_day(day, self.parsed.language) for day in days]
+        options = [
+            self.option(name, **{slot: day.isoformat()}) for name, day in zip(names, days, strict=True)
+        ]
+        return date.fromisoformat(self.choose(options, "which_days").slot(slot))
 
     def _sections(
         self, tasks: Sequence[OpenTask], todos: Sequence[ShownEntry], *, head: str = "show_open"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -106,9 +108,12 @@ def append(path: Path, text: str, *, creates: bool) -> int:
     if creates:
         for folder in (path.parent.parent, path.parent):
             folder.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if creates else 0)
-    descriptor = os.open(path, flags, PRIVATE_FILE)
+    # Without O_NONBLOCK, opening a pipe would wait for somebody to read from it.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags | (os.O_CREAT if creates else 0), PRIVATE_FILE)
     with os.fdopen(descriptor, "ab") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", str(path))
         file.write(text.encode())
         return file.tell()
 

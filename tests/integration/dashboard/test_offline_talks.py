@@ -47,6 +47,27 @@ TALKS = {
         > evening
         Moved: call Ann is due Fri 2026-02-13 19:30.
     """,
+    "an agenda of a day that is not clear": """
+        > remind me on 20 Feb at 9am to call mum
+        > what's on next friday?
+        That can mean several things. Which one?
+        1. Fri 2026-02-13
+        2. Fri 2026-02-20
+        > 2
+        Friday, 20 February 2026:
+        09:00 call mum
+        > what's on 2/3?
+        That can mean several things. Which one?
+        1. Mon 2026-03-02
+        2. Wed 2027-02-03
+        > no
+        > what's on 20 feb at 5?
+        Friday, 20 February 2026:
+        > what's on monday 12 feb?
+        The day and the date don't fit: that date is Thu 2026-02-12 09:00. Which one is it?
+        > what is due next friday?
+        That can mean several things. Which one?
+    """,
     "아무도 보지 못한 번호": """
         > 작업 추가 블로그 쓰기
         > 1번 완료

@@ -6,6 +6,7 @@ import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -456,7 +457,32 @@ def test_a_file_that_is_gone_is_stale_and_then_forgotten(marks, plan):
     (happening,) = look(marks)
 
     assert happening.payload["current_hash"] == "gone"
+    assert happening.payload["message"] == "it is gone"
     assert len(marks) == 0
+
+
+def test_a_file_that_grew_too_long_is_not_called_gone(marks, plan, monkeypatch):
+    """N-52."""
+    monkeypatch.setattr(staleness, "MAX_FILE_BYTES", 100)
+    marks.known("plan.md")
+    plan.write_text("x" * 101)
+
+    (happening,) = look(marks)
+
+    assert happening.payload["message"] == "it is now longer than 100 bytes, so its changes are not followed"
+    assert happening.payload["current_hash"] == "unread"
+    assert len(marks) == 0
+
+
+def test_a_file_that_can_no_longer_be_read_is_not_called_gone(marks, plan, monkeypatch):
+    """N-52. The disk is made to fail: the rights of a file do not stop root, who may run this."""
+    marks.known("plan.md")
+    touch(plan, "other")
+    monkeypatch.setattr(staleness, "read_plain", Mock(side_effect=PermissionError))
+
+    (happening,) = look(marks)
+
+    assert happening.payload["message"] == "it can no longer be read"
 
 
 def test_links_pipes_folders_and_long_files_are_not_remembered(marks, plan, tmp_path, monkeypatch):
@@ -484,7 +510,9 @@ def test_a_file_that_became_a_link_or_a_pipe_is_stale_and_not_followed(marks, pl
     other.unlink()
     os.mkfifo(other)
 
-    assert [each.payload["current_hash"] for each in look(marks)] == ["gone", "gone"]
+    stale = look(marks)
+    assert [each.payload["current_hash"] for each in stale] == ["gone", "gone"]
+    assert {each.payload["message"] for each in stale} == {"it is no longer a plain file"}
 
 
 def test_the_files_used_last_are_remembered_and_no_more_than_a_number(marks, tmp_path, monkeypatch):
