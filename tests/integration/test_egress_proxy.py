@@ -374,7 +374,7 @@ async def test_all_together_have_a_bounded_number_of_connections() -> None:
 
 async def test_half_sent_requests_of_one_container_leave_room_for_the_others() -> None:
     async with serving() as served, AsyncExitStack() as stack:
-        for _ in range(700):
+        for _ in range(110):
             _, writer = await stack.enter_async_context(served.socket(peer="127.0.0.2"))
             writer.write(b"CONNECT good.example:443 HTTP/1.1\r\n")
         (event,) = await served.until_noted()

@@ -164,7 +164,7 @@ async def test_requests_without_end_are_answered_slower_and_wait_for_a_bounded_t
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     monkeypatch.setattr("orchestrator.proxies.model.proxy.SystemClock", FakeClock)
-    limits = ModelProxyLimits(body_bytes_at_once=2_000, body_bytes_a_second=2_000, request_bytes=1_000)
+    limits = ModelProxyLimits(body_bytes_at_once=2_000, body_bytes_a_second=2_000, stranger_bytes=1_000)
     app = ProxyRouter(serve, limits)
     for peer in ["172.18.0.2"] * 9 + ["172.18.0.3"]:
         scope = {"headers": [], "method": "GET", "query_string": b"", "client": (peer, 1), "path": "/x"}
@@ -179,7 +179,9 @@ async def test_requests_are_counted_by_run_and_without_a_valid_token_by_address(
 ) -> None:
     """Agents that run as processes have one address: one that asks without end slows down itself."""
     monkeypatch.setattr("orchestrator.proxies.model.proxy.SystemClock", FakeClock)
-    limits = ModelProxyLimits(body_bytes_at_once=2_000, body_bytes_a_second=2_000, request_bytes=1_000)
+    limits = ModelProxyLimits(
+        body_bytes_at_once=2_000, body_bytes_a_second=2_000, request_bytes=1_000, stranger_bytes=2_000
+    )
     async with proxied(tmp_path, limits=limits) as served:
         waits = list[float]()
         real_sleep = asyncio.sleep
@@ -198,8 +200,8 @@ async def test_requests_are_counted_by_run_and_without_a_valid_token_by_address(
         monkeypatch.setattr(asyncio, "sleep", sleep)
         path = "/v1/messages/count_tokens"
         assert await waited(path, served.token) == [0.5, 1.0]
-        assert await waited(path, "wrong") == [0.5, 1.0]
-        assert await waited("/elsewhere", served.token) == [1.5, 2.0, 2.0, 2.0], "the address has asked, too"
+        assert await waited(path, "wrong") == [1.0, 2.0, 2.0]
+        assert await waited("/elsewhere", served.token) == [2.0] * 4, "no path is asked for by address, too"
         assert await waited(path, served.other_token) == [0.5, 1.0]
 
 

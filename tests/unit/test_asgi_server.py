@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import resource
+import socket
 import subprocess
 import sys
 
-from orchestrator.base.asgi_server import JOINED_BYTES, MAX_OPEN_FILES, JoiningTransport
+import pytest
+
+from orchestrator.base import asgi_server
+from orchestrator.base.asgi_server import (
+    JOINED_BYTES,
+    MAX_OPEN_FILES,
+    QUEUE,
+    JoiningTransport,
+    ScreenedListener,
+    listen,
+)
 from orchestrator.base.logging import MAX_THROTTLE_KEYS, LogThrottle, ThrottledLogger
 
 RAISE = """
@@ -120,3 +132,46 @@ async def test_what_waits_is_written_before_the_end_and_dropped_by_an_abort() ->
 
     assert below_closed.seen == [b"last words", "closed"]
     assert below_aborted.seen == ["aborted"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no filter for a listening socket")
+async def test_an_address_that_goes_on_connecting_is_not_heard_for_a_while_and_others_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asgi_server, "DROP_SECONDS", 3_600.0)  # the test ends it itself
+    loop = asyncio.get_running_loop()
+
+    def connection(address: str) -> socket.socket:
+        made = socket.socket()
+        made.setblocking(False)
+        made.bind((address, 0))
+        made.connect_ex(listener.getsockname())
+        return made
+
+    def is_connected(made: socket.socket) -> bool:
+        return made.connect_ex(listener.getsockname()) in {0, errno.EISCONN}
+
+    with ScreenedListener(listen("127.0.0.1", 0), lambda address: address == "127.0.0.2") as listener:
+        listener.setblocking(False)
+        greedy = [connection("127.0.0.2") for _ in range(asgi_server.MAX_REFUSED)]
+        assert len(greedy) < QUEUE
+        for _ in greedy:
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+
+        unheard, other = connection("127.0.0.2"), connection("127.0.0.3")
+        accepted, address = listener.accept()
+        assert address[0] == "127.0.0.3"
+        assert is_connected(other)
+        assert not is_connected(unheard)
+
+        listener._hear_all()
+        again = connection("127.0.0.2")
+        assert is_connected(again)
+        assert listener._timer is None
+        with pytest.raises(BlockingIOError):
+            listener.accept()  # it has too many still
+        assert isinstance(listener._timer, asyncio.TimerHandle)
+        assert loop.time() < listener._timer.when()
+    for each in (*greedy, unheard, other, accepted, again):
+        each.close()

@@ -13,6 +13,8 @@ from pydantic import ConfigDict, Field, StringConstraints
 from orchestrator.compose.socket_filter.template import (
     GROUP_LABEL,
     INSTALL_LABEL,
+    MAX_MEMORY_BYTES,
+    MAX_NANO_CPUS,
     RUN_LABEL,
     Id,
     Install,
@@ -56,7 +58,8 @@ class WorkspaceVolume(Strict):
 
 
 class ScratchSize(Strict):
-    SizeBytes: Annotated[int, Field(gt=0)]
+    SizeBytes: Literal[268_435_456]
+    """256 MiB: what is written there takes memory of the node."""
     Mode: Literal[0o1777]
 
 
@@ -105,8 +108,8 @@ class Container(Strict):
 
 
 class Limits(Strict):
-    NanoCPUs: Annotated[int, Field(gt=0)]
-    MemoryBytes: Annotated[int, Field(gt=0)]
+    NanoCPUs: Annotated[int, Field(gt=0, le=MAX_NANO_CPUS)]
+    MemoryBytes: Annotated[int, Field(gt=0, le=MAX_MEMORY_BYTES)]
     Pids: Annotated[int, Field(gt=0, le=4096)]
 
 

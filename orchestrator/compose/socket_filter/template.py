@@ -16,6 +16,8 @@ PROJECT_LABEL = "andy.project"
 NAME = r"andy-[A-Za-z0-9_.-]{1,180}"
 NETWORK_NAME = re.compile(r"andy-[0-9a-f]{12}(-out|\.[A-Za-z0-9_.-]{1,64})")
 OVERLAY_NAME = re.compile(r"andy-[0-9a-f]{12}-[0-9a-f]{12}")
+MAX_MEMORY_BYTES, MAX_NANO_CPUS = 1024**4, 512 * 10**9
+"""The most that the configuration of a group may give its containers: 1 TiB, and 512 processors."""
 SCRATCH = r"rw,exec,nosuid,nodev,size=256m,mode=(1777|0755,uid=[0-9]{1,7},gid=[0-9]{1,7})"
 
 ScratchPlace = Literal["/tmp", "/home/andy"]  # noqa: S108  # the container's own
@@ -56,9 +58,9 @@ class HostConfig(Strict):
     ReadonlyRootfs: Literal[True]
     CapDrop: tuple[Literal["ALL"]] = Field(strict=False)
     SecurityOpt: tuple[Literal["no-new-privileges"]] = Field(strict=False)
-    Memory: Annotated[int, Field(gt=0)]
-    MemorySwap: Annotated[int, Field(gt=0)]
-    NanoCpus: Annotated[int, Field(gt=0)]
+    Memory: Annotated[int, Field(gt=0, le=MAX_MEMORY_BYTES)]
+    MemorySwap: Annotated[int, Field(gt=0, le=MAX_MEMORY_BYTES)]
+    NanoCpus: Annotated[int, Field(gt=0, le=MAX_NANO_CPUS)]
     PidsLimit: Annotated[int, Field(gt=0, le=4096)]
     NetworkMode: NetworkName | Literal["none"]
     Dns: list[Literal["127.0.0.1"]] | None = None

@@ -51,7 +51,9 @@ class ClientSide:
         if self._is_counted:
             return False
         self._is_counted = True
-        seconds = self._pace.request_seconds(self.caller, self._limits.request_bytes)
+        is_stranger = self.caller == self.peer
+        cost = self._limits.stranger_bytes if is_stranger else self._limits.request_bytes
+        seconds = self._pace.request_seconds(self.caller, cost)
         if seconds > 0:
             await asyncio.sleep(seconds)
         return seconds > 0

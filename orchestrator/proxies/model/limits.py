@@ -39,9 +39,12 @@ class ModelProxyLimits:
     without a valid token. Receiving 32 MiB is 0.1 s of work.
     """
     request_bytes: int = 64 * 1024
-    """Bytes that a request counts for beside its body, whatever becomes of it: even one without a token is
-    work. So a run sends 1,024 requests at once, and then 128 a second.
+    """Bytes that a request counts for beside its body, whatever becomes of it.
+
+    So a run sends 1,024 requests at once, and then 128 a second.
     """
+    stranger_bytes: int = 512 * 1024
+    """Bytes that one without a valid token, or at no path, counts for: 128 at once, and then 16 a second."""
     held_bytes_a_group: int = 96 * MIB
     """Bytes of request bodies held for a group: each body is read whole and judged before it is passed on."""
     held_bytes: int = 256 * MIB
