@@ -129,12 +129,13 @@ soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, th
 	$(BIN)/python -m benchmarks soak --judge
 	$(BIN)/python tests/simulation/__main__.py --minutes $(or $(SIMULATION_MINUTES),60)
 	$(BIN)/python tests/simulation/__main__.py --swarm --minutes $(or $(SIMULATION_MINUTES),20)
+	$(BIN)/python tests/simulation/__main__.py --planted all --minutes 1
 	$(BIN)/python tests/simulation/__main__.py --quiet --total-hours $(or $(SIMULATION_HOURS),1000000)
 	$(BIN)/python tests/mutation/run.py
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) MATRIX_KILLS=50 $(BIN)/python -m pytest tests/faults/test_kill_host.py tests/faults/test_kill_notifications.py tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py tests/faults/test_kill_matrix.py tests/faults/test_kept_turns.py tests/faults/test_context_files.py
 
-simulate: $(READY) ## A world on a seed: SEED=7 tells its story, SHRINK=120 looks for less of it, which ONLY=… replays, WORLDS=50 tries new ones, MODELS=1 only those that ask a model, SWARM=1 those with a swarm, MIXED=1 both in turns, QUIET=1 those of days in which people seldom write, TOTAL_HOURS=1000 until they have lasted for so long, HOURS=1 only those of an hour at most, SPEED=1 says what time costs, SCALE=1 what a thousand groups on fifty nodes do, UNDO=1000 undo of so many turns
-	@$(BIN)/python tests/simulation/__main__.py $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ONLY),--only "$(ONLY)") $(if $(SHRINK),--shrink $(SHRINK)) $(if $(WHOLE),--whole) $(if $(MODELS),--models) $(if $(SWARM),--swarm) $(if $(MIXED),--mixed) $(if $(QUIET),--quiet) $(if $(TOTAL_HOURS),--total-hours $(TOTAL_HOURS)) $(if $(HOURS),--hours $(HOURS)) $(if $(UNDO),--undo $(UNDO)) $(if $(PLANTED),--planted "$(PLANTED)") $(if $(SPEED),--speed) $(if $(SCALE),--scale)
+simulate: $(READY) ## A world on a seed: SEED=7 tells its story, SHRINK=120 looks for less of it, which ONLY=… replays, WORLDS=50 tries new ones, MODELS=1 only those that ask a model, SWARM=1 those with a swarm, MIXED=1 both in turns, QUIET=1 those of days in which people seldom write, TOTAL_HOURS=1000 until they have lasted for so long, HOURS=1 only those of an hour at most, SPEED=1 says what time costs, SCALE=1 what a thousand groups on fifty nodes do, UNDO=1000 undo of so many turns, PLANTED=all looks for planted bugs, OPTIONS="--family exact" any other option of its --help
+	@$(BIN)/python tests/simulation/__main__.py $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ONLY),--only "$(ONLY)") $(if $(SHRINK),--shrink $(SHRINK)) $(if $(WHOLE),--whole) $(if $(MODELS),--models) $(if $(SWARM),--swarm) $(if $(MIXED),--mixed) $(if $(QUIET),--quiet) $(if $(TOTAL_HOURS),--total-hours $(TOTAL_HOURS)) $(if $(HOURS),--hours $(HOURS)) $(if $(UNDO),--undo $(UNDO)) $(if $(PLANTED),--planted "$(PLANTED)") $(if $(SPEED),--speed) $(if $(SCALE),--scale) $(OPTIONS)
 
 format: $(READY) ## Format, and fix what can be fixed by itself
 	$(BIN)/ruff format .

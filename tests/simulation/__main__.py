@@ -75,12 +75,13 @@ def main() -> int:
             print(row, flush=True)
         return 0
     if options.undo:
-        return try_undos(int(options.seed or time.time_ns() // 1_000_000_000), options.undo)
+        first = int(options.seed or time.time_ns() // 1_000_000_000)
+        return try_undos(first, options.undo, is_until_broken=options.until_broken)
     if options.planted:
         return _plant(
             options.planted,
             seed=options.seed or "1",
-            worlds=options.worlds or 40,
+            worlds=options.worlds or (sys.maxsize if options.minutes else 40),
             minutes=options.minutes,
             shrink=options.shrink,
         )

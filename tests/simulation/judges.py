@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.domain.values import ChatJid, Folder
 from tests.simulation.leftover_judges import left_over
+from tests.simulation.loop import START_MS
 from tests.simulation.messenger import Post, Trouble
 from tests.simulation.owner import WAITS_SECONDS
 from tests.simulation.people import ASKING, CHANGING, LASTING, Written, is_poll
@@ -456,15 +457,33 @@ def _owners_wishes(world: World) -> Iterator[str]:
     yield from _names(world)
 
 
+def _problems_of_daily_act(world: World, act: OwnerAct, posts: list[Post], *, is_sure: bool) -> Iterator[str]:
+    """Report a task that came twice on a day, or not at half past two of a night without a fault near it."""
+    if world.has_set_clock():
+        return
+    zone = ZoneInfo(world.plan.zone)
+    days = [datetime.fromtimestamp(one.at_ms / 1000, zone).date() for one in posts]
+    if len(set(days)) != len(days):
+        yield f"Done twice on a day: {act} → {[str(one) for one in days]}"
+    accepted_s = next((read_s for one, _, read_s in world.owner.accepted if one == act), world.plan.seconds)
+    faults_s = [line.at_s for line in world.lines if line.kind == "fault"]
+    first_ms = START_MS + world.plan.ahead_ms
+    first_day = datetime.fromtimestamp(first_ms / 1000, zone).replace(hour=2, minute=30, second=0)
+    for number in range(int(world.plan.seconds // 86_400) + 2):
+        night = first_day + timedelta(days=number)
+        at_s = world.since_start_s(round(night.timestamp() * 1000))
+        is_in_time = accepted_s + 60 < at_s < world.plan.seconds - 600
+        is_calm = not any(at_s - 3_600 < fault_s < at_s + 600 for fault_s in faults_s)
+        if is_sure and is_in_time and is_calm and night.date() not in days:
+            yield f"Not done on {night.date()}: {act}"
+
+
 def _problems_of_act(world: World, act: OwnerAct, *, is_sure: bool) -> Iterator[str]:
     group = next(one for one in world.plan.groups if one.folder == act.folder)
     shown = world.messenger_of(group.jid).shown
     posts = [one for one in shown if one.jid == group.jid and one.by == "Andy" and _has(one.text, act.token)]
     if act.kind == "daily":
-        zone = ZoneInfo(world.plan.zone)
-        days = [datetime.fromtimestamp(one.at_ms / 1000, zone) for one in posts]
-        if len({one.date() for one in days}) != len(days) and not world.has_set_clock():
-            yield f"Done twice on a day: {act} → {[str(one) for one in days]}"
+        yield from _problems_of_daily_act(world, act, posts, is_sure=is_sure)
         return
     if len(posts) > 1:
         yield f"Done {len(posts)} times: {act} → {[one.text for one in posts]}"

@@ -11,10 +11,12 @@ import asyncio
 import contextvars
 import heapq
 import random
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 START_MS = 1_795_392_000_000
 """When each world begins, in epoch milliseconds: Monday, 2026-11-23, 00:00 UTC."""
@@ -28,7 +30,7 @@ MAX_LATE_SECONDS = 0.4
 
 
 class WorldStuck(Exception):
-    """Nothing can ever happen any more: no step is ready and no timer is set."""
+    """Nothing can ever happen any more, or something happens again and again without an end."""
 
 
 class Process:
@@ -97,6 +99,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._count = 0
         self.step = 0
+        self.most_steps = sys.maxsize
+        """The steps after which the loop gives up."""
         self.ahead_ms = 0
         """How far the wall clock has jumped."""
         self.errors: list[dict[str, Any]] = []
@@ -108,7 +112,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.on_stop: Callable[[], None] = lambda: None
         self._frozen: list[asyncio.Handle] = []
         self._graves: list[asyncio.Handle] = []
-        self._free_at: dict[int, float] = {}
+        self._free_at: WeakKeyDictionary[object, float] = WeakKeyDictionary()
+        """When each thread and each executor of one thread has done what it was given (virtual seconds)."""
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         """A heap of timers. The tuples are compared without a line of Python, unlike the handles."""
         self._cancelled = 0
@@ -160,7 +165,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._drop_cancelled()
         if not ready:
             if not timers:
-                raise WorldStuck
+                raise WorldStuck("Nothing can ever happen any more: no step is ready and no timer is set.")
+            if self.step > self.most_steps:
+                raise WorldStuck(f"It does not come to rest: it has taken {self.step:,} steps.")
             self._now = max(self._now, timers[0][0])
         now = self._now
         while timers and timers[0][0] <= now:
@@ -259,14 +266,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         future = self.create_future()
         done = self._now + self._thread_seconds()
         if isinstance(executor, ThreadPoolExecutor) and executor._max_workers == 1:
-            done = self._free_at[id(executor)] = max(done, self._free_at.get(id(executor), 0.0))
+            done = self._free_at[executor] = max(done, self._free_at.get(executor, 0.0))
         self.call_at(done, self._run_thread, future, func, args)
         return future
 
     def soon_in_thread(self, thread: object, call: Callable[[], None]) -> None:
         """Run a call of a thread as a step of its own, after the earlier ones of this thread."""
-        done = max(self._now + self._thread_seconds(), self._free_at.get(id(thread), 0.0))
-        self._free_at[id(thread)] = done
+        done = max(self._now + self._thread_seconds(), self._free_at.get(thread, 0.0))
+        self._free_at[thread] = done
         self.call_at(done, call)
 
     def _thread_seconds(self) -> float:

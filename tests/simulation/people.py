@@ -325,7 +325,15 @@ def _quiet(seed: str) -> Plan:
         idle_ms=chance.choice((5_000, 5_000, 300_000)),
         zone=chance.choice(("Asia/Seoul", "Europe/Berlin", "UTC")),
         ahead_ms=chance.randrange(365) * 24 * 3_600_000,
+        owner=tuple(_daily_task(random.Random(f"{seed}:daily"), groups)),
     )
+
+
+def _daily_task(chance: random.Random, groups: tuple[Group, ...]) -> Iterator[OwnerAct]:
+    """Yield, for half of the quiet worlds, that the owner has a task run each night in a group."""
+    if chance.random() < 0.5:
+        folder = chance.choice(groups).folder
+        yield OwnerAct(at_s=chance.uniform(0, 24 * 3_600), kind="daily", folder=folder, token="zq900x")
 
 
 def _trouble(chance: random.Random) -> Trouble:

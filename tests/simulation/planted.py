@@ -15,14 +15,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.simulation.swarm_plan import PREFIX
-
 REPOSITORY = Path(__file__).parents[2]
 COPIED = ("orchestrator", "agent_runner", "tests/simulation", "tests/support", "tests/doubles")
 
 
 MOST_HOURS = 0.08
 """Virtual hours of the worlds in which bugs are looked for: most are narrow, and cost half a second."""
+MODELS = f"--models --hours={MOST_HOURS}"
+SWARM = f"--swarm --hours={MOST_HOURS}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +35,8 @@ class Planted:
     wrong: str
     also: tuple[tuple[str, str], ...] = ()
     """Further replacements in the same file, where a second line of defence would hide the first."""
-    family: str = ""
-    """The family of worlds in which it is looked for; empty for all short ones."""
-    is_of_loops: bool = False
-    """Whether only worlds whose agents wake by themselves can find it."""
-    is_of_models: bool = False
-    """Whether only worlds whose agents ask a model can find it."""
-    is_of_swarm: bool = False
-    """Whether only worlds whose agents run on the nodes of a swarm can find it."""
+    worlds: str = f"--hours={MOST_HOURS}"
+    """The options of the command that name the worlds in which it is looked for."""
 
 
 BUGS = (
@@ -55,18 +49,18 @@ BUGS = (
             ("            now_ms = self._clock.now_ms()\n            ended", "            ended"),
             ("CLOCK_SLACK_MS = 60_000\n", "CLOCK_SLACK_MS = 0\n"),
         ),
-        is_of_loops=True,
+        worlds="--loops --hours=1",
     ),
     Planted(
         name="of the groups that wait the newest goes first",
-        family="crowded",
+        worlds="--family=crowded",
         path="orchestrator/queue/next_turns.py",
         right="    return rank, turn.queued_ms, turn.id\n",
         wrong="    return rank, -turn.queued_ms, turn.id\n",
     ),
     Planted(
         name="a connection that is lost counts as the end of its container (a race of the past)",
-        family="exact",
+        worlds="--family=exact",
         path="orchestrator/containers/output.py",
         right="                rejoined = await self._rejoin(live)\n",
         wrong="                rejoined = None\n",
@@ -91,7 +85,7 @@ BUGS = (
     ),
     Planted(
         name="a late reminder is said to be lost although another message brings it (found here first)",
-        family="exact",
+        worlds="--family=exact",
         path="orchestrator/outbound/delivery.py",
         right="            if state is not OutboxState.SKIPPED and notifies_agent:",
         wrong="            if state is not OutboxState.SKIPPED:",
@@ -134,7 +128,7 @@ BUGS = (
     ),
     Planted(
         name="a container that was adopted is not given its turn again",
-        family="exact",
+        worlds="--family=exact",
         path="orchestrator/containers/reattach.py",
         right="        if order is not None:\n",
         wrong="        if False:\n",
@@ -147,7 +141,7 @@ BUGS = (
     ),
     Planted(
         name="a container that no run has is left alone",
-        family="exact",
+        worlds="--family=exact",
         path="orchestrator/containers/reattach.py",
         right="                await self._orphans.remove(container, orphan)\n",
         wrong="                pass\n",
@@ -160,7 +154,7 @@ BUGS = (
     ),
     Planted(
         name="a silent container is never killed",
-        family="exact",
+        worlds="--family=exact",
         path="orchestrator/containers/timeouts.py",
         right="    if now_ms - vitals.last_frame_ms > SILENT_MS:",
         wrong="    if False:",
@@ -196,7 +190,7 @@ BUGS = (
     ),
     Planted(
         name="a request is removed before it is done",
-        family="exact",
+        worlds="--family=exact",
         path="orchestrator/ipc/mailbox_worker.py",
         right='        replies = self._root / group.folder / "replies"\n',
         wrong='        replies = self._root / group.folder / "replies"\n'
@@ -228,35 +222,35 @@ BUGS = (
         right="    await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms, "
         "counts_as_attempt=False)\n",
         wrong="",
-        is_of_models=True,
+        worlds=MODELS,
     ),
     Planted(
         name="a model service that is down is not asked again",
         path="orchestrator/proxies/model/failover.py",
         right="PROBE_EVERY_SECONDS = 30.0\n",
         wrong="PROBE_EVERY_SECONDS = 3e6\n",
-        is_of_models=True,
+        worlds=MODELS,
     ),
     Planted(
         name="a turn goes back to the model service that it has left",
         path="orchestrator/proxies/model/routing.py",
         right="        chosen = self.first_that_answers(candidates, left_services)\n",
         wrong="        chosen = self.first_that_answers(candidates)\n",
-        is_of_models=True,
+        worlds=MODELS,
     ),
     Planted(
         name="the next model is not told what was done before",
         path="orchestrator/inbound/prompt.py",
         right="    if not calls:\n",
         wrong="    if True:\n",
-        is_of_models=True,
+        worlds=MODELS,
     ),
     Planted(
         name="the owner reads of each question that finds a model service down",
         path="orchestrator/proxies/model/failover.py",
         right="        return last is None or (last.is_taken_back and now_ms - last.at_ms >= QUIET_MS)\n",
         wrong="        return True\n",
-        is_of_models=True,
+        worlds=MODELS,
     ),
     Planted(
         name="the last text of a long answer is left out",
@@ -269,21 +263,98 @@ BUGS = (
         path="orchestrator/dashboard/delivery/decision.py",
         right="PAUSES_MS = (30_000, ",
         wrong="PAUSES_MS = (3_600_000, ",
-        family="exact",
+        worlds="--family=exact",
     ),
     Planted(
         name="a carrier writes to a connection that is lost (a race of the past)",
         path="agent_runner/wire/carrier.py",
         right="            if self.writer.is_closing():  # a write would fail",
         wrong="            if False:  # a write would fail",
-        is_of_swarm=True,
+        worlds=SWARM,
     ),
     Planted(
         name="after an hour an agent on a node ends with its connection (a bug of the past)",
         path="agent_runner/carrier/carrier.py",
         right="                last_connected, problem = loop.time(), problem_of(lost)\n",
         wrong="                problem = problem_of(lost)\n",
-        is_of_swarm=True,
+        worlds="--swarm",
+    ),
+    Planted(
+        name="what a messenger gave is noted as read before the message is stored",
+        path="orchestrator/inbound/intake.py",
+        right=""
+        "        taken = await self._database.write(lambda tx: self.take(tx, message, cursor=cursor))\n",
+        wrong="        if cursor is not None and message.channel is not None:\n"
+        "            await self._database.write(lambda tx: chats.set_cursor(tx, message.channel, cursor))\n"
+        "        taken = await self._database.write(lambda tx: self.take(tx, message))\n",
+    ),
+    Planted(
+        name="frames of two containers of a group count as the same",
+        path="orchestrator/containers/frame_effects.py",
+        right='dedupe_key=f"frame:{run.id}:{frame.n}"',
+        wrong='dedupe_key=f"frame:{run.folder}:{frame.n}"',
+    ),
+    Planted(
+        name="commits are not synced to the disk",
+        path="orchestrator/store/database.py",
+        right='"synchronous = FULL"',
+        wrong='"synchronous = NORMAL"',
+    ),
+    Planted(
+        name="answers count for a budget only once they are stored",
+        path="orchestrator/proxies/model/budget_admission.py",
+        right="        self._budget_cache.count(entry)\n",
+        wrong="        pass\n",
+        worlds=MODELS,
+    ),
+    Planted(
+        name="a loop's turn that has ended still counts as running",
+        path="orchestrator/loop/cycle_recorder.py",
+        right="next_wake)\n        await loops.release(tx, cycle.folder, cycle.turn_id)\n",
+        wrong="next_wake)\n",
+        worlds="--loops --hours=1",
+    ),
+    Planted(
+        name="a task that is due stays due",
+        path="orchestrator/scheduler/due_tasks.py",
+        right="    await tasks.advance(tx, task.id, decision.next_ms)\n",
+        wrong="",
+        worlds="--quiet",
+    ),
+    Planted(
+        name="a task's next time is reckoned a day ahead",
+        path="orchestrator/scheduler/due_tasks.py",
+        right="        next_ms=timing.following_ms(task.schedule, task.next_ms, after_ms=now_ms),\n",
+        wrong="        next_ms=timing.following_ms(task.schedule, task.next_ms, after_ms=now_ms + 9e7),\n",
+        worlds="--quiet",
+    ),
+    Planted(
+        name="files are not put back when the host is killed after the commit of an undo",
+        path="orchestrator/undo/service.py",
+        right="has_files_due=bool(plan.files)",
+        wrong="has_files_due=False",
+        worlds="--undo=20",
+    ),
+    Planted(
+        name="an undo overwrites what was changed since",
+        path="orchestrator/undo/service.py",
+        right="turn_effects.is_unchanged_since(effect, await turn_effects.current(tx, effect))\n",
+        wrong="True\n",
+        worlds="--undo=100",
+    ),
+    Planted(
+        name="an undo leaves the files as they are",
+        path="orchestrator/undo/service.py",
+        right="        for effect in plan.files:",
+        wrong="        for effect in plan.files[1:]:",
+        worlds="--undo=20",
+    ),
+    Planted(
+        name="all containers go to the first node that has room",
+        path="orchestrator/containers/swarm/nodes.py",
+        right="key=lambda node: (counts[node.id], node.name, node.id))",
+        wrong="key=lambda node: (node.name, node.id))",
+        worlds="--swarm",
     ),
 )
 
@@ -307,10 +378,7 @@ def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0, shr
         path.write_text(text, encoding="utf-8")
         spent, tried, seed = 0.0, 0, first
         while tried < worlds and (not seconds or spent < seconds):
-            options = [f"--seed={seed}", f"--worlds={worlds - tried}", "--until-broken"]
-            options += ["--models"] if bug.is_of_models else []
-            options += ["--swarm"] if bug.is_of_swarm else []
-            options += ["--loops", "--hours=1"] if bug.is_of_loops else _where(bug)
+            options = [f"--seed={seed}", f"--worlds={worlds - tried}", "--until-broken", *bug.worlds.split()]
             options += [f"--minutes={(seconds - spent) / 60}"] if seconds else []
             found = _simulate(root, options)
             last = (found.stdout.strip().splitlines() or [""])[-1]
@@ -322,11 +390,15 @@ def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0, shr
             if broken is None:
                 break
             name, problem = broken.removeprefix("Seed ").split(": ", 1)
-            if _simulate(REPOSITORY, [f"--seed={name}", "--worlds=1"]).returncode == 0:
+            # The worlds of undo are few and known to be whole.
+            if (
+                "--undo" in bug.worlds
+                or _simulate(REPOSITORY, [f"--seed={name}", "--worlds=1"]).returncode == 0
+            ):
                 problem = problem.split(" | ")[0].replace("|", "/")[:110]
                 row = f"| {bug.name} | {tried} ({spent:.0f} s) | {problem} (seed {name}) |"
                 return f"{row} {_shrunk(root, name, shrink)} |" if shrink else row
-            seed = int(name.removeprefix(PREFIX)) + 1
+            seed = int(re.sub(r"\D", "", name)) + 1
     return f"| {bug.name} | – | not found in {tried} ({spent:.0f} s) |"
 
 
@@ -336,11 +408,6 @@ def _shrunk(root: Path, seed: str, seconds: float) -> str:
     sizes = [line for line in lines if line.startswith("… ")]
     command = next(line for line in lines if line.startswith("To see it again: "))
     return f"{sizes[0]} → {sizes[-1]}; {command}".replace("… ", "")
-
-
-def _where(bug: Planted) -> list[str]:
-    """Return the options that name the worlds in which a bug is looked for."""
-    return [f"--family={bug.family}"] if bug.family else [f"--hours={MOST_HOURS}"]
 
 
 def _simulate(root: Path, options: list[str]) -> subprocess.CompletedProcess[str]:

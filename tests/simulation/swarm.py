@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 import types
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -80,6 +81,11 @@ class Service:
     state: str = "new"
     error: str = ""
     container: NodeContainer | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its container has ended."""
+        return self.container is not None and self.container.exit is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +330,10 @@ def _context_of(container: NodeContainer) -> contextvars.Context:
     return context
 
 
+FILES_ARE_WORTH = 2
+"""Containers by which a node that has a group's files may have more than the emptiest and is still chosen."""
+
+
 class SwarmedEngine(Engine):
     """The swarm of a world: its nodes, what its manager knows, and the connections to it."""
 
@@ -339,6 +349,10 @@ class SwarmedEngine(Engine):
         self.turn_ends: list[TurnEnded] = []
         self.breaks_at_ends = 0
         """For turns to come: the ends of so many have their connection broken in the moment after them."""
+        self.crowded_choices: list[str] = []
+        """The containers that were put on a node with too many, and how many it had."""
+        self._have_run: set[tuple[str, str]] = set()
+        """The nodes on which each group has had a container."""
         self.most_apart = 0
         """The largest difference of containers between two nodes, looked at with each start of one."""
         self._made = 0
@@ -353,10 +367,20 @@ class SwarmedEngine(Engine):
         (constraint,) = template["Placement"]["Constraints"]
         node = constraint.partition("==")[2]
         machine = next(one for one in self.machines if one.id == node)
+        self._note_choice(name, labels[GROUP_LABEL], machine)
         service = Service(f"s{self.number()}", name, labels, template, machine)
         self.services[service.id] = service
         self.loop.create_task(self._set_up(service), name=f"task:{service.id}", context=contextvars.Context())
         return service
+
+    def _note_choice(self, name: str, group: str, machine: Machine) -> None:
+        """Note a node that has more containers than another, beyond what a group's files there are worth."""
+        held = Counter(one.machine.id for one in self.services.values() if not one.is_over)
+        fewest = min((held[one.id] for one in self.machines if one.is_reachable), default=0)
+        worth = FILES_ARE_WORTH if (group, machine.id) in self._have_run else 0
+        if held[machine.id] > fewest + worth:
+            self.crowded_choices.append(f"{name} on {machine.id}: {held[machine.id]}, {fewest} elsewhere")
+        self._have_run.add((group, machine.id))
 
     def remove_service(self, service_id: str) -> None:
         service = self.services.pop(service_id, None)

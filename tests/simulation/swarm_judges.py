@@ -21,6 +21,7 @@ def swarm(world: World) -> Iterator[str]:
         yield from _two_at_once(world, engine)
         yield from _ended_by_themselves(engine)
         yield from _files(world)
+        yield from _placement(world, engine)
 
 
 def _left_on_the_swarm(engine: SwarmedEngine) -> Iterator[str]:
@@ -49,6 +50,13 @@ def _ended_by_themselves(engine: SwarmedEngine) -> Iterator[str]:
             yield f"{container.process.name} broke: {container.warning}"
         elif "away" in container.warning:  # no world keeps the host away for so long
             yield f"{container.process.name} gave up by itself at {at_s:.0f} s: {container.warning}"
+
+
+def _placement(world: World, engine: SwarmedEngine) -> Iterator[str]:
+    """Where no node is amiss, a container goes to one of the nodes that have few."""
+    if not any(fault.kind in ("node", "cut off", "slow node") for fault in world.plan.faults):
+        for choice in engine.crowded_choices:
+            yield f"A node was chosen that had too many containers: {choice}"
 
 
 def _files(world: World) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import asyncio
 import inspect
+import itertools
 import os
 import queue
 import random
@@ -169,6 +170,18 @@ def test_time_passes_only_by_timers_and_the_same_for_everybody() -> None:
     loop.close()
     assert elapsed == pytest.approx(3600)
     assert wall == now.timestamp() == pytest.approx(START_MS / 1000 + 3600)
+
+
+def test_a_world_in_which_something_happens_without_an_end_says_so() -> None:
+    async def go_on() -> None:
+        for _ in itertools.count():
+            await asyncio.sleep(1)
+
+    loop = SimulatedLoop("s", Refusals().refuse)
+    loop.most_steps = 100
+    with pytest.raises(WorldStuck, match="does not come to rest: it has taken 101 steps"):
+        loop.run_until_complete(go_on())
+    loop.close()
 
 
 def test_a_world_in_which_nothing_can_happen_any_more_says_so() -> None:

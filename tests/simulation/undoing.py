@@ -586,20 +586,26 @@ def killed_at(step: int) -> UndoWorld:
     )
 
 
-def try_undos(seed: int, turns: int) -> int:
-    """Try as many questions in new worlds, then a kill at each step of an undo; return the exit code."""
-    total, broken, began = [0, 0, 0, 0], 0, time.process_time()
+def try_undos(seed: int, turns: int, *, is_until_broken: bool = False) -> int:
+    """Try as many questions in new worlds, then a kill at each step of an undo; return the exit code.
+
+    With `is_until_broken`, the first world that breaks a promise ends it.
+    """
+    total, broken, began = [0, 0, 0, 0, 0], 0, time.process_time()
     worlds = [UndoWorld(seed + number) for number in range(math.ceil(turns / TURNS))]
     for world in [*worlds, *map(killed_at, range(1, STEPS))]:
         outcome = world.run()
-        own = (world.turns, world.undos, world.refused, outcome.kills)
+        own = (1, world.turns, world.undos, world.refused, outcome.kills)
         total = [a + b for a, b in zip(total, own, strict=True)]
         broken += bool(outcome.problems)
         if outcome.problems:
             print(f"Seed {outcome.seed}: " + " | ".join(outcome.problems[:3]), flush=True)
-    questions, undos, refused, kills = total
+            if is_until_broken:
+                break
+    tried, questions, undos, refused, kills = total
     print(
-        f"{questions} turns, {undos} undos, {refused} that undid nothing, {kills} kills of the host,"
-        f" {broken} worlds with a broken promise, in {time.process_time() - began:.0f} CPU seconds."
+        f"{tried} worlds, {questions} turns, {undos} undos, {refused} that undid nothing,"
+        f" {kills} kills of the host, {broken} worlds with a broken promise,"
+        f" in {time.process_time() - began:.0f} CPU seconds."
     )
     return 1 if broken else 0

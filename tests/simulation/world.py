@@ -42,7 +42,7 @@ from orchestrator.store.money import budgets
 from orchestrator.store.money.budgets import Period, Unit
 from tests.simulation import guard, surroundings
 from tests.simulation.engine import Engine, SimulatedRuntime, on_sigterm
-from tests.simulation.loop import OUTSIDE, PROCESS, START_MS, Process, SimulatedLoop
+from tests.simulation.loop import OUTSIDE, PROCESS, START_MS, Process, SimulatedLoop, WorldStuck
 from tests.simulation.memory import entries_of
 from tests.simulation.messenger import EntryPoint, Messenger
 from tests.simulation.model_agent import ModelAgent
@@ -60,6 +60,8 @@ LONGEST_LEAP_SECONDS = 3_600.0
 What is due at a moment of its own, a reminder or a task, ends a leap before it."""
 CLOSES_WITHIN_SECONDS = 900.0
 """Seconds beyond its time after which a container that idles is closed, whatever went wrong before."""
+MOST_STEPS, STEPS_A_MESSAGE = 2_000_000, 20_000
+"""Steps of a world, and more for each message, after which it counts as one that does not come to rest."""
 SETTLE_SECONDS = 8 * 3600.0
 """Virtual seconds in which all must be quiet after the faults have ended."""
 
@@ -124,6 +126,7 @@ class World:
         self.root = root or root_of(os.getpid())
         self.refusals = guard.Refusals()
         self.loop = SimulatedLoop(self.seed, self.refusals.refuse)
+        self.loop.most_steps = MOST_STEPS + STEPS_A_MESSAGE * len(self.plan.said)
         self._chance = random.Random(f"{self.seed}:world")
         self.loop.ahead_ms = self.plan.ahead_ms
         self.home = Home(self.root / "home")
@@ -177,6 +180,8 @@ class World:
             self._replace(stack)
             try:
                 self.loop.run_until_complete(self._live())
+            except WorldStuck as stuck:
+                self.problems.append(str(stuck))
             finally:
                 self._end_process_parts(None)
                 self._graves += [self.loop, self.orchestrator, self._host_task, self.host]
