@@ -67,7 +67,9 @@ def _files_left(world: World) -> Iterator[str]:
     # Answers to an agent are removed as it asks again, after an hour and beyond the thousandth.
     for folder in sorted(world.home.ipc.glob("*/replies")):
         times = [path.stat().st_mtime for path in folder.iterdir()]
-        is_old = times and max(times) - min(times) > REPLY_SECONDS and not world.has_set_clock()
+        # What is left of a file after a failure of power has the time of the real clock.
+        has_times = times and world.unsynced is None and not world.has_set_clock()
+        is_old = has_times and max(times) - min(times) > REPLY_SECONDS
         if is_old or len(times) > MOST_REPLIES:
             yield f"{len(times)} old answers to an agent's requests are left in {folder.parent.name}"
 
