@@ -140,10 +140,10 @@ REARM_SHARE = 0.60
 
 
 def threshold(max_tokens: int, compaction_at: int | None = None) -> int:
-    """Return the number of tokens from which to warn.
+    """Return the number of tokens in a window of `max_tokens` from which to warn.
 
-    It is less than `compaction_at`, the tokens at which the CLI compacts, which in small windows may be below
-    `WARN_SHARE` of `max_tokens`; None if that is not known.
+    It is less than `compaction_at`, which in small windows may be below `WARN_SHARE` of the window. This is
+    the value of `ModelWindow`, as in every function here.
     """
     full = int(max_tokens * WARN_SHARE)
     return min(full, int(compaction_at * OF_COMPACTION)) if compaction_at else full
@@ -166,10 +166,7 @@ class ContextUse:
     def measured(
         self, current_tokens: int, max_tokens: int, *, compaction_at: int | None = None
     ) -> EventDraft | None:
-        """Return the event if use has reached the threshold and was not reported yet, else None.
-
-        `compaction_at` is the number of tokens at which the CLI compacts by itself; None if it does not.
-        """
+        """Return the event if use has reached the threshold and was not reported yet, else None."""
         if max_tokens <= 0:
             return None
         warn_at = threshold(max_tokens, compaction_at)
@@ -184,11 +181,7 @@ class ContextUse:
 
 
 def _approaching(current: int, maximum: int, compaction_at: int | None) -> EventDraft:
-    """Return the event for a window that fills up.
-
-    `current` and `maximum` are tokens; `compaction_at` is the number at which the CLI compacts, if it is
-    known.
-    """
+    """Return the event for a window of `maximum` tokens that fills up, of which `current` are used."""
     remaining = max(0, (compaction_at or maximum) - current)
     return EventDraft(
         type="context.approaching_limit",

@@ -106,7 +106,10 @@ class NoticeEvent:
         return int(self.timestamp.timestamp() * 1000)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain JSON, from which `from_dict` makes an equal event."""
+        """Return the event as plain JSON, from which `from_dict` makes an equal event.
+
+        Both are for programs that record the events of a run; Andy only passes them on in memory.
+        """
         return {
             "id": self.id,
             "type": self.type,

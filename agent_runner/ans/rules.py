@@ -165,10 +165,10 @@ class NoticeRules:
         self.notices.learn(total_tokens=self._tokens, max_tokens=self._order.limits.turn_tokens or 0)
 
     def measured(self, tokens: int, window: int, *, compaction_at: int | None, at: InjectAt) -> None:
-        """Record how much of the model's window the conversation fills; all numbers are tokens.
+        """Record how much of the model's window is full, and report a warning if it is filling up.
 
-        `compaction_at` is the number at which the CLI compacts, None if it is not known; a warning is due at
-        the point `at`.
+        `tokens` is the size of the conversation and `window` that of the window; `compaction_at` is that of
+        `ModelWindow`. The warning is delivered at the point `at`.
         """
         self.notices.learn(context_tokens=tokens, max_context_tokens=window)
         self._report([self._context.measured(tokens, window, compaction_at=compaction_at)], at=at)

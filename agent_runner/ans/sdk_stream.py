@@ -41,6 +41,9 @@ class ModelWindow:
 
     tokens: int
     compaction_at: int | None
+    """None if the CLI has reported no such number, as when it does not compact by itself: then only the size
+    of the window is a limit.
+    """
 
 
 class SdkStreamEvents:

@@ -1,4 +1,4 @@
-"""Passes events to watchers: `GET /events`, the terminal, the console. The store stays authoritative."""
+"""Passes events to listeners: `GET /events`, the terminal, the console. The store stays authoritative."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class EventBus:
         self._clock = clock
         self._numbers = itertools.count(1)
         self._listeners: Listeners = {}
-        self._watchers: Listeners = {}
-        """The listeners that also take passing events."""
+        self._transient_listeners: Listeners = {}
+        """Those of the listeners that also take transient events."""
         self.ring: deque[HostEvent] = deque(maxlen=RING)
         self.taps: list[Callable[[HostEvent], None]] = []
         """Functions called with every event at once, in order; they must neither block nor raise."""
@@ -79,11 +79,13 @@ class EventBus:
             tap(event)
         self._pass_on(event, self._listeners)
 
-    def publish_passing(self, kind: str, **ids: Any) -> None:
-        """Pass an event to listeners for passing events, without storing it: many may come in a second."""
-        if self._watchers:
+    def publish_transient(self, kind: str, **ids: Any) -> None:
+        """Pass an event to the listeners that take transient ones; it is not stored, as many may come in a
+        second. `ids` are fields of `HostEvent`.
+        """
+        if self._transient_listeners:
             event = HostEvent(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
-            self._pass_on(event, self._watchers)
+            self._pass_on(event, self._transient_listeners)
 
     def _pass_on(self, event: HostEvent, listeners: Listeners) -> None:
         """Add an event to the queues of the listeners that want it; a full queue loses its oldest event."""
@@ -101,20 +103,20 @@ class EventBus:
         self.ring.extend(recalled)
 
     @contextmanager
-    def listening(self, *kinds: str, with_passing: bool = False) -> Iterator[asyncio.Queue[HostEvent]]:
+    def listening(self, *kinds: str, with_transient: bool = False) -> Iterator[asyncio.Queue[HostEvent]]:
         """Collect events from now on; enter before looking at the store, so that none is missed in between.
 
-        With `kinds`, such as `trigger:*`, only those; `with_passing`, also those of `publish_passing`.
+        With `kinds`, such as `trigger:*`, only those; `with_transient`, also those of `publish_transient`.
         """
         queue: asyncio.Queue[HostEvent] = asyncio.Queue(QUEUE)
         self._listeners[queue] = kinds
-        if with_passing:
-            self._watchers[queue] = kinds
+        if with_transient:
+            self._transient_listeners[queue] = kinds
         try:
             yield queue
         finally:
             del self._listeners[queue]
-            self._watchers.pop(queue, None)
+            self._transient_listeners.pop(queue, None)
 
 
 async def until_next(events: asyncio.Queue[HostEvent], *, at_most_seconds: float) -> None:

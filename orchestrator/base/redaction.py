@@ -1,4 +1,9 @@
-"""Removes secrets from texts before they are stored. Nothing else in Andy does.
+"""Removes secrets from texts that are stored or shown.
+
+It is called for what is stored of conversations (`context`), for the tool calls and texts of agents at work
+(`containers`), for requests to the owner (`proxies.approvals`), for messages that a search finds, for the
+audit and the settings as people are shown them, and for the reasons of failed loops (`supervision`). Messages
+are stored as they came. Log files, of the host and of runs, are not redacted.
 
 `redact` recognises secrets by their shape, a `Redactor` also those whose values are known. The time is linear
 in the length of the text: no pattern may start again inside text that another attempt has scanned in vain.

@@ -27,7 +27,7 @@ from orchestrator.base.tables import counted, size_text
 from orchestrator.channels.description import ChannelDescription, ChannelFinding
 from orchestrator.cli import commands
 from orchestrator.cli.channels import connection_status
-from orchestrator.containers import allowlist, runtime_selection
+from orchestrator.containers import mount_allowlist, runtime_selection
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker import host_paths, network, runtime
 from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
@@ -244,7 +244,7 @@ async def lists() -> DoctorFinding:
 def _lists() -> DoctorFinding:
     """Check the owner's allowlists: an unreadable one allows nothing."""
     folder = owner.owner_directory()
-    mounts = owner.OwnerFile(folder / allowlist.FILE, allowlist.MountRules).read()
+    mounts = owner.OwnerFile(folder / mount_allowlist.FILE, mount_allowlist.MountRules).read()
     people = owner.OwnerFile(folder / senders.FILE, senders.SenderRules).read()
     for file in (mounts, people):
         if file.trouble:
@@ -252,8 +252,10 @@ def _lists() -> DoctorFinding:
     roots = mounts.rules.allowed_roots if mounts.rules else ()
     missing = [root.path for root in roots if not _is_there(Path(root.path).expanduser())]
     if missing:
-        return note("lists", f"{', '.join(missing)} of {allowlist.FILE} is not there", fix="remove the line")
-    names = [name for name, file in ((allowlist.FILE, mounts), (senders.FILE, people)) if file.rules]
+        return note(
+            "lists", f"{', '.join(missing)} of {mount_allowlist.FILE} is not there", fix="remove the line"
+        )
+    names = [name for name, file in ((mount_allowlist.FILE, mounts), (senders.FILE, people)) if file.rules]
     return ok("lists", f"{' and '.join(names) or 'none'} in {folder}")
 
 

@@ -116,9 +116,9 @@ def _status_lines(report: dict[str, Any]) -> list[str]:
 
 
 def _missing(report: dict[str, Any]) -> str:
-    """Return what is missing for transcribing, with what to do."""
+    """Return what is missing for transcribing, with the fix. Call it only if `on` of the report is false."""
     if not report["model"]:
-        return "ANDY_VOICE_MODEL is empty, so that is off."
+        return "ANDY_VOICE_MODEL is empty, so voice notes are not transcribed: set it."
     return "The model is not here: run 'andy voice install'." if report["library"] else _library_help()
 
 

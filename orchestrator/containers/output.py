@@ -216,7 +216,7 @@ class OutputReader:
 
     def _publish_progress(self, live: LiveRunState, kind: str, turn: int) -> None:
         """Publish that a turn makes progress, as an event that is not stored."""
-        self._context.bus.publish_passing(kind, group=live.run.folder, turn=turn, run=live.run.id)
+        self._context.bus.publish_transient(kind, group=live.run.folder, turn=turn, run=live.run.id)
 
     async def _wait_for_rate(self, live: LiveRunState, rate: TokenBucket) -> None:
         """Wait until `rate` admits one more frame of a run; schedule to kill a run that floods it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from agent_runner.wire.order import AgentName, RunOrder, TurnLimits, TurnOrder
-from orchestrator.containers import allowlist, mounts
+from orchestrator.containers import mount_allowlist, mounts
 from orchestrator.containers.ports import ChosenAgent
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.model_services import OF_DOTENV, ModelChoice
@@ -55,8 +55,8 @@ class RunOrders:
         self._credentials = credentials
         self._proxies = proxies
         self._uid = uid
-        self._allowlist = allowlist.MountAllowlist(
-            owner.OwnerFile(owner.owner_directory() / allowlist.FILE, allowlist.MountRules),
+        self._allowlist = mount_allowlist.MountAllowlist(
+            owner.OwnerFile(owner.owner_directory() / mount_allowlist.FILE, mount_allowlist.MountRules),
             home=host.home.root,
             own_home=Path.home(),
             hindrance=hindrance,
@@ -199,7 +199,7 @@ class RunOrders:
             return (*made, *plugin, *extra.mounts)
         return (*made, *plugin, *extra.mounts, *await self._programs(group))
 
-    def granted(self, group: Group) -> allowlist.ExtraMounts:
+    def granted(self, group: Group) -> mount_allowlist.ExtraMounts:
         """Return which of the group's additional mounts are granted now, and why others are not. Blocks."""
         return self._allowlist.grant(group)
 
@@ -255,7 +255,7 @@ class RunOrders:
                 program_mounts.append(Mount(source=program_folder, target=f"/workspace/mcp/{name}"))
         return program_mounts
 
-    async def _report_refusals(self, group: Group, extra: allowlist.ExtraMounts) -> None:
+    async def _report_refusals(self, group: Group, extra: mount_allowlist.ExtraMounts) -> None:
         """Notify the owner once of the refused mounts and why, and the agent of the missing folders."""
         text = "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals])
         now_ms = self._host.clock.now_ms()

@@ -1,9 +1,10 @@
 """Forget a person in a group: their messages, notes about them and their name, in rows and in files.
 
-A removal is a row until it is report. The files are changed first, and the rows last, in one transaction that
-also deletes the removal: a host that dies in between can do it all again. Messages and notes are found by the
-person's messenger addresses. Other texts are found by their name, but only if the person's role may have
-memory forgotten, since people choose their own names, and only if nobody else in the group has the name.
+A removal is a row until its end is reported. The files are changed first, and the rows last, in one
+transaction that also deletes the removal: a host that dies in between can do it all again. Messages and notes
+are found by the person's messenger addresses. Other texts are found by their name, but only if the person's
+role may have memory forgotten, since people choose their own names, and only if nobody else in the group has
+the name.
 """
 
 from __future__ import annotations
@@ -410,25 +411,24 @@ def _forget_in_context(
             }
         )
 
-    def plans_without_name(workflow: Workflow) -> Workflow:
-        """Return plans with "[someone]" in place of the name; the same object if none has it."""
-        plans = tuple(_plan_without_name(each, facts) for each in workflow.plans)
-        if plans == workflow.plans and not any(
-            facts.has_name(each)
-            for each in (
-                *workflow.metadata.ai_session.key_decisions,
-                workflow.metadata.ai_session.last_context,
-            )
-        ):
+    def workflow_without_name(workflow: Workflow) -> Workflow:
+        """Return the workflow with "[someone]" in place of the name in its plans, and an empty `ai_session`.
+
+        Returns the same object if neither has the name.
+        """
+        plans = tuple(_plan_without_name(plan, facts) for plan in workflow.plans)
+        session = workflow.metadata.ai_session
+        is_in_session = any(map(facts.has_name, (*session.key_decisions, session.last_context)))
+        if plans == workflow.plans and not is_in_session:
             return workflow
-        # `ai_session` only copies other fields: the next write fills it again.
+        # `ai_session` has copies of other fields: the next write fills it again.
         metadata = workflow.metadata.model_copy(update={"ai_session": AiSession()})
         return workflow.model_copy(update={"plans": plans, "metadata": metadata})
 
     with manager.files.changed(now_ms) as draft:
-        draft.workflow = plans_without_name(draft.workflow)
+        draft.workflow = workflow_without_name(draft.workflow)
         draft.context = without_name(draft.context)
-        manager.files.snapshots.rewrite(without_name, plans_without_name)
+        manager.files.snapshots.rewrite(without_name, workflow_without_name)
 
 
 def _plan_without_name(plan: Plan, facts: RemovalFacts) -> Plan:

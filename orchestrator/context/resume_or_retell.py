@@ -117,7 +117,11 @@ def _reason_not_to_resume(
 
 
 def _unusable_reason(transcript: Transcript | None) -> str | None:
-    """Return why a transcript cannot be resumed; None if it can, or could not be read."""
+    """Return why a session cannot be resumed from its transcript; None if it can.
+
+    None, too, for a transcript that was not read in time: what a slow disk delays may still be whole, and the
+    session has more than the stored context.
+    """
     if transcript is None:
         return None
     match transcript.state:

@@ -20,8 +20,11 @@ LEAST_WINDOW = 16_000
 """Tokens that even a first request needs: instructions and tools, a question, and room for an answer."""
 
 
-def too_small() -> str:
-    """Return why a context window is too small, with the fix."""
+def too_small_text() -> str:
+    """Return why a context window is too small, in tokens, with the fix.
+
+    It is the end of a sentence, before which callers put the size of the window: "8,000 tokens, and …".
+    """
     return (
         f"a first request needs {LEAST_WINDOW:,}: start the service with a larger one (llama.cpp: -c 32768)"
     )

@@ -1,8 +1,9 @@
 """Change a group's name, settings or memory, show the effect of a change, and restore earlier versions.
 
-The texts before and after each change are in the database, which no container reaches; an agent may write its
-memory file at any time. So every change first compares the present text with the one that its author was
-shown.
+The texts before and after each change are in the database, which no container reaches. An agent may write its
+memory file at any time, so `apply`, which replaces a whole text, first has the present one compared with the
+one that the author of the change was shown. `configure` and `set_profile` change single fields, whatever they
+were.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ async def set_profile(
 ) -> Group:
     """Change a group's name, its trigger, or whether it answers every message, from the next message on.
 
+    Fields of `profile` that are None stay unchanged.
     `by` says who changes it; `undoes` is the number of the change that this one undoes, if it does.
 
     Raises:

@@ -14,7 +14,7 @@ from orchestrator.domain.model_services import (
     ModelService,
     WorkKind,
     read_choice,
-    too_small,
+    too_small_text,
 )
 from orchestrator.groups import changes
 from orchestrator.store import audit
@@ -107,7 +107,7 @@ def _check_fitness(service: ModelService, model: str | None) -> None:
     # The stored window is that of the service's own model; another model's is not known.
     is_known = service.window is not None and model == service.model
     if is_known and service.window is not None and service.window < LEAST_WINDOW:
-        raise BadRequest(f"'{service.name}' takes {service.window:,} tokens, and {too_small()}.")
+        raise BadRequest(f"'{service.name}' takes {service.window:,} tokens, and {too_small_text()}.")
 
 
 def _check_service(text: str, services: Sequence[ModelService], *, has_gateway: bool) -> None:

@@ -252,9 +252,10 @@ async def check_person(tx: Tx, folder: str, address: str) -> frozenset[str]:
 async def set_rule(
     tx: Tx, folder: str, role: Role, rule: str, *, value: bool | int | None, by: str, now_ms: int
 ) -> Group:
-    """Change a rule of a role in a group: a permission, or the percent that it may spend.
+    """Change a rule of a role in a group, and return the group with its new settings.
 
-    None removes the change, so that the rule of all groups applies.
+    A rule is a permission, or the percent of each budget that people of the role may use together. The value
+    None removes the group's own rule, so that the one of all groups applies.
 
     Raises:
         UnknownGroup: there is no such group.

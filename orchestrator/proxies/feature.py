@@ -83,7 +83,10 @@ PORT_FILES = ("proxy-port", "egress-port")
 
 
 class ContainerProxies:
-    """Both proxies. `open` makes them listen and their `loops` serve. Each run shows its token to either."""
+    """Both proxies, the model's and that of the egress. Each run shows its token to either.
+
+    `open` makes them listen, and their `loops` serve.
+    """
 
     def __init__(
         self,
@@ -95,7 +98,7 @@ class ContainerProxies:
         on_runaway: OnRunaway,
         limits: ModelProxyLimits | None = None,
     ) -> None:
-        """Build both proxies; none listens yet.
+        """Build the model proxy, which does not listen yet. `open` builds the egress proxy.
 
         Args:
             address: the host's, as containers see it.
@@ -104,7 +107,8 @@ class ContainerProxies:
             limits: the model proxy's, if not the usual ones.
         """
         self._host = host
-        # A connection of its own: a container that connects does not wait for others' commits.
+        # Requests are looked up over the connection for reading: on that for writing they would wait for
+        # the commits of others.
         self._reader = host.reader
         self._credentials = credentials
         self._address = address
@@ -146,6 +150,7 @@ class ContainerProxies:
             admit=self.admission.admit,
             searches=self.admission.searches,
             judge=self._judge_answer,
+            # The setting 0 means: by service, see `ModelProxyLimits.first_byte_of`.
             limits=limits
             or ModelProxyLimits(first_byte_seconds=float(host.settings.andy_first_byte_seconds) or None),
             mcp=McpGateway(

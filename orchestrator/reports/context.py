@@ -1,4 +1,4 @@
-"""Reports what is kept of conversations, as rows for machines and lines for people."""
+"""Reports what is stored of conversations, as rows for machines and lines for people."""
 
 from __future__ import annotations
 

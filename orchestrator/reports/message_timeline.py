@@ -1,4 +1,4 @@
-"""Reports all that befell one message, from its arrival to its reply, by the store and the logs of runs."""
+"""Reports the history of one message, from its arrival to its reply, from the store and the logs of runs."""
 
 from __future__ import annotations
 

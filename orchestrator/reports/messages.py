@@ -1,4 +1,4 @@
-"""Reports the messages of a group with what became of each, as rows for machines and lines for people."""
+"""Reports the messages of a group with the outcome of each, as rows for machines and lines for people."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from orchestrator.domain.model_services import (
     ModelService,
     ServicePrice,
     read_choice,
-    too_small,
+    too_small_text,
 )
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind
@@ -377,7 +377,7 @@ def check(service: ModelService) -> None:
     if service.model is not None and not MODEL_NAME.fullmatch(service.model):
         raise BadRequest(f"'{service.model[:60]}' is no name of a model.")
     if service.window is not None and service.window < LEAST_WINDOW:
-        raise BadRequest(f"A window of {service.window:,} tokens is too small: {too_small()}.")
+        raise BadRequest(f"A window of {service.window:,} tokens is too small: {too_small_text()}.")
     if service.first_byte_seconds is not None and service.first_byte_seconds < 1:
         raise BadRequest("A service has at least 1 second to begin an answer.")
     _check_url(service)

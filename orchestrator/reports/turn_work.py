@@ -1,4 +1,4 @@
-"""Reports one turn: how it stands, and what its agent did with its tools, as its container said it."""
+"""Reports one turn: its state, and the tool calls of its agent, as its container reported them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""`data/undo/FOLDER/`: what a group's files were before each turn, where no container reaches.
+"""Record a group's files before each turn, where no container reaches, and put them back for an undo.
+
+They are in `data/undo/FOLDER/`:
 
     content/HASH    the content of a file, each once
     trees/HASH      the paths of a folder with their hashes, at one moment
     turns/NUMBER    names the tree before a turn that has not been compared with what came after it
 
-Whatever lies in a group's folder is read and written below directory descriptors (`agent_runner.wire.trees`):
+Whatever is in a group's folder is read and written below directory descriptors (`agent_runner.wire.trees`):
 no link is followed, no pipe opened, and what is too large or too much is named and not read. All of it
 blocks; any thread may call it.
 """

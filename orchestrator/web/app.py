@@ -1,4 +1,4 @@
-"""Build the web application: the routes it is given, behind the guard, with errors told as JSON."""
+"""Build the web application: the routes it is given, behind the guard, with errors as JSON."""
 
 from __future__ import annotations
 

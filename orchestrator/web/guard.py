@@ -1,6 +1,7 @@
 """Access control of the server: programs need the token; the console signs browsers in itself.
 
-Requests from pages of other origins are refused.
+Requests from pages of other origins are refused. Against CSRF, forms of the console need a token besides, see
+`console.form_tokens`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from orchestrator.base.event_bus import RING
 from orchestrator.store import audit
 from orchestrator.store.access import web_sessions
 from orchestrator.web.console.app import find_pages
-from orchestrator.web.console.forms import (
+from orchestrator.web.console.form_tokens import (
     ChangedSince,
     FormCutOff,
     FormForged,

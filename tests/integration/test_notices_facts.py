@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.containers import allowlist
+from orchestrator.containers import mount_allowlist
 from orchestrator.containers.run_orders import RunOrders
 from orchestrator.domain.dashboard import Actor, NotificationType, Priority
 from orchestrator.domain.errors import ChannelRefused
@@ -162,7 +162,7 @@ async def test_a_folder_that_is_not_shown_is_noticed_by_its_name_and_not_by_its_
 ):
     """Where things are on the host is no business of an agent's."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    rules = owner.owner_directory() / allowlist.FILE
+    rules = owner.owner_directory() / mount_allowlist.FILE
     rules.parent.mkdir(parents=True)
     rules.write_text(json.dumps({"allowedRoots": [{"path": str(tmp_path / "shown")}]}))
     (tmp_path / "shown" / "album").mkdir(parents=True)

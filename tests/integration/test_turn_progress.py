@@ -102,7 +102,7 @@ async def test_a_text_that_grows_is_kept_in_memory_alone(work: Work) -> None:
     await work.is_heard()
     (before,) = await work.store_harness.rows("SELECT last_frame FROM runs")
     seen = len(work.store_harness.bus.ring)
-    with work.store_harness.bus.listening("agent.*", with_passing=True) as events:
+    with work.store_harness.bus.listening("agent.*", with_transient=True) as events:
         work.say(Draft, at=0, text="The password is ")
         work.say(Draft, at=16, text="hunter2, and")
         async with asyncio.timeout(DEADLINE_SECONDS):

@@ -75,10 +75,10 @@ def test_what_passes_reaches_who_asks_for_it_and_is_kept_nowhere():
     bus = EventBus(FakeClock())
     tapped = []
     bus.taps.append(tapped.append)
-    bus.publish_passing("agent.text", turn=3)
-    with bus.listening() as others, bus.listening("agent.*", with_passing=True) as watching:
-        bus.publish_passing("agent.text", turn=3)
-        bus.publish_passing("other.kind")
+    bus.publish_transient("agent.text", turn=3)
+    with bus.listening() as others, bus.listening("agent.*", with_transient=True) as watching:
+        bus.publish_transient("agent.text", turn=3)
+        bus.publish_transient("other.kind")
         bus.publish("agent.lasting")
 
         assert [watching.get_nowait().kind for _ in range(watching.qsize())] == [
@@ -87,7 +87,7 @@ def test_what_passes_reaches_who_asks_for_it_and_is_kept_nowhere():
         ]
         assert [others.get_nowait().kind for _ in range(others.qsize())] == ["agent.lasting"]
     assert [event.kind for event in bus.ring] == [event.kind for event in tapped] == ["agent.lasting"]
-    bus.publish_passing("agent.text")
+    bus.publish_transient("agent.text")
     assert watching.empty()
 
 

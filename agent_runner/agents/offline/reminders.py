@@ -591,7 +591,10 @@ class Reminders(RequestHandler):
         return [] if self.slot("item") else pointed_at
 
     async def _cancel(self, entry: ShownEntry) -> str:
-        """Cancel a one-time or repeating reminder, and return an empty text."""
+        """Cancel a one-time or repeating reminder. Raises `AnswerNow` if the host refuses.
+
+        Returns an empty text, so that `answered` returns either that or the refusal.
+        """
         if entry.kind == "repeat":
             await self.request(mailbox.ActOnTask, type="cancel_task", task_id=entry.id)
         else:

@@ -1,4 +1,4 @@
-"""The forms that name a span of time from now: `in 10 minutes`, `사흘 뒤`."""
+"""The forms that name a span of time from now: `in 5 minutes`, `사흘 뒤`."""
 
 from __future__ import annotations
 

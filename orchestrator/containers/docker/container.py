@@ -1,4 +1,7 @@
-"""One container of the Docker engine."""
+"""The handle of a running container of the Docker engine: its output, its input and its end.
+
+The options with which containers are created are in `runtime`, see `_host_config` there.
+"""
 
 from __future__ import annotations
 

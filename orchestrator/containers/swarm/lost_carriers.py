@@ -1,4 +1,4 @@
-"""Detect a lost carrier, which has sent nothing for too long although the host was reading."""
+"""Watch a run's connection for silence: its carrier is lost if it sends nothing while the host is reading."""
 
 from __future__ import annotations
 

@@ -229,9 +229,13 @@ class CarrierSession:
         return self._heard_at
 
     def _end(self, exited: Exit) -> None:
-        """Record the exit, which ends the output, the relays and the watch for silence."""
+        """Record the exit, and end the output, the relays and the watch for silence.
+
+        The connection of a run that was given up ends, too.
+        """
         self.exit = exited
         self.ended.set()
+        # A carrier that has reported its exit stays connected until it is answered `bye`.
         if self._serving is not None and self.is_given_up:
             self._serving.cancel()
         for relay in self.relays:

@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import ModelError
-from orchestrator.domain.model_services import LEAST_WINDOW, Ability, ModelService, too_small
+from orchestrator.domain.model_services import LEAST_WINDOW, Ability, ModelService, too_small_text
 from orchestrator.proxies.model import forwarder, headers
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused
@@ -265,7 +265,7 @@ class _AbilityTests:
         if tokens is None:
             detail = "it does not say: give it with --window, else 200,000 tokens are believed"
         elif tokens < LEAST_WINDOW:
-            detail = f"{tokens:,} tokens, and {too_small()}"
+            detail = f"{tokens:,} tokens, and {too_small_text()}"
         else:
             detail = f"{tokens:,} tokens"
         is_enough = tokens is not None and tokens >= LEAST_WINDOW

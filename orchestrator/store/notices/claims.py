@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent_runner.wire.notices import MAX_DELIVERED, MAX_NOTICE_CHARS, DeliveredNotice
-from orchestrator.domain.values import Folder, Turn, TurnKind
+from orchestrator.domain.values import Folder, Turn, TurnId, TurnKind
 from orchestrator.store.database import Tx
 from orchestrator.store.notices import notices
 from orchestrator.store.notices.notices import IS_OPEN, RANK, NoticeRow
@@ -156,7 +156,7 @@ async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     )
     # An isolated task has a session that nobody resumes, so its notices can reach nobody.
     if turn.is_isolated:
-        await _end_where(tx, "made_turn = ?", turn.id, folder=turn.folder, now_ms=now_ms)
+        await _end_of_session(tx, turn.folder, made_turn=turn.id, now_ms=now_ms)
 
 
 async def free_stale(tx: Tx, *, now_ms: int) -> int:
@@ -196,18 +196,23 @@ async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
 
 async def leave_session(tx: Tx, folder: Folder, *, now_ms: int) -> None:
     """Record that the group's conversation has ended, and end the notices that belonged to it."""
-    await _end_where(tx, "?", 1, folder=folder, now_ms=now_ms)
+    await _end_of_session(tx, folder, now_ms=now_ms)
 
 
-async def _end_where(tx: Tx, where: str, value: object, *, folder: Folder, now_ms: int) -> None:
-    """End a group's pending notices of one session that match an SQL condition with the parameter `value`."""
+async def _end_of_session(tx: Tx, folder: Folder, *, made_turn: TurnId | None = None, now_ms: int) -> None:
+    """End a group's pending notices that are for one session, with the reason `LEFT_SESSION`.
+
+    All of them, or only those that were made in the turn `made_turn`.
+    """
+    # `IS_OPEN` adds no condition here, but without it SQLite would not use the index `notices_open`.
     await tx.execute(
         f"""
         UPDATE cross_session_notifications
-        SET state = 'expired', reason = ?, ended_ms = ?
-        WHERE group_folder = ? AND scope = 'session' AND state = 'pending' AND {IS_OPEN} AND {where}
+        SET state = 'expired', reason = :reason, ended_ms = :now
+        WHERE group_folder = :folder AND scope = 'session' AND state = 'pending' AND {IS_OPEN}
+          AND (:turn IS NULL OR made_turn = :turn)
         """,  # noqa: S608 - our own text
-        (LEFT_SESSION, now_ms, folder, value),
+        {"reason": LEFT_SESSION, "now": now_ms, "folder": folder, "turn": made_turn},
     )
 
 

@@ -44,7 +44,7 @@ def event_route(bus: EventBus) -> Route:
 
 async def _events(bus: EventBus, query: EventQuery) -> AsyncGenerator[str]:
     """Yield recent events and then, if they are followed, new ones, each in the format of the stream."""
-    with bus.listening(with_passing=query.progress) as queue:
+    with bus.listening(with_transient=query.progress) as queue:
         # Nothing is awaited in between: each event is either in the ring or in the queue, never in both.
         before = [event for event in bus.ring if query.wants(event)]
         yield LISTENING

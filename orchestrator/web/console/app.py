@@ -31,7 +31,7 @@ from orchestrator.web.console import pages as page_modules
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
 from orchestrator.web.console.doctor import BackgroundDoctor
 from orchestrator.web.console.form_bodies import read_form
-from orchestrator.web.console.forms import FIELD, ChangedSince, FormGuard, SentForm
+from orchestrator.web.console.form_tokens import FIELD, ChangedSince, FormGuard, SentForm
 from orchestrator.web.console.live import LiveStreams, TooManyPages
 from orchestrator.web.console.page import (
     NEEDS,

@@ -10,7 +10,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from orchestrator.web.bodies import bounded, read_body
-from orchestrator.web.console.forms import FormForged, SentForm, UploadedFile
+from orchestrator.web.console.form_tokens import FormForged, SentForm, UploadedFile
 
 MAX_FORM_BYTES = 2 * 1024 * 1024
 MAX_FILES, MAX_PARTS = 1, 100

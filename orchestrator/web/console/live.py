@@ -66,7 +66,7 @@ class LiveStreams:
         self._open += 1
         try:
             # Listening begins before the missed events are read: none can fall between the two.
-            with self._bus.listening(*self._kinds, with_passing=True) as queue:
+            with self._bus.listening(*self._kinds, with_transient=True) as queue:
                 newest_id, missed = self.now, self._missed(after)
                 if missed is None:
                     yield server_sent("all", id=newest_id, data="")

@@ -35,7 +35,7 @@ from orchestrator.reports.audit import AuditCheck
 from orchestrator.web.console import marks
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue, preferred_language
 from orchestrator.web.console.doctor import BackgroundDoctor
-from orchestrator.web.console.forms import FormGuard, SentForm, state_as_text
+from orchestrator.web.console.form_tokens import FormGuard, SentForm, state_as_text
 from orchestrator.web.console.live import LiveStreams, Parts
 from orchestrator.web.console.reasons import key_of
 from orchestrator.web.console.sessions import SessionService, SignedIn

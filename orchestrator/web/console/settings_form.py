@@ -23,7 +23,7 @@ from orchestrator.domain.web_search import SearchService
 from orchestrator.groups import model_choices, registration, settings
 from orchestrator.groups.registration import GroupProfile, ProfileRefused
 from orchestrator.groups.settings import GroupConfig
-from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.form_tokens import SentForm
 
 MINUTE_MS = 60_000
 MAX_MINUTES = 1e9

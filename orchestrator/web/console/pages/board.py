@@ -27,7 +27,7 @@ from orchestrator.store.board import questions as board_questions
 from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
-from orchestrator.web.console.forms import FormForged, SentForm, typed
+from orchestrator.web.console.form_tokens import FormForged, SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 DAY_MS = 86_400_000

@@ -30,7 +30,7 @@ from orchestrator.base.tables import size_text
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, BackupError, BadRequest
 from orchestrator.store import audit
-from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.form_tokens import SentForm
 from orchestrator.web.console.page import Page, View
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from orchestrator.domain.errors import AndyError, BadRequest, SettingError
 from orchestrator.domain.values import ChatJid
 from orchestrator.reports import groups as group_reports
 from orchestrator.web.api.pairing import inline_picture
-from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.form_tokens import SentForm
 from orchestrator.web.console.page import Page, View
 
 COLOURS: dict[str, Literal["ok", "warn", "bad", "quiet"]] = {

@@ -1,4 +1,4 @@
-"""Chats: each group's conversation with what became of every message, a box to write, one message's way."""
+"""Chats: each group's conversation with the outcome of every message, a box to write, a message's history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from orchestrator.undo import texts
 from orchestrator.undo.plan import UndoPlan
 from orchestrator.undo.service import NotYet
 from orchestrator.web import downloads
-from orchestrator.web.console.forms import SentForm, UploadedFile
+from orchestrator.web.console.form_tokens import SentForm, UploadedFile
 from orchestrator.web.console.page import Page, View
 
 SHOWN, MAX_SHOWN = 50, 300

@@ -29,7 +29,7 @@ from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.web.api.reminders import NewReminder
-from orchestrator.web.console.forms import SentForm, typed
+from orchestrator.web.console.form_tokens import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 TASK_ACTIONS = ("pause", "resume", "run", "cancel", "restore")

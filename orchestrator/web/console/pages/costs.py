@@ -18,7 +18,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.money import budgets as budget_store
 from orchestrator.store.money.budgets import Budget, Unit
-from orchestrator.web.console.forms import SentForm, typed
+from orchestrator.web.console.form_tokens import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 REFUSED_DAYS = 30

@@ -34,7 +34,7 @@ from orchestrator.store.schedule import followed_calendars
 from orchestrator.store.settings import model_services
 from orchestrator.web.api.groups import AccessAnswer, FurtherChat
 from orchestrator.web.console import settings_form
-from orchestrator.web.console.forms import SentForm, typed
+from orchestrator.web.console.form_tokens import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 WAITING = AccessState.WAITING.value

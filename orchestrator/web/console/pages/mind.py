@@ -27,7 +27,7 @@ from orchestrator.store.groups.changes import GroupPart
 from orchestrator.store.people import memory_notes
 from orchestrator.store.people import removals as person_removals
 from orchestrator.store.people.removals import RemovalState
-from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.form_tokens import SentForm
 from orchestrator.web.console.page import Page, View
 from orchestrator.web.console.pages.groups import change_group_text, undo_path
 

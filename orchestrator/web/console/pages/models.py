@@ -1,4 +1,4 @@
-"""Models: the services that have models, which of them answers whom, and what stands in meanwhile."""
+"""Models: the services that have models, which of them answers whom, and which replaces one that is down."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.reports import models as reports
 from orchestrator.store.groups import groups
 from orchestrator.store.settings import model_services
 from orchestrator.store.settings.model_services import ChosenModel
-from orchestrator.web.console.forms import ChangedSince, SentForm, typed
+from orchestrator.web.console.form_tokens import ChangedSince, SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 BY = "the console"

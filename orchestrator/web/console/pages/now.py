@@ -19,7 +19,7 @@ from orchestrator.store.conversation import messages, outbox
 from orchestrator.store.conversation.messages import GroupSummary
 from orchestrator.store.runs import turns
 from orchestrator.web.console import needs
-from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.form_tokens import SentForm
 from orchestrator.web.console.page import NEEDS, Page, View
 from orchestrator.web.console.pages import board, channels, coming
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from starlette.responses import Response
 
 from orchestrator.base.terminal_escaping import all_visible
-from orchestrator.containers.allowlist import ExtraMounts
+from orchestrator.containers.mount_allowlist import ExtraMounts
 from orchestrator.domain.dashboard import Actor
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
@@ -25,7 +25,7 @@ from orchestrator.reports import approvals, audit, costs, group_rules, mcp
 from orchestrator.store.access import approvals as approval_store
 from orchestrator.store.audit import AuditView
 from orchestrator.store.groups import groups
-from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.form_tokens import SentForm
 from orchestrator.web.console.page import Page, View
 from orchestrator.web.console.pages.groups import undo_path
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.containers.allowlist import MountAllowlist, MountRequester, MountRules, decide
+from orchestrator.containers.mount_allowlist import MountAllowlist, MountRequester, MountRules, decide
 from orchestrator.groups.owner import OwnerFile
 from orchestrator.groups.settings import MountRequest
 from tests.support.store_harness import a_group

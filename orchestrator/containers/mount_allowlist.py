@@ -1,6 +1,4 @@
-"""Decide which of the owner's folders a group may see, by a list that no
-container and no agent can change.
-"""
+"""Decide which of the owner's folders a group may see, by a list that no container or agent can change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Forms of the console: each can be sent once, by its session, and has the state that its page showed.
 
-A form has one hidden field, `_form`: a random number, signed with the secret of the session. No other site
-can make one, and a used one is refused.
+The hidden field `_form` of a form is its CSRF token: a random number, signed with the secret of the session.
+No other site can make one, and a used one is refused.
 """
 
 from __future__ import annotations
