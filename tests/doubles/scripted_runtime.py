@@ -139,7 +139,9 @@ def _order(run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> R
 class ScriptedOrders:
     """Orders without a configuration; a test replaces what it is about."""
 
-    chosen_agent: Callable[[Group, Turn], ChosenAgent | None] = lambda *_: None
+    chosen_agent: Callable[[Group, Turn], ChosenAgent] = lambda *_: ChosenAgent(
+        agent="claude", model=None, service="anthropic"
+    )
     order: Callable[[Run, Group, TurnOrder, str | None], RunOrder] = _order
     environment: Callable[[Group, str, str], Mapping[str, str]] = lambda *_: {}
     prepare: Callable[[Group, Role | None], Awaitable[Sequence[Mount]]] = _no_mounts

@@ -25,13 +25,20 @@ from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.values import Folder, RunId, RunState, Turn, TurnState
 from orchestrator.ipc import input_files
-from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
+from tests.doubles.scripted_runtime import (
+    ScriptedContainer,
+    ScriptedOrders,
+    ScriptedRuntime,
+    scripted_pool,
+    scripted_ports,
+)
 from tests.support.live_files import contents
 from tests.support.store_harness import StoreHarness
 from tests.support.transcripts import SESSION, Writing, place
 from tests.support.until import until
 
 FAMILY = Folder("family")
+OPUS = ChosenAgent(agent="claude", model="opus", service="api")
 FIRST, QUESTION, NEXT = "one bee is blue", "which colour has it", "are you sure"
 SAID = {FIRST: "Noted.", QUESTION: "It is azure.", NEXT: "I am."}
 
@@ -87,13 +94,14 @@ class Home:
             self.store_harness.database,
             recorder,
             session_files=self.root / "sessions",
-            agent_of=lambda group, kind: ChosenAgent(agent="claude", model="opus", service="api"),
+            agent_of=lambda *_: OPUS,
             factors=TokenFactors(self.root / "token-factors.json"),
             clock=self.store_harness.clock,
             bus=self.store_harness.bus,
         )
         ports = replace(
             scripted_ports(),
+            orders=ScriptedOrders(chosen_agent=lambda *_: OPUS),
             restore=restoring.restore,
             files=inputs,
             new_run_id=lambda: RunId(secrets.token_hex(6)),
