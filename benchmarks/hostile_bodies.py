@@ -1,7 +1,8 @@
 """One group's container does its worst to the proxies: what another group's answer and `/healthz` make of it.
 
 Six connections send JSON that is dear to read, one body after the other, while ten more stay open and send
-nothing or a byte now and then. All of it comes from a real container, with the token of its run.
+nothing or a byte now and then, with the token of its run. In the other attack three hundred connections show
+a wrong token, and another is opened for each that is closed. All of it comes from a real container.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HEALTH_PAUSE_SECONDS = 0.05
 EVE, BOB = "eve", "bob"
 PATIENCE_SECONDS = 120.0
 ATTACK = r"""
-import collections, itertools, os, socket, sys, threading, time, urllib.parse
+import collections, itertools, os, select, socket, sys, threading, time, urllib.parse
 proxy = urllib.parse.urlsplit(os.environ["ANTHROPIC_BASE_URL"])
 counts = collections.Counter()
 BODIES = [
@@ -42,8 +43,8 @@ BODIES = [
     b'{"messages":' + b"[" * 90_000 + b"]" * 90_000 + b"}",
 ]
 
-def head(method, path, *lines):
-    own = [method + " " + path + " HTTP/1.1", "host: x", "x-api-key: " + os.environ["ANTHROPIC_API_KEY"]]
+def head(method, path, *lines, token=os.environ["ANTHROPIC_API_KEY"]):
+    own = [method + " " + path + " HTTP/1.1", "host: x", "x-api-key: " + token]
     return "\r\n".join([*own, "content-type: application/json", *lines, "", ""]).encode()
 
 def dial():
@@ -61,6 +62,28 @@ def flood(body, paths):
         except OSError as error:
             counts[type(error).__name__] += 1
             time.sleep(0.01)
+
+def reconnect(payload, width=300):
+    poll, open_lines = select.epoll(), {}
+    while True:
+        while len(open_lines) < width:
+            line = socket.socket()
+            line.setblocking(False)
+            line.connect_ex((proxy.hostname, proxy.port))
+            open_lines[line.fileno()] = line
+            poll.register(line, select.EPOLLOUT)
+        for number, events in poll.poll(1):
+            line = open_lines[number]
+            try:
+                if events == select.EPOLLOUT:
+                    line.send(payload)
+                    poll.modify(line, select.EPOLLIN)
+                    continue
+            except OSError:
+                pass
+            counts["connections"] += 1
+            del open_lines[number]
+            line.close()
 
 def idle(first, more):
     while True:
@@ -80,6 +103,8 @@ paths = ("/v1/messages/count_tokens", "/v1/messages")
 jobs = [(flood, (body, paths)) for body in BODIES]
 jobs += [(idle, (head("GET", "/mcp/notes", "accept: text/event-stream"), b""))] * 3
 jobs += [(idle, (chunked, b"1\r\n{\r\n"))] * 4 + [(idle, (chunked[:20], b""))] * 3
+if sys.argv[1] == "connections":
+    jobs = [(reconnect, (head("POST", "/v1/messages", "content-length: 2", token="wrong") + b"{}",))]
 for work, arguments in jobs:
     threading.Thread(target=work, args=arguments, daemon=True).start()
 print("begun", flush=True)
@@ -91,6 +116,10 @@ os._exit(0)
 
 async def measure(effort: Effort) -> list[Figure]:
     await asyncio.to_thread(engine.ensure_image)
+    return [figure for attack in ("JSON", "connections") for figure in await _measure(attack, effort)]
+
+
+async def _measure(attack: str, effort: Effort) -> list[Figure]:
     answers: dict[str, list[float]] = {"attacked": [], "quiet": []}
     health: dict[str, list[float]] = {"attacked": [], "quiet": []}
     with ScriptedMessagesApi(default=Say("Done.")) as api:
@@ -104,21 +133,22 @@ async def measure(effort: Effort) -> list[Figure]:
                     async with contextlib.AsyncExitStack() as stack:
                         if kind == "attacked":
                             await _answer_ms(host, EVE)  # its container may have been ended for what it did
-                            await stack.enter_async_context(_attack(host))
+                            await stack.enter_async_context(_attack(host, attack))
                         await stack.enter_async_context(_watched(host, health[kind]))
                         for _ in range(effort.times(ANSWERS)):
                             answers[kind].append(await _answer_ms(host, BOB))
                     progress(
-                        f"{kind} {number}: {answers[kind][-1]:.0f} ms, healthz {health[kind][-1]:.1f} ms"
+                        f"{attack}, {kind} {number}:"
+                        f" {answers[kind][-1]:.0f} ms, healthz {health[kind][-1]:.1f} ms"
                     )
-    return [_figure("another group's answer", answers), _figure("`/healthz`", health)]
+    return [_figure(attack, "another group's answer", answers), _figure(attack, "`/healthz`", health)]
 
 
-def _figure(name: str, values: dict[str, list[float]]) -> Figure:
+def _figure(attack: str, name: str, values: dict[str, list[float]]) -> Figure:
     attacked = Series(name="under attack", unit="ms", values=tuple(values["attacked"]))
     quiet = Series(name="quiet", unit="ms", values=tuple(values["quiet"]))
     return Figure(
-        name=f"A container floods the proxies: {name}, Claude agent, docker",
+        name=f"A container floods the proxies with {attack}: {name}, Claude agent, docker",
         measured=attacked,
         floor=quiet,
         checks=(ratio_of(attacked, quiet, TIMES_A_QUIET_HOST),),
@@ -164,10 +194,10 @@ async def _watched(host: RunningHost, values: list[float]) -> AsyncIterator[None
 
 
 @asynccontextmanager
-async def _attack(host: RunningHost) -> AsyncIterator[None]:
+async def _attack(host: RunningHost, attack: str) -> AsyncIterator[None]:
     container = await asyncio.to_thread(_container_of, host, EVE)
     process = await asyncio.create_subprocess_exec(
-        *("docker", "exec", "-i", container, "python3", "-S", "-c", ATTACK),
+        *("docker", "exec", "-i", container, "python3", "-S", "-c", ATTACK, attack),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
