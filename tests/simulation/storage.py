@@ -175,8 +175,12 @@ class UnsyncedFiles:
         self._moved = [one for one in self._moved if one[0] >= oldest_s]
         self._moved.append((now_s, target, before, is_synced))
 
-    def lose(self, now_s: float) -> None:
-        """Let a drawn part of what was not synced be gone: the file is empty, or what was there before."""
+    def lose(self, now_s: float) -> list[Path]:
+        """Let a drawn part of what was not synced be gone: the file is empty, or what was there before.
+
+        Return the files that are left of it, which have the time of the real clock.
+        """
+        left: list[Path] = []
         for at_s, target, before, is_synced in reversed(self._moved):
             fate = self._chance.choice(("whole", "before", "empty"))
             if now_s - at_s > self.WRITTEN_BACK_SECONDS or fate == "whole" or not target.is_file():
@@ -184,10 +188,10 @@ class UnsyncedFiles:
             if fate == "empty" and is_synced:
                 continue
             self.lost += 1
-            if fate == "empty":
-                target.write_bytes(b"")
-            elif before is None:
+            if fate == "before" and before is None:
                 target.unlink()
             else:
-                target.write_bytes(before)
+                target.write_bytes(b"" if fate == "empty" else before or b"")
+                left.append(target)
         self._moved.clear()
+        return [path for path in left if path.exists()]

@@ -198,22 +198,23 @@ class Disk:
             self._unsynced.before_move(Path(source), Path(target), self._loop.time())
         move(source, target, **places)
         if not places:
-            self._stamp(target)
+            self.stamp(target)
+            self._signals.changed(os.fspath(target))
             if PROCESS.get().name.startswith("container"):
                 self.on_request()
         self.on_change()
 
-    def _stamp(self, path: Any) -> None:
-        """Give a file the virtual time, and signal that it was changed."""
+    def stamp(self, path: Any) -> None:
+        """Give a file the virtual time."""
         now = self._loop.wall_ns()
         self._stamps.add(now)
         os.utime(path, ns=(now, now), follow_symlinks=False)
-        self._signals.changed(os.fspath(path))
 
     def write_in_place(self, path: Path, text: str) -> None:
         """Write a file as a program does that puts nothing into place."""
         path.write_text(text, encoding="utf-8")
-        self._stamp(path)
+        self.stamp(path)
+        self._signals.changed(os.fspath(path))
 
     def changed_ms(self, info: os.stat_result) -> int:
         """In the place of the change time, which is that of the real clock and which nobody can set."""

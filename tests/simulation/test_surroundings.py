@@ -32,9 +32,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation.guard import Refusals, Unlisted, audited, chance_of, time_of
 from tests.simulation.loop import START_MS, Process, SimulatedLoop, WorldStuck
+from tests.simulation.people import Fault, Plan, Said
 from tests.simulation.storage import Storage, UnsyncedFiles
+from tests.simulation.world import World
 
 
 class _Bound:
@@ -280,3 +283,23 @@ def test_a_failure_of_power_may_take_a_file_that_was_not_synced_and_no_other(tmp
     assert [text for name, text in texts.items() if name.startswith("1-")] == ["new"] * 20
     assert {text for name, text in texts.items() if name.startswith("0-")} == {"new", ""}
     assert len(texts) < 40
+
+
+def test_what_a_failure_of_power_leaves_of_an_agents_request_has_a_virtual_time() -> None:
+    said = (Said(at_s=5.0, who="Jane", jid=ChatJid("chirp:g0"), kind="echo", token="zq1x"),)
+    group = Group(jid=ChatJid("chirp:g0"), name="Group 0", folder=Folder("g0"))
+    power = Fault(at_s=20.0, kind="power", amount=1)
+    plan = Plan(seconds=60.0, groups=(group,), said=said, faults=(power,))
+
+    class WithRequests(World):
+        def _lose_power(self, left: dict[Path, bytes]) -> None:
+            for number in range(12):  # of which the failure leaves some empty
+                source = self.home.ipc / "g0" / "source"
+                source.write_text("{}")
+                self.disk.replace(source, self.home.ipc / "g0/messages" / f"{number}.json")
+            super()._lose_power(left)
+
+    world = WithRequests("power", plan)
+    assert [one for one in world.run().problems if "real time" in one] == []
+    assert world.unsynced is not None
+    assert world.unsynced.lost > 3

@@ -510,7 +510,8 @@ class World:
         self._close_reader()
         self.storage.after_power_loss(left)
         if self.unsynced is not None:
-            self.unsynced.lose(self.loop.time())
+            for path in self.unsynced.lose(self.loop.time()):
+                self.disk.stamp(path)
 
     def start_second_host(self) -> None:
         """Start another host on the same home, as a person does who forgot about the first one."""
