@@ -2,7 +2,7 @@
 
 The session is the first choice: it has everything, and the model service has it cached. If it lost a few
 turns, the host adds those from the stored context; if it lost too much, a new session starts with the stored
-context. A complete session is told nothing.
+context. To a complete session nothing is added.
 """
 
 from __future__ import annotations

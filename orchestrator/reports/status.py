@@ -1,6 +1,6 @@
 """The state of the host for `GET /status` and `andy status`. Its keys are stable; it has no texts of chats.
 
-What models were told that is urgent is named: whoever runs Andy should see it too.
+It lists the urgent notices that models have received: whoever runs Andy should see them, too.
 """
 
 from __future__ import annotations

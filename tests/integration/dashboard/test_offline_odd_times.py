@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agent_runner.agents.offline import conversation
 from agent_runner.agents.offline.intents import ROWS, patterns_of
 from agent_runner.wire.times import Language
 from agent_runner.workspace import Workspace
@@ -88,12 +87,11 @@ async def chat(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Cha
 async def test_each_odd_time_gets_an_answer(chat: Chat, language: Language) -> None:
     await chat.say("add a task write the blog by friday at 9am")
     await chat.say("remind me tomorrow at 9am to rest")
-    state = (chat.workspace.group / conversation.FILE).read_bytes()
-    for text in [request.format(time) for request in REQUESTS[language] for time in TIMES[language]]:
-        answer = await chat.anew().say(text)
-        assert answer, text
-        assert "—" not in answer, f"{text}: {answer}"
-        (chat.workspace.group / conversation.FILE).write_bytes(state)
+    async with chat.turn() as turn:
+        for text in [request.format(time) for request in REQUESTS[language] for time in TIMES[language]]:
+            answer = await chat.anew().take(turn, text)  # a repeated turn begins with the state before it
+            assert answer, text
+            assert "—" not in answer, f"{text}: {answer}"
 
 
 def test_the_requests_fill_each_slot_for_a_time() -> None:
