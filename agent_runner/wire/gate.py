@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 
 from agent_runner.wire.carrier import relay
+from agent_runner.wire.listeners import ACCEPTED_AT_ONCE, QUEUE, ScreenedListener, listen
 
 MAX_CONNECTIONS = 2_000
 MAX_OF_ONE = 80
@@ -54,11 +55,16 @@ class Gate:
         self._open: Counter[str] = Counter()
         self._pace = Pace()
 
+    def is_full(self, peer: str) -> bool:
+        """Return whether a container has as many connections as it may."""
+        return self._open[peer] >= MAX_OF_ONE
+
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one connection on until it ends; close it where its container has too many."""
         # Only here is the connecting container visible: to the host, all come from the gate.
         peer = str((writer.get_extra_info("peername") or ("gone",))[0])
-        if self._open[peer] >= MAX_OF_ONE:
+        # Those that were accepted together were all let in before the first of them counted.
+        if self.is_full(peer):
             writer.close()
             return
         self._open[peer] += 1
@@ -84,21 +90,30 @@ class Gate:
         await relay(reader, writer, other)
 
 
-async def open_gate(port: int, address: str, at: str | None, preferred_port: int) -> asyncio.Server:
+async def open_gate(port: int, address: str, at: str, preferred_port: int) -> asyncio.Server:
     """Listen at an address of this machine, on the preferred port if that is free; pass on to `address:port`.
 
-    With None it is every address. Raises `OSError`.
+    Raises `OSError`.
     """
-    carry = Gate(port, address).carry
+    gate = Gate(port, address)
     try:
-        return await asyncio.start_server(carry, at, preferred_port)
+        return await _open_at(gate, at, preferred_port)
     except OSError:
-        return await asyncio.start_server(carry, at, 0)
+        return await _open_at(gate, at, 0)
+
+
+async def _open_at(gate: Gate, at: str, port: int) -> asyncio.Server:
+    """Listen at an address and a port for a gate. Raises `OSError`."""
+    screened = ScreenedListener(listen(at, port), gate.is_full)
+    server = await asyncio.start_server(gate.carry, sock=screened, backlog=ACCEPTED_AT_ONCE)
+    # asyncio uses one number for the kernel's queue and for the connections accepted at once.
+    screened.listen(QUEUE)
+    return server
 
 
 async def serve(port: int, address: str) -> None:
     """Pass on what comes to `port` of any address, until cancelled."""
-    async with await asyncio.start_server(Gate(port, address).carry, port=port) as server:
+    async with await _open_at(Gate(port, address), "0.0.0.0", port) as server:  # noqa: S104 - its networks are closed
         await server.serve_forever()
 
 

@@ -7,14 +7,10 @@ connections are accepted at once, how many are open, and how long the head of a 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import itertools
 import resource
 import socket
-import struct
-import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -23,21 +19,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from agent_runner.wire.listeners import ACCEPTED_AT_ONCE, QUEUE, ScreenedListener, listen
+
 CUT_SECONDS = 1.0
 """Seconds in which requests that were asked to end may do so before their connections are dropped."""
-ACCEPTED_AT_ONCE = 32
-"""Connections accepted in one turn of the event loop. asyncio accepts all of them before a protocol can
-refuse the first, so this is how far the open files may exceed a server's limits.
-"""
-REFUSED_AT_ONCE = 4
-"""Connections refused in one turn of the event loop. One costs some 50 µs, most of it in the kernel; with 32,
-a request of another container, which takes a dozen turns, waited three times as long.
-"""
-MAX_REFUSED, DROP_SECONDS = 32, 1.0
-"""Refusals of one address in so many seconds, after which the kernel drops its attempts until they end."""
-QUEUE = 256
-"""Connections that wait in the kernel until they are accepted."""
-
 JOINED_BYTES = 64 * 1024
 """Most bytes that wait to be written together."""
 
@@ -55,97 +40,6 @@ def allow_open_files() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):  # macOS may refuse the value that it reported as allowed
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Listen on an address; port 0 lets the system choose. Raises `OSError` when it cannot."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio disables Nagle's delay (40 ms per answer) only if the protocol is named.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(QUEUE)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
-
-
-class ScreenedListener(socket.socket):
-    """A listening socket that closes connections of addresses that have too many, right as it accepts them.
-
-    A connection that asyncio has made costs ten times as much to close. An address that goes on nevertheless
-    is not heard for a second: the kernel drops its attempts to connect, where it can, so that a container
-    that connects again and again neither keeps the event loop busy nor fills the queue of the others.
-    """
-
-    def __init__(self, listener: socket.socket, is_full: Callable[[str], bool]) -> None:
-        """Take a listening socket over; `is_full` returns whether an address has too many connections."""
-        super().__init__(listener.family, listener.type, listener.proto, fileno=listener.detach())
-        self._is_full = is_full
-        self._refusals: Counter[str] = Counter()
-        """Refused connections since the timer was started, by address."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_dropping = False
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """Return the next connection that may stay. Raises `BlockingIOError` if there is none for now."""
-        for _ in range(REFUSED_AT_ONCE):
-            connection, address = super().accept()
-            if not self._is_full(str(address[0])):
-                return connection, address
-            connection.close()
-            self._count_refusal(str(address[0]))
-        raise BlockingIOError
-
-    def close(self) -> None:
-        """Close this copy of the socket; others of it hear every address again."""
-        self._hear_all()
-        super().close()
-
-    def _count_refusal(self, address: str) -> None:
-        """Count a refused connection, and drop further ones of an address that had too many refused."""
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(DROP_SECONDS, self._hear_all)
-        self._refusals[address] += 1
-        # Elsewhere than on Linux, and with IPv6, they are refused one by one.
-        if self._refusals[address] == MAX_REFUSED and sys.platform == "linux" and "." in address:
-            addresses = [other for other, count in self._refusals.items() if count >= MAX_REFUSED]
-            _attach_filter(self, addresses[-_MAX_DROPPED:])
-            self._is_dropping = True
-
-    def _hear_all(self) -> None:
-        """Drop no attempts to connect any more, and begin to count anew."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._refusals.clear()
-        if self._is_dropping:
-            self._is_dropping = False
-            self.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
-
-
-_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
-_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
-_SENDER = 0xFFF00000 + 12
-"""The place of the sender's address: 12 bytes into the header of IP."""
-_MAX_DROPPED = 100
-
-
-def _attach_filter(listener: socket.socket, addresses: Sequence[str]) -> None:
-    """Have the kernel drop what these IPv4 addresses send to a listening socket.
-
-    Connections that are open are not affected. See `bpf` in Linux's `Documentation/networking/filter.rst`.
-    """
-    program = [(_LOAD_WORD, 0, 0, _SENDER)]
-    for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
-        # A match jumps over the other addresses and over the instruction that accepts.
-        program.append((_JUMP_IF_EQUAL, left, 0, int.from_bytes(socket.inet_aton(address))))
-    program += [(_RETURN, 0, 0, 0xFFFFFFFF), (_RETURN, 0, 0, 0)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in program))
-    description = struct.pack("HP", len(program), ctypes.addressof(code))
-    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, description)
 
 
 @contextmanager

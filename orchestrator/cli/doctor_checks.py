@@ -21,7 +21,7 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.document import WIRE_VERSION
-from orchestrator.base.asgi_server import listen
+from agent_runner.wire.listeners import listen
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.tables import counted, size_text
 from orchestrator.channels.description import ChannelDescription, ChannelFinding

@@ -147,7 +147,7 @@ async def _upstream() -> AsyncIterator[UpstreamClient]:
 
 def _listener(port: int | None) -> socket.socket:
     """Listen on a port of this machine; None takes any free one. Raises `BadRequest` if it is taken."""
-    from orchestrator.base.asgi_server import listen
+    from agent_runner.wire.listeners import listen
 
     try:
         return listen(HOST, port or 0)

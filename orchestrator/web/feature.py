@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.base.asgi_server import BoundedConfig, Server, fronted, listen
+from agent_runner.wire.listeners import listen
+from orchestrator.base.asgi_server import BoundedConfig, Server, fronted
 from orchestrator.base.supervision import LoopFailure
 from orchestrator.channels.local.channel import new_message
 from orchestrator.channels.registry import Channels

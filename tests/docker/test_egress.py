@@ -15,7 +15,7 @@ from functools import partial
 import docker
 import pytest
 
-from orchestrator.base.asgi_server import listen
+from agent_runner.wire.listeners import listen
 from orchestrator.containers.docker import network
 from orchestrator.containers.docker.runtime import DockerRuntime
 from orchestrator.domain.network_targets import parse_target

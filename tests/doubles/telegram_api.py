@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from orchestrator.base.asgi_server import listen
+from agent_runner.wire.listeners import listen
 
 TOKEN = "123456:abcdefghijklmnopqrstuvwxyz"
 BOT = {"id": 123456, "is_bot": True, "first_name": "Andy", "username": "andy_test_bot"}

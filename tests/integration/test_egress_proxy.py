@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.base.asgi_server import listen
+from agent_runner.wire.listeners import listen
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.proxies.egress.client_hello import ClientHelloReader, LaterHellos

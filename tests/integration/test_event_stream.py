@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orchestrator.base.asgi_server import BoundedConfig, BoundedProtocol, Server, listen
+from agent_runner.wire.listeners import listen
+from orchestrator.base.asgi_server import BoundedConfig, BoundedProtocol, Server
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.web.api.events import event_route

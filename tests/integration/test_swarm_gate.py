@@ -58,6 +58,31 @@ async def test_one_container_that_connects_without_end_keeps_no_other_from_the_h
             await eventually(is_alone, "and of the last")
 
 
+async def test_a_container_that_has_too_many_is_refused_before_its_connection_costs_anything(monkeypatch):
+    made = []
+    real_connection_made = asyncio.StreamReaderProtocol.connection_made
+
+    def connection_made(protocol, transport):
+        made.append((transport.get_extra_info("sockname")[1], transport.get_extra_info("peername")[0]))
+        real_connection_made(protocol, transport)
+
+    monkeypatch.setattr(gate, "MAX_OF_ONE", 1)
+    monkeypatch.setattr(asyncio.StreamReaderProtocol, "connection_made", connection_made)
+    async with await asyncio.start_server(echo, "127.0.0.1", 0) as host:
+        host_port = host.sockets[0].getsockname()[1]
+        async with await gate.open_gate(host_port, "127.0.0.1", "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+            writer.write(b"mine")
+            assert await reader.read(100) == b"mine"
+
+            assert [await echoes(port, "127.0.0.2") for _ in range(10)] == [False] * 10
+            assert await echoes(port, "127.0.0.3")
+            assert [peer for at, peer in made if at == port] == ["127.0.0.2", "127.0.0.3"]
+            writer.close()
+            await eventually(is_alone, "the gate has let go of all")
+
+
 async def test_a_connection_that_has_to_wait_is_passed_on_only_then_and_holds_up_no_other(monkeypatch):
     served = []
 

@@ -12,14 +12,12 @@ import sys
 
 import pytest
 
-from orchestrator.base import asgi_server
+from agent_runner.wire import listeners
+from agent_runner.wire.listeners import QUEUE, ScreenedListener, listen
 from orchestrator.base.asgi_server import (
     JOINED_BYTES,
     MAX_OPEN_FILES,
-    QUEUE,
     JoiningTransport,
-    ScreenedListener,
-    listen,
 )
 from orchestrator.base.logging import MAX_THROTTLE_KEYS, LogThrottle, ThrottledLogger
 
@@ -138,7 +136,7 @@ async def test_what_waits_is_written_before_the_end_and_dropped_by_an_abort() ->
 async def test_an_address_that_goes_on_connecting_is_not_heard_for_a_while_and_others_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(asgi_server, "DROP_SECONDS", 3_600.0)  # the test ends it itself
+    monkeypatch.setattr(listeners, "DROP_SECONDS", 3_600.0)  # the test ends it itself
     loop = asyncio.get_running_loop()
 
     def connection(address: str) -> socket.socket:
@@ -153,7 +151,7 @@ async def test_an_address_that_goes_on_connecting_is_not_heard_for_a_while_and_o
 
     with ScreenedListener(listen("127.0.0.1", 0), lambda address: address == "127.0.0.2") as listener:
         listener.setblocking(False)
-        greedy = [connection("127.0.0.2") for _ in range(asgi_server.MAX_REFUSED)]
+        greedy = [connection("127.0.0.2") for _ in range(listeners.MAX_REFUSED)]
         assert len(greedy) < QUEUE
         for _ in greedy:
             with pytest.raises(BlockingIOError):

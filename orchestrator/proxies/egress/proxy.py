@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from orchestrator.base.asgi_server import ACCEPTED_AT_ONCE, QUEUE, ScreenedListener
+from agent_runner.wire.listeners import ACCEPTED_AT_ONCE, QUEUE, ScreenedListener
 from orchestrator.base.clock import Clock
 from orchestrator.base.logging import LogThrottle
 from orchestrator.base.rate_limits import CallerPace

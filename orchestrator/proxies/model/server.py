@@ -18,7 +18,8 @@ from typing import Any, cast
 import h11
 from uvicorn.server import ServerState
 
-from orchestrator.base.asgi_server import BoundedConfig, BoundedProtocol, Server, listen
+from agent_runner.wire.listeners import listen
+from orchestrator.base.asgi_server import BoundedConfig, BoundedProtocol, Server
 from orchestrator.domain.errors import AndyError
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.limits import ModelProxyLimits
