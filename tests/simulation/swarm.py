@@ -81,6 +81,8 @@ class Service:
     state: str = "new"
     error: str = ""
     container: NodeContainer | None = None
+    has_files: bool = False
+    """Whether its group has had a container on this node before."""
 
     @property
     def is_over(self) -> bool:
@@ -367,20 +369,34 @@ class SwarmedEngine(Engine):
         (constraint,) = template["Placement"]["Constraints"]
         node = constraint.partition("==")[2]
         machine = next(one for one in self.machines if one.id == node)
-        self._note_choice(name, labels[GROUP_LABEL], machine)
         service = Service(f"s{self.number()}", name, labels, template, machine)
+        service.has_files = (labels[GROUP_LABEL], node) in self._have_run
+        self._have_run.add((labels[GROUP_LABEL], node))
         self.services[service.id] = service
+        # Another container may have been promised a place on another node a moment ago, and gets it only now.
+        self.loop.call_later(3.0, self._note_choice, service, context=contextvars.Context())
         self.loop.create_task(self._set_up(service), name=f"task:{service.id}", context=contextvars.Context())
         return service
 
-    def _note_choice(self, name: str, group: str, machine: Machine) -> None:
+    def _note_choice(self, service: Service) -> None:
         """Note a node that has more containers than another, beyond what a group's files there are worth."""
-        held = Counter(one.machine.id for one in self.services.values() if not one.is_over)
-        fewest = min((held[one.id] for one in self.machines if one.is_reachable), default=0)
-        worth = FILES_ARE_WORTH if (group, machine.id) in self._have_run else 0
-        if held[machine.id] > fewest + worth:
-            self.crowded_choices.append(f"{name} on {machine.id}: {held[machine.id]}, {fewest} elsewhere")
-        self._have_run.add((group, machine.id))
+        if service.id not in self.services or service.is_over:
+            return
+        # The host may know of the end of a container or not yet: its choice has to be wrong either way.
+        counts = [
+            Counter(one.machine.id for one in self.services.values() if with_ended or not one.is_over)
+            for with_ended in (True, False)
+        ]
+        apart = min(
+            held[service.machine.id]
+            - 1
+            - min((held[one.id] for one in self.machines if one.is_reachable), default=0)
+            for held in counts
+        )
+        if apart > (FILES_ARE_WORTH if service.has_files else 0):
+            self.crowded_choices.append(
+                f"{service.name} on {service.machine.id}: {apart} more than elsewhere"
+            )
 
     def remove_service(self, service_id: str) -> None:
         service = self.services.pop(service_id, None)
