@@ -18,7 +18,7 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.channels.status import StatusFile
 from orchestrator.domain.errors import ChannelDown, ChannelError
-from orchestrator.store.conversation import outbox
+from orchestrator.store.board import deliveries
 
 log = structlog.get_logger(__name__)
 
@@ -90,13 +90,15 @@ class ChannelConnection(Generic[Login]):
         return self._context.clock.now_ms() - since_ms >= HEALTHY_MS
 
     async def note_connected(self) -> None:
-        """Record that the messenger has answered, and hurry the messages that waited for it."""
+        """Record that the messenger has answered, and hurry what waited for it."""
         now_ms = self._context.clock.now_ms()
         await self.status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
         log.info("channel.connected", channel=self._channel.name)
         self._context.bus.publish("channel.state", detail=f"{self._channel.name} connected")
-        # Messages that waited for the messenger are sent now, not when their own pause ends.
-        await self._context.database.write(lambda tx: outbox.hurry(tx, [f"{self._chats}%"], now_ms=now_ms))
+        # What waited for the messenger is sent now, not when its own pause ends.
+        await self._context.database.write(
+            lambda tx: deliveries.hurry(tx, [f"{self._chats}%"], now_ms=now_ms)
+        )
         self._context.wake_outbox()
 
     def why_down(self) -> ChannelDown:

@@ -23,6 +23,7 @@ CHAT = ChatJid("chirp:g0")
 REGRESSIONS = {
     "swarm2911001073": "a messenger that takes each text once refused one that it had shown already",
     "swarm1039": "what may have arrived was said not to have, once the notice of it was refused",
+    "swarm20008": "a reminder that met a starting messenger waited for minutes after it had connected",
 }
 """Seeds of worlds that have broken a promise once, and what was wrong."""
 OF_SWARM = {

@@ -44,7 +44,8 @@ from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
 from orchestrator.groups import owner
-from orchestrator.store.conversation import chats, outbox
+from orchestrator.store.board import deliveries
+from orchestrator.store.conversation import chats
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.people import people
@@ -331,13 +332,12 @@ class WhatsAppChannel:
                 log.exception("whatsapp.report_not_written")
 
     async def _on_connected(self) -> None:
-        """Store that the connection works, and hurry the messages that waited for it."""
+        """Store that the connection works, and hurry the messages and notifications that waited for it."""
         now_ms = self._context.clock.now_ms()
         await self._status.record()
-        # Messages that failed while WhatsApp was down are due now; otherwise each would wait for its retry
-        # pause.
+        # What failed while WhatsApp was down is due now; otherwise each would wait for its retry pause.
         addressed = [f"%@{server}" for server in (addresses.GROUP, addresses.PHONE, addresses.LID)]
-        await self._context.database.write(lambda tx: outbox.hurry(tx, addressed, now_ms=now_ms))
+        await self._context.database.write(lambda tx: deliveries.hurry(tx, addressed, now_ms=now_ms))
         self._context.wake_outbox()
 
     def _note_received(self) -> None:

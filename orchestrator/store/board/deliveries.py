@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.domain.dashboard import BoardTask, Notification, Question, QuestionType
@@ -177,6 +178,22 @@ async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:
 async def hold(tx: Tx, outgoing: Outgoing, *, error: str) -> None:
     """Hold a message that could not be sent until its notification is claimed again."""
     await tx.execute("UPDATE outbox SET state = 'held', error = ? WHERE id = ?", (error, outgoing.id))
+
+
+async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> None:
+    """Make due now what failed in chats whose address is LIKE one of `patterns`: messages and notifications.
+
+    Their messenger is connected again, so they need not wait for the end of their pause.
+    """
+    await outbox.hurry(tx, patterns, now_ms=now_ms)
+    await tx.execute(
+        f"""
+        UPDATE notifications SET next_attempt_ms = ? WHERE status = 'pending' AND next_attempt_ms > ?
+            AND outbox_id IN (SELECT id FROM outbox
+                WHERE state = 'held' AND ({" OR ".join("chat_jid LIKE ?" for _ in patterns)}))
+        """,  # noqa: S608 - only placeholders are joined
+        (now_ms, now_ms, *patterns),
+    )
 
 
 async def hold_claimed(tx: Tx, notification: Notification) -> bool:

@@ -18,6 +18,7 @@ from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationTy
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
 from orchestrator.reports.event_history import recall_events
+from orchestrator.store.board import deliveries as board_deliveries
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Database
 from tests.support.dashboards import FOLDER, HOUR, MINUTE, a_notification, a_question, a_task, at
@@ -140,6 +141,24 @@ async def test_at_24_a_messenger_that_fails_twice_is_asked_a_third_time(harness)
     assert (row.attempts, row.late_ms) == (3, 90_000)
     assert len(harness.channel.shown) == 1
     assert len({one.message_id for one in harness.channel.attempts}) == 1, "the idempotency key is kept"
+
+
+async def test_what_met_a_messenger_that_was_starting_is_sent_once_it_is_connected(harness):
+    await harness.put(a_notification())
+    harness.channel.will(JID, ChannelDown("starting"))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00:00")
+        await harness.until_status("n_001", "pending")
+        async with harness.harness.database.transaction() as tx:
+            await board_deliveries.hurry(tx, ["other:%"], now_ms=at("2026-02-09 09:00:01"))
+        await harness.look("2026-02-09 09:00:01")
+        await harness.until_quiet()
+        assert len(harness.channel.attempts) == 1, "another messenger is connected"
+        async with harness.harness.database.transaction() as tx:
+            await board_deliveries.hurry(tx, ["other:%", "local:%"], now_ms=at("2026-02-09 09:00:02"))
+        await harness.look("2026-02-09 09:00:02")
+        row = await harness.until_status("n_001", "delivered")
+    assert (row.attempts, row.late_ms) == (2, 2_000)
 
 
 @asynccontextmanager
