@@ -48,9 +48,8 @@ ORDERED = ("echo", "list", "long", *REMINDING)
 """Kinds of messages whose answers come in the order in which they were asked."""
 CONFIRMED_OTHERWISE = ("it may still do what was asked", "had passed: I say it now")
 """Words of what confirms a reminder without its own: the host was late, or its time was over."""
-LATE_SECONDS = 100.0
-"""Seconds after which a reminder has come: what a killed host had begun is taken up after a minute, and what
-met a channel that was just starting after half of one."""
+LATE_SECONDS = 75.0
+"""Seconds after which a reminder has come: what a killed host had begun is taken up after a minute."""
 RETRIED_SECONDS = 600.0
 """Seconds more where messengers lose texts or are away, or the disk is full: it is tried again."""
 REFUSING = ("messenger", "disk", "full")

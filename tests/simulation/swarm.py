@@ -352,7 +352,7 @@ class SwarmedEngine(Engine):
         self.breaks_at_ends = 0
         """For turns to come: the ends of so many have their connection broken in the moment after them."""
         self.crowded_choices: list[str] = []
-        """The containers that were put on a node with too many, and how many it had."""
+        """The containers that were put on a node with too many."""
         self._have_run: set[tuple[str, str]] = set()
         """The nodes on which each group has had a container."""
         self.most_apart = 0
@@ -373,15 +373,14 @@ class SwarmedEngine(Engine):
         service.has_files = (labels[GROUP_LABEL], node) in self._have_run
         self._have_run.add((labels[GROUP_LABEL], node))
         self.services[service.id] = service
-        # Another container may have been promised a place on another node a moment ago, and gets it only now.
-        self.loop.call_later(3.0, self._note_choice, service, context=contextvars.Context())
+        if self._is_ill_placed(service):
+            # Another container may have been promised a place on another node, and gets it only now.
+            self.loop.call_later(3.0, self._note_choice, service, context=contextvars.Context())
         self.loop.create_task(self._set_up(service), name=f"task:{service.id}", context=contextvars.Context())
         return service
 
-    def _note_choice(self, service: Service) -> None:
-        """Note a node that has more containers than another, beyond what a group's files there are worth."""
-        if service.id not in self.services or service.is_over:
-            return
+    def _is_ill_placed(self, service: Service) -> bool:
+        """Return whether a service's node has more than another, beyond what its group's files are worth."""
         # The host may know of the end of a container or not yet: its choice has to be wrong either way.
         counts = [
             Counter(one.machine.id for one in self.services.values() if with_ended or not one.is_over)
@@ -393,10 +392,12 @@ class SwarmedEngine(Engine):
             - min((held[one.id] for one in self.machines if one.is_reachable), default=0)
             for held in counts
         )
-        if apart > (FILES_ARE_WORTH if service.has_files else 0):
-            self.crowded_choices.append(
-                f"{service.name} on {service.machine.id}: {apart} more than elsewhere"
-            )
+        return apart > (FILES_ARE_WORTH if service.has_files else 0)
+
+    def _note_choice(self, service: Service) -> None:
+        """Note a choice that was wrong a moment ago and is wrong still."""
+        if service.id in self.services and not service.is_over and self._is_ill_placed(service):
+            self.crowded_choices.append(f"{service.name} on {service.machine.id}")
 
     def remove_service(self, service_id: str) -> None:
         service = self.services.pop(service_id, None)
