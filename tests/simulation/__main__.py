@@ -37,7 +37,11 @@ def main() -> int:
     parser.add_argument("--worlds", type=int, default=0, help="try so many new worlds, from the seed on")
     parser.add_argument("--minutes", type=float, default=0.0, help="try new worlds for so long")
     parser.add_argument(
-        "--shrink", type=float, default=0.0, metavar="SECONDS", help="look for less that breaks it"
+        "--shrink",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="CPU seconds to look for less that breaks it",
     )
     parser.add_argument("--only", default="", metavar="NAMES", help="tell it with these of its things alone")
     parser.add_argument("--whole", action="store_true", help="tell every event and line of the log")
@@ -103,16 +107,19 @@ def main() -> int:
     seed = options.seed or str(time.time_ns() // 1_000_000)
     plan = Plan.drawn(seed)
     names = options.only.split()
+    try:
+        less = only(plan, names) if names else plan
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     if options.shrink:
         search = Shrinking(
             seed, plan, names, seconds=options.shrink, say=lambda text: print(text, flush=True)
         )
         search.run()
-        seed, names = search.seed, sorted(search.names)
+        seed, less = search.seed, only(plan, search.names)
         print(f"To see it again: {search.command}")
-    if names:
-        plan = only(plan, names)
-    outcome = World(seed, plan).run()
+    outcome = World(seed, less).run()
     if options.digest:
         print(outcome.digest)
     else:
@@ -122,6 +129,12 @@ def main() -> int:
 
 def _plant(names: str, *, seed: str, worlds: int, minutes: float, shrink: float) -> int:
     wanted = [bug for bug in BUGS if names in ("all", bug.name) or names in bug.name]
+    if not wanted:
+        print(
+            f"No planted bug has {names!r} in its name; all are in tests/simulation/planted.py.",
+            file=sys.stderr,
+        )
+        return 2
     print("| planted | worlds | the promise that broke |\n| --- | --- | --- |")
     rows = []
     for bug in wanted:

@@ -107,6 +107,16 @@ class Engine:
         return [one for one in self.containers.values() if one.exit is None]
 
 
+def is_out_before_death(frame: int) -> bool:
+    """Return whether a container that dies at this frame has written it before: half of the deaths are so."""
+    return frame % 2 == 1
+
+
+def death_at_frame(process: Process, frame: int, *, is_out: bool) -> str:
+    """Return the line that tells of the death of a container."""
+    return f"{process.name} dies {'after' if is_out else 'before'} its frame {frame} is out"
+
+
 FLOOD_LINES, FLOOD_FRAMES = 3_000, 40
 """Lines and unreadable frames that a container writes at once as it floods its output."""
 UNREADABLE = f"{START}\n{{not to be read\n{END}\n".encode()
@@ -180,10 +190,14 @@ class Container:
     def _write(self, data: bytes) -> None:
         self.frames += 1
         if self.dies_at and self.frames >= self.dies_at:
-            # Half of the deaths come after the frame is out, half before.
-            if self.dies_at % 2:
+            is_out = is_out_before_death(self.dies_at)
+            if is_out:
                 self.output.append(data)
-            self.engine.note("fault", f"{self.process.name} dies at its frame {self.frames}")
+            if self.exit is None:
+                self.engine.note("fault", death_at_frame(self.process, self.frames, is_out=is_out))
+            elif is_out:
+                what = f"wrote frame {self.frames} in the step of its death, so it is out, too"
+                self.engine.note("container", f"{self.process.name} {what}")
             self.end(KILLED)
             return
         self.output.append(data)

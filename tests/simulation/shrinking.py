@@ -1,9 +1,9 @@
 """Find the few acts, faults and switches of a world that are enough to break a promise.
 
 Each thing in a plan has a name, such as `said3`, `fault0` or `lost_after`. A smaller world is a seed and the
-names of what is left, so it can be replayed: `make simulate SEED=7/2 ONLY="said3 fault0"`. The number after
-the slash is the draw: the plan is that of seed 7, but the order of steps and the length of waits are drawn
-anew. They differ anyway once a thing is left out, so each set of things is tried with several draws.
+names of what is left, so it can be replayed: `make simulate SEED=7/2 ONLY="said3 fault0 group1"`. The number
+after the slash is the draw: the plan is that of seed 7, but the order of steps and the length of waits are
+drawn anew. They differ anyway once a thing is left out, so each set of things is tried with several draws.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ LAST_SECONDS = 60.0
 """Virtual seconds that a world goes on after its last act and fault in any case."""
 DRAWS = (1, 3, 10, 30)
 """Most tries of a set of things, in the first round and in the later ones."""
+FAULTS = ("fault", "death", "outage")
+"""Beginnings of the names of things that count as faults."""
 MOST_TIMES_AS_LONG = 3.0
 """CPU seconds after which a try is given up, as a multiple of what the whole world took."""
 
@@ -69,7 +72,9 @@ def _things(plan: Plan) -> Iterator[Thing]:
     for number, outage in enumerate(plan.services.faults):
         classes = ("outages", f"outage {outage.kind}", f"outage of {outage.service}")
         yield Thing(f"outage{number}", outage.at_s, classes)
-    yield from (Thing(f"death{number}", classes=("deaths",)) for number, at in enumerate(plan.deaths) if at)
+    # Numbered as the containers are, which begin with c1.
+    deaths = ((number, frame) for number, frame in enumerate(plan.deaths, start=1) if frame)
+    yield from (Thing(f"death{number}", classes=("deaths",)) for number, frame in deaths)
     for name in Trouble.__dataclass_fields__:
         if getattr(plan.trouble, name):
             yield Thing(name, classes=("trouble",))
@@ -85,17 +90,26 @@ def _last_moment(plan: Plan) -> float:
 
 
 def only(plan: Plan, names: Collection[str]) -> Plan:
-    """Return a plan with the named things of another. Raises `ValueError` for a name that it has not."""
-    if unknown := set(names) - {one.name for one in _things(plan)}:
-        raise ValueError(f"The world has no {', '.join(sorted(unknown))}.")
+    """Return a plan with the named things of another.
+
+    Raises `ValueError` for a name that it does not have, and for a thing whose group is not named.
+    """
+    things = {one.name: one for one in _things(plan)}
+    if unknown := sorted(set(names) - set(things)):
+        raise ValueError(f"The world has no {', '.join(unknown)}. It has {' '.join(things)}.")
+    for name in sorted(names):
+        if (group := things[name].group) and group not in names:
+            raise ValueError(f"{name} needs its group: add {group} to ONLY, or leave out {name}.")
 
     def kept(kind: str, items: tuple[T, ...]) -> tuple[T, ...]:
         return tuple(one for number, one in enumerate(items) if f"{kind}{number}" in names)
 
     groups = kept("group", plan.groups)
     folders = {group.folder for group in groups}
-    # By place: the number of a container says at which frame it dies.
-    deaths = tuple(at if f"death{number}" in names else 0 for number, at in enumerate(plan.deaths))
+    # The others are 0, not left out: a container finds its own by its number.
+    deaths = tuple(
+        frame if f"death{number}" in names else 0 for number, frame in enumerate(plan.deaths, start=1)
+    )
     less = replace(
         plan,
         groups=groups,
@@ -152,13 +166,16 @@ class Shrinking:
         """CPU seconds of a try, at the most."""
         self._kind = ""
         self.tries = 0
+        self._is_out_of_time = False
+        """Whether a world was not tried because the time was over."""
 
     def run(self) -> None:
         """Look for a smaller world until the time is over; `seed` and `names` say which was found."""
-        began_s = _cpu_seconds()
+        began_s, began_by_clock_s = _cpu_seconds(), time.monotonic()
         # Here, so that each try is a fork of a process that has all modules and an empty database already.
         problems = World(self.seed, only(self._plan, self.names)).run().problems
         if not problems:
+            self._say("Every promise is kept, so there is nothing to shrink.")
             return
         self._say(f"… {self.size} break it")
         self._kind = kind_of(problems[0])
@@ -167,15 +184,25 @@ class Shrinking:
         self._keep_only_what_is_named(problems[0])
         for draws in DRAWS:
             before = None
-            while before != self.names and _cpu_seconds() < self._deadline_s:
+            while before != self.names and not self._is_out_of_time:
                 before = self.names
                 for portion in self._portions():
                     self._leave_out(portion, draws)
+        end = (
+            "The time is over, with more it may get smaller"
+            if self._is_out_of_time
+            else "Nothing more can go"
+        )
+        by_clock_s = time.monotonic() - began_by_clock_s
+        self._say(
+            f"{end}: {self.tries} smaller worlds were tried in {_cpu_seconds() - began_s:.0f} CPU seconds"
+            f" ({by_clock_s:.0f} by the clock)."
+        )
 
     @property
     def size(self) -> str:
         """Return the amount that is left, in words."""
-        said, faults = (sum(name.startswith(kind) for name in self.names) for kind in ("said", "fault"))
+        said, faults = (sum(name.startswith(kind) for name in self.names) for kind in ("said", FAULTS))
         return f"{said} messages, {faults} faults, {len(self.names) - said - faults} other things"
 
     @property
@@ -227,8 +254,11 @@ class Shrinking:
             return False
         seeds = [self.seed, *(f"{self._number}/{draw}" for draw in range(1, draws))]
         for seed in dict.fromkeys(seeds):
-            if (names, seed) in self._tried or _cpu_seconds() > self._deadline_s:
+            if (names, seed) in self._tried:
                 continue
+            if _cpu_seconds() > self._deadline_s:
+                self._is_out_of_time = True
+                return False
             self._tried.add((names, seed))
             if self._kind in map(kind_of, self._try(names, seed)):
                 self.names, self.seed = names, seed

@@ -37,7 +37,15 @@ from orchestrator.containers.runtime_selection import SelectedRuntime
 from orchestrator.containers.swarm.runtime import SwarmRuntime
 from orchestrator.containers.swarm.services import ManagerEngine, SwarmServices
 from orchestrator.domain.protocols import Exit
-from tests.simulation.engine import CONTAINER, KILLED, Engine, MemoryPipe, Note
+from tests.simulation.engine import (
+    CONTAINER,
+    KILLED,
+    Engine,
+    MemoryPipe,
+    Note,
+    death_at_frame,
+    is_out_before_death,
+)
 from tests.simulation.loop import PROCESS, Process, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.surroundings import Observer
@@ -200,9 +208,10 @@ class RunnerProcess:
         self.frames += 1
         container = self._container
         if container.dies_at and self.frames >= container.dies_at:
-            if container.dies_at % 2:
+            is_out = is_out_before_death(container.dies_at)
+            if is_out:
                 self.stdout.feed_data(data)
-            container.engine.note("fault", f"{container.process.name} dies at its frame {self.frames}")
+            container.engine.note("fault", death_at_frame(container.process, self.frames, is_out=is_out))
             container.end(KILLED)
             return
         self.stdout.feed_data(data)

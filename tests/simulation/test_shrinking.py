@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from tests.simulation import shrinking
+from tests.simulation.__main__ import main
 from tests.simulation.people import Plan
 from tests.simulation.shrinking import Shrinking, kind_of, only, things_of
 from tests.simulation.world import Outcome, World
@@ -49,8 +51,62 @@ def test_a_seed_with_another_draw_has_the_same_plan() -> None:
 def test_all_things_together_are_the_whole_plan() -> None:
     plan = Plan.drawn("11")
     assert only(plan, [one.name for one in things_of(plan)]) == plan
-    with pytest.raises(ValueError, match="no said999"):
-        only(plan, ["said999"])
+
+
+def test_a_death_has_the_number_of_its_container() -> None:
+    plan = replace(Plan.drawn("11"), deaths=(0, 0, 4))
+    assert [one.name for one in things_of(plan) if "deaths" in one.classes] == ["death3"]
+    assert only(plan, ["death3"]).deaths == (0, 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [
+        ("group2 said999", "The world has no said999. It has group0 "),
+        ("group2 said1", "said1 needs its group: add group0 to ONLY, or leave out said1."),
+    ],
+)
+@pytest.mark.parametrize("also", [[], ["--shrink=1"]])
+def test_names_that_make_no_world_are_an_error_of_one_line(
+    names: str,
+    error: str,
+    also: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["simulate", "--seed=42", f"--only={names}", *also])
+    assert main() == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(error)
+    assert (printed.err.count("\n"), printed.out) == (1, "")
+
+
+def test_deaths_of_containers_count_as_faults() -> None:
+    plan = replace(Plan.drawn("11"), deaths=(0, 3, 4))
+    search = Shrinking("11", plan, ["group0", "said0", "death2", "death3"], seconds=1, say=lambda _: None)
+    assert search.size == "1 messages, 2 faults, 1 other things"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_broken", "last"),
+    [
+        (60, True, "Nothing more can go"),
+        (0, True, "The time is over"),
+        (60, False, "Every promise is kept"),
+    ],
+)
+def test_a_search_says_why_it_ended(
+    seconds: int, is_broken: bool, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(world: World) -> Outcome:
+        world.loop.close()
+        return Outcome(seed=world.seed, lines=[], problems=["It broke"] if is_broken else [])
+
+    monkeypatch.setattr(World, "run", run)
+    monkeypatch.setattr(shrinking, "DRAWS", (1,))
+    lines: list[str] = []
+    Shrinking("11", Plan.drawn("11"), seconds=seconds, say=lines.append).run()
+    assert lines[-1].startswith(last)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.domain.model_services import OF_DOTENV
 from orchestrator.domain.values import ChatJid, Folder, Group
+from tests.simulation.__main__ import main
 from tests.simulation.additions import SEASONS
 from tests.simulation.messenger import Trouble
 from tests.simulation.owner import PAGES, OwnerAct
@@ -23,7 +24,7 @@ from tests.simulation.people import EXACT, Fault, Plan, Said
 from tests.simulation.planted import BUGS, REPOSITORY, Planted
 from tests.simulation.services import KINDS, ServiceFault, ServicesPlan
 from tests.simulation.undoing import UndoPlan, UndoWorld, killed_at
-from tests.simulation.world import MEMORY, World
+from tests.simulation.world import MEMORY, Line, World
 
 MAIN = Path(__file__).parent / "__main__.py"
 
@@ -222,6 +223,30 @@ def test_a_sleep_that_the_chat_has_read_of_counts_though_the_container_died_in_b
     assert (len(world.people.sleeps), world.engine.started) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("frame", "told"),
+    [
+        (2, ["dies before its frame 2 is out"]),
+        (3, ["dies after its frame 3 is out", "wrote frame 4 in the step of its death, so it is out, too"]),
+        (6, ["dies before its frame 6 is out"]),
+    ],
+)
+def test_the_death_of_a_container_is_told_once(frame: int, told: list[str]) -> None:
+    said = tuple(
+        Said(at_s=5.0 + 4 * number, who="Jane", jid=CHAT, kind="echo", token=f"zq{number}x")
+        for number in range(2)
+    )
+    world = World("frames", replace(_plain_plan(), said=said, deaths=(frame,)))
+    assert world.run().problems == []
+    lines = [line.text for line in world.lines if " its frame " in line.text or " wrote frame " in line.text]
+    assert lines == [f"container c1 of g0 {text}" for text in told]
+
+
+def test_the_further_lines_of_a_text_are_indented_in_the_story() -> None:
+    first, second = str(Line(5.0, 7, "andy", "one\ntwo")).split("\n")
+    assert (first.index("one"), second) == (40, " " * 40 + "two")
+
+
 def test_of_two_equal_answers_the_one_that_was_refused_is_not_said_to_have_arrived() -> None:
     said = tuple(
         Said(at_s=5.0 + 60 * number, who="Jane", jid=CHAT, kind="sleep", token=f"zq{number}x", minutes=240)
@@ -401,6 +426,28 @@ def _digest_elsewhere(seed: str) -> str:
 def test_a_planted_bug_still_fits_the_program(bug: Planted) -> None:
     text = (REPOSITORY / bug.path).read_text(encoding="utf-8")
     assert [text.count(right) for right, _ in ((bug.right, ""), *bug.also)] == [1] * (1 + len(bug.also))
+
+
+def test_a_bug_that_does_not_fit_an_older_program_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = Planted(name="a bug", path="orchestrator/gone.py", right="right\n", wrong="wrong\n")
+    newer = replace(gone, name="another bug", path="orchestrator/app.py", right="a line of tomorrow\n")
+    monkeypatch.setattr("tests.simulation.__main__.BUGS", (gone, newer))
+    monkeypatch.setattr(sys, "argv", ["simulate", "--planted=all"])
+    assert main() == 1
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| a bug | – | not planted: orchestrator/gone.py does not have what it replaces |",
+        "| another bug | – | not planted: orchestrator/app.py does not have what it replaces |",
+    ]
+
+
+def test_a_planted_bug_that_nobody_knows_is_an_error_of_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["simulate", "--planted=no such bug"])
+    assert main() == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_days_in_which_people_seldom_write_keep_every_promise() -> None:

@@ -79,7 +79,9 @@ class Line:
         hours, rest = divmod(self.at_s, 3600)
         minutes, seconds = divmod(rest, 60)
         at = f"{int(hours):3d}:{int(minutes):02d}:{seconds:06.3f}"
-        return f"{at}  step {self.step:7d}  {self.kind:9s}  {self.text}"
+        start = f"{at}  step {self.step:7d}  {self.kind:9s}  "
+        # A text of several lines stays apart from the lines of the story.
+        return start + self.text.replace("\n", "\n" + " " * len(start))
 
 
 @dataclass(slots=True)
