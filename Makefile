@@ -4,13 +4,13 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 # Tests start hundreds of processes: what the first one compiled is not compiled again.
 unexport PYTHONDONTWRITEBYTECODE
-# Most tests wait for something: one more at a time than there are processors. The quick ones are independent of each
+# Most tests wait for something: two more at a time than there are processors. The quick ones are independent of each
 # other, so whoever is free takes the next; those with a host or an engine share it by file, unless each starts its own
 # (tests/conftest.py), and keep to three at a time.
 # SHUFFLE=new runs the files in another order each time and prints its seed; SHUFFLE=SEED does it again.
 # LEFTOVERS=1 fails each test that leaves a process, a thread, a file or a socket behind.
 ORDER := $(if $(SHUFFLE),--shuffle=$(SHUFFLE)) $(if $(LEFTOVERS),--leftovers)
-PYTEST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
+PYTEST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 2))
 # In memory where there is room: SQLite waits for the disk at each commit, which makes half of the time.
 MEMORY := $(shell grep -qs '/dev/shm.*noexec' /proc/mounts || df -Pm /dev/shm 2>/dev/null | \
 	awk 'NR == 2 && $$4 >= 6000 { print "PYTEST_DEBUG_TEMPROOT=/dev/shm" }')
