@@ -42,7 +42,7 @@ def plan_of_many(
             who="Jane",
             jid=f"chirp:g{number}",
             kind="echo",
-            token=f"zq{half_hour}a{number}x",
+            token=f"zq{half_hour * alive + number}x",
         )
         for half_hour in half_hours
         for number in range(alive)
