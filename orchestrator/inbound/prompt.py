@@ -33,12 +33,14 @@ from orchestrator.groups import people, roles, settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.roles import Permission, Rights
 from orchestrator.inbound import triggers
-from orchestrator.store.conversation import chats, messages, prompt_messages
+from orchestrator.store import audit
+from orchestrator.store.conversation import chats, messages, outbox, prompt_messages
 from orchestrator.store.conversation import polls as polls_store
 from orchestrator.store.conversation.polls import PollVote
 from orchestrator.store.database import Tx
 from orchestrator.store.people import memory_notes
-from orchestrator.store.runs import sessions, tool_calls, turns
+from orchestrator.store.runs import commands, sessions, tool_calls, turns
+from orchestrator.store.runs.tool_calls import ToolCallRecord
 from orchestrator.store.schedule import task_runs, tasks
 
 MAX_MESSAGES = 200
@@ -53,6 +55,12 @@ BEGUN_BEFORE = (
     "[This was begun before and did not come to its end. These tools had been called already, and what they"
     " did stands: look before you do anything of it again.]"
 )
+OWN_TOOLS = "mcp__andy__"
+"""The beginning of the names of Andy's own tools, each of which gives the host a command."""
+BY_ITSELF = ("model_missing", "remember")
+"""The commands that a runner also gives without a call of a tool."""
+SENDING = ("message", "send_file", "send_poll", "react")
+"""The commands that put a message into the outbox."""
 MAY_BE_DONE = " (this ended with an error, and may have been done all the same)"
 """Added to a failed call: one whose answer was lost by a restart of the host counts as failed, too."""
 TASK_NOTICE = (
@@ -132,13 +140,39 @@ async def _done_before(tx: Tx, turn: Turn, run_id: RunId) -> str | None:
     A resumed session may contain the same calls, but not those that a container made as it died.
     """
     calls = [call for call in await tool_calls.of_turn(tx, turn.id) if call.run_id != run_id]
-    if not calls:
-        return None
     lines = [
         f"- {call.tool}: {short(call.summary, MAX_CALL_CHARS)}{MAY_BE_DONE if call.is_ok is False else ''}"
-        for call in calls[-MAX_CALLS:]
+        for call in calls
     ]
-    return "\n".join([BEGUN_BEFORE, *lines])
+    lines += await _unreported(tx, turn, calls, run_id)
+    return "\n".join([BEGUN_BEFORE, *lines[-MAX_CALLS:]]) if lines else None
+
+
+async def _unreported(tx: Tx, turn: Turn, calls: Sequence[ToolCallRecord], run_id: RunId) -> list[str]:
+    """Return a line for each command that earlier runs had carried out without a report of the call.
+
+    An agent reports its calls in its output. While Docker does not answer, its output is not read, but its
+    commands arrive as files all the same, so that a message may be in its chat of which no report was read.
+    """
+    done = [
+        row["detail"]
+        for row in await audit.of_turn(tx, turn.id, since_ms=turn.queued_ms)
+        if row["kind"] == "command"
+        and row["detail"]["ok"]
+        and row["run"] != run_id
+        and row["detail"]["type"] not in BY_ITSELF
+    ]
+    own_calls = sum(call.tool.startswith(OWN_TOOLS) for call in calls)
+    if len(done) <= own_calls:
+        return []
+    lines = []
+    for detail in done:
+        reply = await commands.answered(tx, turn.folder, str(detail["request"]))
+        if detail["type"] not in SENDING and reply is not None:
+            lines.append(f"- {OWN_TOOLS}{detail['type']}: {short(reply.text, MAX_CALL_CHARS)}")
+    # What was said is stored in one place only.
+    sent = await outbox.of_turn(tx, turn.id)
+    return lines + [f"- {OWN_TOOLS}send_message: {short(one.text, MAX_CALL_CHARS)}" for one in sent]
 
 
 async def _compose(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agent_runner.wire.mailbox import Reply
 from orchestrator.context import summarizer
 from orchestrator.context.models import ContextMessage, iso
 from orchestrator.context.tokens import EstimatingCounter
@@ -24,7 +25,10 @@ from orchestrator.proxies import feature
 from orchestrator.proxies.model.failover import QUIET_MS
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.reports import models
-from orchestrator.store.runs import tool_calls, turns
+from orchestrator.store import audit
+from orchestrator.store.audit import AuditEvent
+from orchestrator.store.conversation import outbox
+from orchestrator.store.runs import commands, tool_calls, turns
 from orchestrator.store.settings import model_services
 from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang, reset
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text
@@ -312,6 +316,41 @@ async def test_what_was_done_before_is_told_so_that_it_is_not_done_twice(
     told = all_text(spare.turns[0])
     assert BEGUN_BEFORE in told
     assert f"- mcp__andy__send_message: step 0\n- Bash: step 1{MAY_BE_DONE}" in told
+
+
+async def test_commands_of_an_output_that_was_not_read_are_told_so_that_they_are_not_given_twice(
+    harness: ServicesHarness, first: FaultyUpstream, spare: ScriptedMessagesApi
+) -> None:
+    first.behave = FAULTS["no answer"]
+    turn = await harness.attempt(await harness.asked())
+    run = harness.attempts[0].run
+    async with harness.store_harness.database.transaction() as tx:
+        for name, type_, text in (("r1", "message", "Sent."), ("r2", "schedule_task", "Task 3 runs at 9.")):
+            reply = Reply(request_id=name, ok=True, code="ok", text=text, data={})
+            await commands.record(tx, turn.folder, type_, reply, now_ms=turn.queued_ms)
+            event = AuditEvent(
+                at_ms=turn.queued_ms,
+                kind="command",
+                folder=turn.folder,
+                run_id=run.id,
+                turn_id=turn.id,
+                detail={"type": type_, "request": name, "ok": True, "code": "ok"},
+            )
+            await audit.append(tx, event)
+        await outbox.add(
+            tx,
+            chat_jid=turn.chat_jid,
+            folder=turn.folder,
+            text="I have begun",
+            dedupe_key="command:r1",
+            turn_id=turn.id,
+            now_ms=turn.queued_ms,
+        )
+    await harness.settle(turn)
+
+    told = all_text(spare.turns[0])
+    lines = "- mcp__andy__schedule_task: Task 3 runs at 9.\n- mcp__andy__send_message: I have begun"
+    assert f"{BEGUN_BEFORE}\n{lines}" in told
 
 
 async def test_what_was_done_before_an_outage_is_told_to_the_same_service_too(

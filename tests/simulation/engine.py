@@ -20,6 +20,7 @@ from orchestrator.containers.process.layout import ProcessLayout
 from orchestrator.domain.errors import EngineGone
 from orchestrator.domain.protocols import ContainerSpec, Exit
 from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.text_judges import WORD
 from tests.simulation.wire import Wire
 
 TERMINATED, KILLED = 143, 137
@@ -41,6 +42,8 @@ class Engine:
         self.back_at_s = -1.0
         """When it came back last."""
         self.started = 0
+        self.given_words: set[tuple[str, str]] = set()
+        """The words of people that agents were given as they started, each with the folder of its group."""
         self.on_frame: Callable[[], None] = lambda: None
         """Called as a container has written a frame."""
         self.on_call: Callable[[], None] = lambda: None
@@ -90,6 +93,10 @@ class Engine:
             if are_gone:
                 container.remove()
 
+    def note_words(self, folder: str, text: str) -> None:
+        """Note the words of people that an agent of a group is given."""
+        self.given_words.update((folder, word) for word in WORD.findall(text))
+
     def note_host_death(self, process: Process) -> None:
         """Note that a host is gone."""
 
@@ -98,6 +105,7 @@ class Engine:
         layout = ProcessLayout(self.root / f"c{self.started}")
         layout.make(spec.mounts)
         container = Container(self, spec, layout, order)
+        self.note_words(spec.folder, order)
         self.containers[spec.run_id] = container
         self.on_call()
         return container

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -197,7 +198,7 @@ def _problem_of_answer(world: World, written: Written, seen: list[str]) -> str |
     said = written.said
     if said.kind in REMINDING:
         known = sentences_of(world, said)
-        texts = "\n".join(_shown(world, said.jid))
+        texts = "\n".join((*_shown(world, said.jid), *world.messenger_of(said.jid).unsure))
         if "answer" not in known or any(words in texts for words in CONFIRMED_OTHERWISE):
             return None
         seen = [line for line in seen if re.fullmatch(known["answer"], line)]
@@ -303,8 +304,12 @@ def _promptness(world: World) -> Iterator[str]:
     most_ms = CALM_ANSWER_MS * (2 if world.plan.nodes else 1)
     for written in world.people.all:
         said, posts = written.said, _posts_with(world, written)
-        if said.kind in ASKING and posts and posts[0].at_ms - written.post.at_ms > most_ms:
-            seconds = (posts[0].at_ms - written.post.at_ms) / 1000
+        # An answer may have several texts, each of which comes right after the one before.
+        answers = [post for post in posts if "⏰" not in post.text] if said.kind in ASKING else []
+        moments = [written.post.at_ms, *(post.at_ms for post in answers)]
+        longest_ms = max((late - early for early, late in pairwise(moments)), default=0)
+        if longest_ms > most_ms:
+            seconds = longest_ms / 1000
             yield f"Answered after {seconds:.1f} s, with nothing amiss: {said}"
         due_ms = written.post.at_ms + said.minutes * 60_000
         for post in posts:
@@ -413,7 +418,7 @@ def _news(world: World) -> Iterator[str]:
 
 
 def _isolation(world: World) -> Iterator[str]:
-    """No group sees another's words, neither in its chats nor in its files."""
+    """No group sees another's words, neither in its chats nor in its files nor in what its agent is given."""
     groups = {jid: group for group in world.plan.groups for jid in group.chats}
     owners = {one.said.token: groups[ChatJid(one.said.jid)] for one in world.people.all}
     folders = {group.folder: group for group in world.plan.groups}
@@ -424,6 +429,9 @@ def _isolation(world: World) -> Iterator[str]:
         for token in sorted(owners.keys() & set(re.findall(r"\w+", f"{post.text} {post.quoted}"))):
             if post.jid not in owners[token].chats:
                 yield f"The words of {owners[token].folder} were seen in {post.jid}: {post.text!r}"
+    for folder, token in sorted(world.engine.given_words):
+        if token in owners and owners[token].folder != folder:
+            yield f"The agent of {folder} was given words of {owners[token].folder}: {token}"
     for group in world.plan.groups:
         for path in _files_of(world, group.folder):
             words = {word.decode() for word in re.findall(rb"\w+", path.read_bytes())}
@@ -473,8 +481,10 @@ def _problems_of_daily_act(world: World, act: OwnerAct, posts: list[Post], *, is
         at_s = world.since_start_s(round(night.timestamp() * 1000))
         is_in_time = accepted_s + 60 < at_s < world.plan.seconds - 600
         is_calm = not any(at_s - 3_600 < fault_s < at_s + 600 for fault_s in faults_s)
-        if is_sure and is_in_time and is_calm and night.date() not in days:
-            yield f"Not done on {night.date()}: {act}"
+        night_ms = round(night.timestamp() * 1000)
+        came_s = [world.since_start_s(one.at_ms) for one in posts if abs(one.at_ms - night_ms) < 43_200_000]
+        if is_sure and is_in_time and is_calm and not any(0 <= one - at_s < LATE_SECONDS for one in came_s):
+            yield f"Not done at {night}, but {came_s}: {act}"
 
 
 def _problems_of_act(world: World, act: OwnerAct, *, is_sure: bool) -> Iterator[str]:

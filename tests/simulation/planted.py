@@ -241,8 +241,8 @@ BUGS = (
     Planted(
         name="the next model is not told what was done before",
         path="orchestrator/inbound/prompt.py",
-        right="    if not calls:\n",
-        wrong="    if True:\n",
+        right="*lines[-MAX_CALLS:]]) if lines else None\n",
+        wrong="*lines[-MAX_CALLS:]]) if False else None\n",
         worlds=MODELS,
     ),
     Planted(
@@ -355,6 +355,25 @@ BUGS = (
         right="key=lambda node: (counts[node.id], node.name, node.id))",
         wrong="key=lambda node: (node.name, node.id))",
         worlds="--swarm",
+    ),
+    Planted(
+        name="an agent is given what was said in other groups",
+        path="orchestrator/store/conversation/prompt_messages.py",
+        right="    m.group_folder = :folder AND m.seq > :cursor",
+        wrong="    m.seq > :cursor",
+    ),
+    Planted(
+        name="the outbox is not woken by the end of a sending",
+        path="orchestrator/outbound/delivery.py",
+        right="            self._busy.discard(head.chat_jid)\n            self._wakeup.set()\n",
+        wrong="            self._busy.discard(head.chat_jid)\n",
+    ),
+    Planted(
+        name="a task of each night runs an hour late",
+        path="orchestrator/scheduler/due_tasks.py",
+        right="    await tasks.advance(tx, task.id, decision.next_ms)\n",
+        wrong="    await tasks.advance(tx, task.id, decision.next_ms and decision.next_ms + 3_600_000)\n",
+        worlds="--quiet",
     ),
 )
 

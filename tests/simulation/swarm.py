@@ -181,6 +181,7 @@ class RunnerProcess:
             self.end(0)
             return
         environment, _, order = text.partition(b"\n")
+        self._container.engine.note_words(self._container.folder, order.decode())
         self.environment = json.loads(environment)
         context = contextvars.Context()
         context.run(PROCESS.set, self.life)

@@ -32,6 +32,7 @@ REGRESSIONS: dict[int, str] = {
     5: "the order in which woken groups are looked at depended on the hash of their names",
     1647: "after a failure of power an agent read the empty file that was left of an answer of the host",
     50237: "a container that had begun between two looks of the judge counted as one that had long been idle",
+    900021: "a message that an agent sent while Docker did not answer was sent again by the next run",
     226813303: "an hour was passed over while a model service was asked, so that its answer came too late",
 }
 """Seeds of worlds that have broken a promise once, and what was wrong."""
