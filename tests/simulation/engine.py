@@ -12,9 +12,10 @@ from typing import Any
 
 from agent_runner import runner
 from agent_runner.frame_writer import FrameWriter
+from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.wire import END, START
 from agent_runner.wire.frames import FailureFrame, Ready
-from agent_runner.wire.order import RunOrder
+from agent_runner.wire.order import RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 from orchestrator.containers.process.layout import ProcessLayout
 from orchestrator.domain.errors import EngineGone
@@ -42,8 +43,10 @@ class Engine:
         self.back_at_s = -1.0
         """When it came back last."""
         self.started = 0
+        self.most_working = 0
+        """The largest number of containers that have worked at once, looked at with each start of one."""
         self.given_words: set[tuple[str, str]] = set()
-        """The words of people that agents were given as they started, each with the folder of its group."""
+        """The words of people that agents were given, each with the folder of its group."""
         self.on_frame: Callable[[], None] = lambda: None
         """Called as a container has written a frame."""
         self.on_call: Callable[[], None] = lambda: None
@@ -93,9 +96,21 @@ class Engine:
             if are_gone:
                 container.remove()
 
-    def note_words(self, folder: str, text: str) -> None:
-        """Note the words of people that an agent of a group is given."""
-        self.given_words.update((folder, word) for word in WORD.findall(text))
+    def noting(self, make_agent: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what makes the same agents, but notes the words of people that each is given."""
+
+        def make(*given: Any, **named: Any) -> Any:
+            agent, folder = make_agent(*given, **named), CONTAINER.get().folder
+            answer = agent.answer
+
+            async def note_and_answer(turn: TurnOrder, say: Say) -> TurnOutcome:
+                self.given_words.update((folder, word) for word in WORD.findall(turn.model_dump_json()))
+                return await answer(turn, say)  # type: ignore[no-any-return]
+
+            agent.answer = note_and_answer
+            return agent
+
+        return make
 
     def note_host_death(self, process: Process) -> None:
         """Note that a host is gone."""
@@ -105,8 +120,8 @@ class Engine:
         layout = ProcessLayout(self.root / f"c{self.started}")
         layout.make(spec.mounts)
         container = Container(self, spec, layout, order)
-        self.note_words(spec.folder, order)
         self.containers[spec.run_id] = container
+        self.most_working = max(self.most_working, len(self.working))
         self.on_call()
         return container
 

@@ -63,7 +63,7 @@ def judge(world: World) -> None:
     """Add to the problems of a world what breaks a promise."""
     for find in (
         _unlisted, _errors, _loops, left_over, _answers, _order, _reminders, _times_of_day, _promptness,
-        _late_reminders, _fairness, _recovery, _news, _isolation, _owners_wishes, _sleeps, _spending,
+        _late_reminders, _fairness, _recovery, _news, _isolation, _room, _owners_wishes, _sleeps, _spending,
         _memory, _polls, services, swarm, texts,
     ):  # fmt: skip
         world.problems += find(world)
@@ -444,6 +444,14 @@ def _files_of(world: World, folder: str) -> Iterator[Path]:
         for path in sorted((above / folder).rglob("*")):
             if path.is_file() and not path.is_symlink():
                 yield path
+
+
+def _room(world: World) -> Iterator[str]:
+    """Report more containers at once than there is room for."""
+    # As many as may be started ahead may start beside others that are closing.
+    room = world.plan.cap + world.plan.foresight
+    if world.engine.most_working > room:
+        yield f"{world.engine.most_working} containers worked at once, with room for {room}"
 
 
 def _owners_wishes(world: World) -> Iterator[str]:

@@ -181,7 +181,6 @@ class RunnerProcess:
             self.end(0)
             return
         environment, _, order = text.partition(b"\n")
-        self._container.engine.note_words(self._container.folder, order.decode())
         self.environment = json.loads(environment)
         context = contextvars.Context()
         context.run(PROCESS.set, self.life)
@@ -432,6 +431,7 @@ class SwarmedEngine(Engine):
         given = self.secrets[secret["SecretID"]]["Data"]
         service.container = container = NodeContainer(self, service, given)
         self.containers[service.labels[RUN_LABEL]] = container  # type: ignore[assignment]
+        self.most_working = max(self.most_working, len(self.working))
         self._note_balance()
 
     def note_state(self, container: NodeContainer) -> None:

@@ -26,6 +26,7 @@ from unittest.mock import patch
 import croniter  # noqa: F401  # as it is imported first, it asks a program for the machine's architecture
 import structlog
 
+from agent_runner.agents.offline import OfflineAgent
 from orchestrator.app import Orchestrator
 from orchestrator.containers.runtime_selection import SelectedRuntime
 from orchestrator.domain.errors import HomeError
@@ -260,7 +261,8 @@ class World:
             ("orchestrator.proxies.model.server.ProxyServer.serve", self._serve_containers()),
             ("orchestrator.proxies.model.proxy._open_upstream", self._open_upstream),
             ("orchestrator.proxies.parsing_process.SMALL_BYTES", 1 << 30),
-            ("agent_runner.agents.claude.agent.ClaudeAgent", self.agent()),
+            ("agent_runner.agents.claude.agent.ClaudeAgent", self.engine.noting(self.agent())),
+            ("agent_runner.agents.offline.OfflineAgent", self.engine.noting(OfflineAgent)),
             ("orchestrator.ipc.entries.changed_ms", self.disk.changed_ms),
             # Files have times of the real clock, which say nothing of the world's.
             ("agent_runner.wire.trees.JUST_NOW_NS", 1 << 62),
