@@ -168,10 +168,10 @@ DOCTORED = {
         "The owner was not told, and the chat was",
     ),
     "a text is refused and nobody is told": Doctored(
-        lambda it: it.refuse("zq0x"), "Of 1 texts that were refused its chat was told 0 times"
+        lambda it: it.refuse("It is gone."), "Of 1 texts that were refused its chat was told 0 times"
     ),
     "a text is refused and its chat is told twice": Doctored(
-        lambda it: it.refuse("zq0x", REFUSAL, REFUSAL),
+        lambda it: it.refuse("It is gone.", REFUSAL, REFUSAL),
         "Of 1 texts that were refused its chat was told 2 times",
     ),
     "a reply of the host is left": Doctored(
