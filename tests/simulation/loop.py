@@ -263,6 +263,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run a function as one step, a drawn time later; those for one thread in their order."""
+        if executor is not None and not isinstance(executor, ThreadPoolExecutor):
+            self.refuse("a pool of processes")
         future = self.create_future()
         done = self._now + self._thread_seconds()
         if isinstance(executor, ThreadPoolExecutor) and executor._max_workers == 1:
@@ -310,23 +312,26 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.refuse("a connection's socket")
         return await self.network.connect(factory, port)
 
-    async def getaddrinfo(self, *_: Any, **__: Any) -> Any:
-        self.refuse("a look-up of a name")
 
-    async def subprocess_exec(self, *_: Any, **__: Any) -> Any:
-        self.refuse("a process")
+def _refusing(what: str) -> Callable[..., NoReturn]:
+    def method(self: SimulatedLoop, *_: Any, **__: Any) -> NoReturn:
+        self.refuse(what)
 
-    async def subprocess_shell(self, *_: Any, **__: Any) -> Any:
-        self.refuse("a process")
+    return method
 
-    def add_signal_handler(self, *_: Any) -> None:
-        self.refuse("a signal")
 
-    def add_reader(self, *_: Any) -> None:
-        self.refuse("a descriptor")
-
-    def add_writer(self, *_: Any) -> None:
-        self.refuse("a descriptor")
+for _name in (
+    "getaddrinfo", "getnameinfo", "subprocess_exec", "subprocess_shell",
+    "_make_socket_transport", "_make_ssl_transport", "_make_datagram_transport",
+    "_make_read_pipe_transport", "_make_write_pipe_transport", "_make_subprocess_transport",
+    # What a loop without sockets and signals does not have: its error might be caught.
+    *(
+        name
+        for name, method in vars(asyncio.AbstractEventLoop).items()
+        if callable(method) and getattr(SimulatedLoop, name) is method
+    ),
+):  # fmt: skip
+    setattr(SimulatedLoop, _name, _refusing(f"the loop's {_name}"))
 
 
 def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _random
 import _thread
 import asyncio
 import inspect
@@ -22,9 +23,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache, partial
 from pathlib import Path
 from time import monotonic as bound_monotonic
 from time import sleep as bound_sleep
@@ -41,9 +44,33 @@ from tests.simulation.world import World
 
 
 class _Bound:
-    """Sleeps by a name that its class has."""
+    """Sleeps by names that it, its class and a class within it have, and by the default of a getter."""
 
     sleep = time.sleep
+
+    class Inner:
+        sleep = time.sleep
+
+    def __init__(self) -> None:
+        self.nap = time.sleep
+
+    @property
+    def slept(self: Any = None, sleep: Callable[[float], None] = time.sleep) -> None:
+        sleep(0.001)
+
+
+@dataclass
+class _Stamped:
+    used: Any = field(default_factory=os.times)
+
+
+@dataclass(slots=True)
+class _SlottedStamped:
+    used: Any = field(default_factory=os.times)
+
+
+class _Connection(sqlite3.Connection):
+    """A class of connections of a test's own."""
 
 
 def _sleep_by_default(sleep: Callable[[float], None] = time.sleep) -> None:
@@ -54,11 +81,29 @@ def _sleep_by_named_default(*, sleep: Callable[[float], None] = time.sleep) -> N
     sleep(0.001)
 
 
+def _sleeping(sleep: Callable[[float], None]) -> Callable[[], None]:
+    return lambda: sleep(0.001)
+
+
+@lru_cache
+def _cached_sleep(sleep: Callable[[float], None] = time.sleep) -> None:
+    sleep(0.001)
+
+
+BOUND, CLOSURE, PARTIAL = _Bound(), _sleeping(time.sleep), partial(time.sleep, 0.001)
+TABLE, ROW = {"nap": time.sleep}, [(time.sleep,)]
+HELD, SIMPLE_QUEUE = threading.Lock(), queue.SimpleQueue[int]()
+HELD.acquire()
+SOCKET: Any = None
+GENERATORS = (random.Random(), _random.Random(), [random.Random()])
+
+
 def _sql(query: str) -> Any:
     with closing(sqlite3.connect(":memory:")) as connection:
         return connection.execute(query).fetchone()
 
 
+SELECTOR = selectors.DefaultSelector()
 UNSTARTED = pytest.mark.leaves("the object of the thread that was not started")
 # fmt: off
 ESCAPES = {
@@ -67,6 +112,16 @@ ESCAPES = {
     "sleep, bound in a class": lambda: _Bound.sleep(0.001),
     "sleep, bound by a default": _sleep_by_default,
     "sleep, bound by a named default": _sleep_by_named_default,
+    "sleep, bound in a class of a class": lambda: _Bound.Inner.sleep(0.001),
+    "sleep, bound in an object": lambda: BOUND.nap(0.001),
+    "sleep, bound by the default of a getter": vars(_Bound)["slept"].fget,
+    "sleep, bound by a closure": CLOSURE,
+    "sleep, bound by a function with a cache": _cached_sleep.__wrapped__,
+    "sleep, in a partial": lambda: PARTIAL(),
+    "sleep, in a dict": lambda: TABLE["nap"](0.001),
+    "sleep, in a tuple in a list": lambda: ROW[0][0](0.001),
+    "times of the process, as a field": lambda: _Stamped(),
+    "times of the process, as a field with slots": lambda: _SlottedStamped(),
     "a clock of the machine": lambda: time.clock_gettime(time.CLOCK_MONOTONIC),
     "a clock of the machine, in ns": lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME),
     "times of the process": lambda: os.times(),
@@ -75,10 +130,20 @@ ESCAPES = {
     "a wait for an event": lambda: threading.Event().wait(0.001),
     "a wait for a semaphore": lambda: threading.Semaphore(0).acquire(timeout=0.001),
     "a wait for a queue": lambda: queue.Queue[int]().get(timeout=0.001),
+    "a wait for a simple queue": lambda: queue.SimpleQueue[int]().get(timeout=0.001),
+    "a wait for a simple queue of before": lambda: SIMPLE_QUEUE.get(timeout=0.001),
+    "a wait for a lock": lambda: HELD.acquire(timeout=0.001),
+    "a wait for a signal": lambda: signal.sigtimedwait([signal.SIGUSR1], 0.001),
+    "the load of the machine": lambda: os.getloadavg(),
+    "a file of chance": lambda: Path("/dev/urandom").open("rb").close(),
+    "a descriptor of chance": lambda: os.open(b"/dev/random", os.O_RDONLY),
+    "the time since the start of the machine": lambda: Path("/proc/uptime").read_text(),
+    "a connection to a database by its class": lambda: sqlite3.Connection(":memory:"),
+    "a connection to a database by a class of its own": lambda: _Connection(":memory:"),
     "a wait for a result": lambda: Future[int]().result(timeout=0.001),
     "a wait for a descriptor": lambda: select.select([], [], [], 0.001),
     "a poll of descriptors": lambda: select.poll(),
-    "a selector": lambda: selectors.DefaultSelector(),
+    "a selector": lambda: SELECTOR.select(0.001),
     "a thread": lambda: threading.Thread(target=print).start(),
     "a bare thread": lambda: _thread.start_new_thread(print, ()),
     "a pool of threads": lambda: ThreadPoolExecutor(1).submit(print),
@@ -110,6 +175,49 @@ def test_a_way_to_the_real_world_is_refused_and_its_line_named(name: str) -> Non
     assert said.endswith(
         f" at tests/simulation/test_surroundings.py:{first + len(lines) - 1} ({function.__name__})"
     )
+
+
+LOOP_ESCAPES: dict[str, Callable[[asyncio.AbstractEventLoop], Any]] = {
+    "a pool of processes": lambda loop: loop.run_in_executor(Executor(), print),
+    "a socket of a file": lambda loop: loop.create_unix_connection(asyncio.Protocol, "/tmp/a"),
+    "a server of a file": lambda loop: loop.create_unix_server(asyncio.Protocol, "/tmp/a"),
+    "a pipe to read": lambda loop: loop.connect_read_pipe(asyncio.Protocol, sys.stdin),
+    "a pipe to write": lambda loop: loop.connect_write_pipe(asyncio.Protocol, sys.stdout),
+    "a bare socket": lambda loop: loop.sock_connect(SOCKET, ("127.0.0.1", 9)),
+    "data of a bare socket": lambda loop: loop.sock_recv(SOCKET, 1),
+}
+"""Ways to the real world by a method of the loop."""
+
+
+@pytest.mark.parametrize("name", LOOP_ESCAPES)
+def test_a_way_to_the_real_world_by_the_loop_is_refused_and_its_line_named(name: str) -> None:
+    refusals = Refusals()
+    loop = SimulatedLoop("s", refusals.refuse)
+
+    async def ask() -> int:
+        with suppress(Exception, Unlisted):
+            await LOOP_ESCAPES[name](loop)
+        return inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+
+    with audited(refusals):
+        line = loop.run_until_complete(ask())
+    loop.close()
+    (said,) = refusals.lines
+    _, first = inspect.getsourcelines(LOOP_ESCAPES[name])
+    assert said.rsplit(":", 1)[1] in (f"{line} (ask)", f"{first} (<lambda>)")
+
+
+def test_generators_of_before_the_world_draw_from_its_seed_and_go_on_after_it() -> None:
+    def drawn(seed: str) -> list[float]:
+        (first, bare, (last,)) = GENERATORS
+        before = first.getstate()
+        with chance_of(seed):
+            numbers = [first.random(), bare.random(), last.random(), _random.Random().random()]
+        assert first.getstate() == before
+        return numbers
+
+    assert drawn("one") == drawn("one")
+    assert not set(drawn("one")) & set(drawn("two"))
 
 
 def test_of_what_a_thread_does_the_line_is_named_that_has_asked_for_it() -> None:
