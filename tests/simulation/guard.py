@@ -211,19 +211,23 @@ def _call_of(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 def _switch_of_python(function: FunctionType) -> _Switch:
     """Return a switch that changes the code of a function of Python's."""
-    own = function.__code__, function.__kwdefaults__
-    real = FunctionType(own[0], function.__globals__, None, function.__defaults__, function.__closure__)
-    real.__kwdefaults__ = own[1]
+    own, own_defaults = function.__code__, function.__kwdefaults__
+    real = FunctionType(own, function.__globals__, None, function.__defaults__, function.__closure__)
+    real.__kwdefaults__ = own_defaults
 
     def call(*given: Any, _call: Any, **named: Any) -> Any:
         return _call(*given, **named)
 
     # A function takes no code with another number of free variables than it has cells for.
-    code = call.__code__.replace(co_freevars=own[0].co_freevars)
-    changed = code, {"_call": _call_of(_name(function), real)}
+    code = call.__code__.replace(co_freevars=own.co_freevars)
+    defaults = {**(own_defaults or {}), "_call": _call_of(_name(function), real)}
 
     def turn(is_on: bool) -> None:
-        function.__code__, function.__kwdefaults__ = changed if is_on else own
+        # Another thread may call the function in between: its own code does not mind the other defaults.
+        function.__kwdefaults__ = defaults
+        function.__code__ = code if is_on else own
+        if not is_on:
+            function.__kwdefaults__ = own_defaults
 
     return _Switch(real, turn)
 
@@ -260,10 +264,10 @@ def _switch_of_c(function: Any) -> _Switch:
     was = _Definition.from_address(own[0])
     to_call = ctypes.cast(ctypes.pythonapi.PyObject_Call, ctypes.c_void_p)
     definition = _Definition(was.name, to_call, METH_VARARGS | METH_KEYWORDS, was.doc)
-    changed = ctypes.addressof(definition), id(call), None
 
     def turn(is_on: bool) -> None:
-        assert definition.name == was.name  # and so it lives as long as the switch
+        changed = ctypes.addressof(definition), id(call), None
+        # No other thread runs between these three: Python changes threads at calls and jumps alone.
         fields.definition, fields.self, fields.vectorcall = changed if is_on else own
 
     return _Switch(real, turn)
