@@ -163,6 +163,7 @@ class RunnerProcess:
 
     def __init__(self, container: NodeContainer) -> None:
         self._container = container
+        self.folder = container.folder
         loop = container.engine.loop
         self.pid = LEAST_PID + container.number
         self.stdin = _Stdin(self)
