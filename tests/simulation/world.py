@@ -24,7 +24,7 @@ from typing import Any
 from unittest.mock import patch
 
 import croniter  # noqa: F401  # as it is imported first, it asks a program for the machine's architecture
-import stamina.instrumentation  # noqa: F401  # as it is imported first, it reads the machine's counters
+import prometheus_client  # noqa: F401  # as it is imported first, it reads the machine's counters
 import structlog
 
 from agent_runner.agents.offline import OfflineAgent
