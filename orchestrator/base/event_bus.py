@@ -66,7 +66,7 @@ class EventBus:
         self._numbers = itertools.count(1)
         self._listeners: Listeners = {}
         self._transient_listeners: Listeners = {}
-        """Those of the listeners that also take transient events."""
+        """The listeners that also take transient events."""
         self.ring: deque[HostEvent] = deque(maxlen=RING)
         self.taps: list[Callable[[HostEvent], None]] = []
         """Functions called with every event at once, in order; they must neither block nor raise."""

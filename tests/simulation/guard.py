@@ -147,7 +147,7 @@ def _frame_that_waits() -> FrameType | None:
 
 
 class _Running:
-    """What stands in for real functions now, in the thread of the world that runs."""
+    """The functions that stand in for real ones now, in the thread of the world that runs."""
 
     thread = 0
     stand_ins: ClassVar[dict[str, Callable[..., Any]]] = {}

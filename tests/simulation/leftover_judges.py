@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MOST_TASKS = 60
 """Tasks that a host may have when all is quiet: its loops, and what they wait for."""
 REPLY_SECONDS, MOST_REPLIES = 3_600.0, 1_000
-"""How long, and how many, answers to an agent's requests may lie there."""
+"""The seconds for which answers to an agent's requests may lie there, and the largest number of them."""
 LEFT_ROWS = {
     "A notice is still claimed": "SELECT group_folder, claim_turn FROM cross_session_notifications"
     " WHERE claim_turn IS NOT NULL",
@@ -32,7 +32,7 @@ LEFT_ROWS = {
     "A message is still to be withdrawn": "SELECT outbox_id FROM withdrawals WHERE state = 'due'",
     "A person is still to be forgotten": "SELECT group_folder, id FROM person_removals WHERE state = 'due'",
 }
-"""What may not be left when all is quiet, and the rows that would be."""
+"""The query for each kind of rows that may not be left when all is quiet."""
 LEFT_FILES = ("ipc/*/input/*.json", "ipc/*/messages/*", "ipc/*/tasks/*", "outgoing/*", "announcements/*")
 """Files of the host's data that may not be left when all is quiet."""
 

@@ -185,7 +185,7 @@ class Services:
         self.plan = plan
         self.asked: list[Asked] = []
         self.open_requests = 0
-        """How many requests are under way."""
+        """The number of requests under way."""
         self.chance = random.Random(f"{seed}:services' answers")
         self._note = note
 

@@ -53,7 +53,7 @@ def _ended_by_themselves(engine: SwarmedEngine) -> Iterator[str]:
 
 
 def _placement(world: World, engine: SwarmedEngine) -> Iterator[str]:
-    """Where no node is amiss, a container goes to one of the nodes that have few."""
+    """Report containers on a node with too many, where no node is amiss."""
     if not any(fault.kind in ("node", "cut off", "slow node") for fault in world.plan.faults):
         for choice in engine.crowded_choices:
             yield f"A node was chosen that had too many containers: {choice}"

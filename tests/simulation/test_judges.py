@@ -42,7 +42,7 @@ REFUSAL = "⚠️ I could not send an answer: The messenger refuses this message
 
 
 class Record:
-    """What a world has left behind, which is changed before it is judged."""
+    """The record of a world that was lived through, which a test changes before it is judged."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -214,7 +214,7 @@ DOCTORED = {
         "The words of g1 were seen in chirp:g0",
     ),
 }
-"""What is changed, and what is reported then."""
+"""The changes of the record, each with the report that it causes."""
 
 
 class JudgedWorld(World):

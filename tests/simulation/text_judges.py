@@ -19,10 +19,10 @@ CLOCKS = (
     r"(?: The clocks go (?:forward then and skip the time you named, so I took this one"
     r"|back then and that time comes twice; this is the one at UTC[+-]\d\d:\d\d)\.)?"
 )
-"""What a confirmation adds in a night in which clocks are changed."""
+"""The words that a confirmation adds in a night in which clocks are changed."""
 BY_MODEL = r"(?:says|writes|adds|reports) (?:anthropic|spare|near)"
 LATE = ("⚠️ This should have come earlier: ", " (late)")
-"""What may stand before and after a text that comes late."""
+"""The words that may stand before and after a text that comes late."""
 FAILED = ("⚠️ I could not answer this:", "⚠️ I cannot answer at the moment:", "⏹️ I was stopped")
 """The beginnings of what a chat reads of a question that is given up."""
 NOT_SENT = "⚠️ I could not send "
