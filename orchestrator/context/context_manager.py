@@ -52,11 +52,12 @@ class ContextManager:
         lock_seconds: float = 5.0,
         redactor: Redactor = BY_SHAPE,
     ) -> ContextManager:
-        """Return the context of a group under `contexts` (`data/context`); nothing is created on the disk
-        yet.
+        """Return the context of the group with this folder name; nothing is created on the disk yet.
 
-        `summariser` makes summaries, by default without a model. `report` is called in the calling thread
-        with each repair that a load makes.
+        `contexts` is the directory of all contexts (`data/context`). `summariser` makes summaries, by default
+        without a model. `project_name` is the title of a new workflow, by default the folder's name. `report`
+        is called in the calling thread with each repair that a load makes. `lock_seconds` is how long a call
+        waits for another writer before it raises `ContextBusy`.
 
         Raises:
             FolderRefused: `folder` is not a valid folder name.
@@ -78,16 +79,20 @@ class ContextManager:
         return self.files.read(now_ms)
 
     def counting_as(self, factor: float) -> ContextManager:
-        """Return a manager that counts tokens as a model with this factor does."""
+        """Return a manager whose token counts are multiplied by `factor`.
+
+        Tokens are counted with one encoding; the factor is how many more a certain model makes of a text.
+        """
         return replace(self, counter=ScaledCounter(self.counter, factor))
 
     def hydrate_prompt(
         self, *, now_ms: int, exclude: Collection[str] = (), contents: SnapshotContents | None = None
     ) -> Hydrated:
-        """Return the text for a new session (`hydrate.hydrated`); it is false when there is nothing to say.
+        """Return the text that tells a new session of the agent about the conversation so far.
 
-        `exclude` has the ids of messages that are in the session's next prompt anyway (S5). `contents` are
-        the documents, if they were loaded already.
+        It is empty, and so false, if nothing is stored. `exclude` has the ids of messages that are in the
+        session's next prompt anyway. `contents` are the stored context and workflow, if the caller has
+        loaded them already; by default they are loaded.
         """
         contents = contents or self.load(now_ms=now_ms)
         return hydrate.hydrated(
@@ -95,9 +100,9 @@ class ContextManager:
         )
 
     def meta(self, *, now_ms: int, contents: SnapshotContents | None = None) -> str:
-        """Return the text for a compacted session (`hydrate.meta`), empty when there is nothing to say.
+        """Return the text on plans, decisions and open files that a session gets after it was compacted.
 
-        It is made of `contents`, by default of the stored context.
+        It is empty if there are none. It is made of `contents`; by default they are loaded.
         """
         contents = contents or self.load(now_ms=now_ms)
         return hydrate.meta(contents.context, contents.workflow, self.counter)
@@ -105,9 +110,11 @@ class ContextManager:
     # The dialogue
 
     def register_message(self, *spoken: NewMessage, now_ms: int) -> RegisteredMessages:
-        """Store one message or several: a user's before the model is called, the assistant's after it
-        answered. Each id is stored once; nothing is written if all ids are known.
-        The result has the new ids and the messages that left the window, for a model to summarise later.
+        """Add messages to the conversation: a user's before the model is called, an answer after it is given.
+
+        Each id is added once; nothing is written if all are known and unchanged. The result has the new ids,
+        and the older messages that made room and are only in the summary now: a model may summarise them
+        better later.
         """
         clean = [replace(message, content=self._clean(message.content)) for message in spoken]
         with self.files.changed(now_ms) as draft:
@@ -118,13 +125,19 @@ class ContextManager:
         return result
 
     def settle(self, message_id: str, *, now_ms: int) -> None:
-        """Record that a question will get no answer, because its turn failed for good."""
+        """Record that the question with this id will get no answer, because its turn failed for good.
+
+        Nothing changes if another question, or none, waits for an answer.
+        """
         with self.files.changed(now_ms) as draft:
             if draft.context.pending_user == message_id:
                 draft.context = draft.context.model_copy(update={"pending_user": None})
 
     def put_summary(self, summary: str, *, instead_of: str, now_ms: int) -> bool:
-        """Replace the summary `instead_of`; return False, without a change, if it was replaced meanwhile."""
+        """Store `summary` as the conversation's summary if the stored one is still `instead_of`.
+
+        Return whether it was; if it was replaced meanwhile, nothing changes.
+        """
         with self.files.changed(now_ms) as draft:
             is_unchanged = draft.context.conversation.running_summary == instead_of
             if is_unchanged:
@@ -141,7 +154,7 @@ class ContextManager:
             _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, FROM_SESSION)))
 
     def stored_turns(self, *, now_ms: int) -> set[int]:
-        """Return the turns whose messages are in the context or in one of its snapshots."""
+        """Return the ids of the turns whose messages are in the context or in one of its snapshots."""
         turn_ids = dialogue.turns_in(self.load(now_ms=now_ms).context)
         return turn_ids.union(
             *(dialogue.turns_in(contents.context) for contents in self.files.snapshots.readable())
@@ -150,9 +163,11 @@ class ContextManager:
     def remove_messages(
         self, message_ids: Collection[str], messages: Mapping[str, ContextMessage], *, now_ms: int
     ) -> None:
-        """Remove the texts of the messages of `message_ids` from the context and its snapshots.
+        """Remove the texts of the messages with these ids from the context and its snapshots.
 
-        `messages` are all messages that are stored, by id, in their present form (`dialogue.without`).
+        `messages` maps the ids of all messages of `stored_turns` to their present form. A message of
+        `message_ids` that is in it gets its present text; one that is not is replaced by a note that it was
+        deleted. Summaries that contain a removed text are made again from the other messages.
         """
         clean = {
             message.id: message.model_copy(update={"content": self._clean(message.content)})
@@ -169,8 +184,9 @@ class ContextManager:
     def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> ContextSnapshot | None:
         """Take a snapshot, then delete the dialogue, its summary and the SDK's session (`/clear`).
 
-        Plans, decisions and open files stay. No turn up to `through_turn` is registered again. Return the new
-        snapshot; None if none was needed.
+        Plans, decisions and open files stay. Messages of turns up to `through_turn` are never added again;
+        with None, only those that were added before are not. Return the new snapshot; None if none was
+        needed.
         """
         with self.files.changed(now_ms) as draft:
             snapshot = self._snapshot(draft, now_ms, "close")
@@ -213,10 +229,12 @@ class ContextManager:
         was stored.
         """
         with self.files.changed(now_ms) as draft:
+            # Every save raises the revision, so an equal one means that nobody else has saved.
             is_unchanged = draft.context.revision == base.revision
             joined = context if is_unchanged else merging.merged(base, draft.context, context)
             cut = window.trimmed(joined.conversation.recent_window, self.counter)
             conversation = joined.conversation.model_copy(update={"recent_window": cut.remaining})
+            # With the stored revision: writing the draft counts it on by one.
             draft.context = joined.model_copy(
                 update={"conversation": conversation, "revision": draft.context.revision}
             )
@@ -238,9 +256,11 @@ class ContextManager:
         checkpoint: Checkpoint | None = None,
         now_ms: int,
     ) -> None:
-        """Store what the SDK reported of its session; None leaves a value unchanged.
+        """Store what the agent SDK reported of its session; None leaves a value unchanged.
 
-        A new session starts its own checkpoints.
+        `context_tokens` is the number of tokens of the conversation. `checkpoint` is a turn and the uuid of
+        its last message. With a new session id, the checkpoints of the earlier session are dropped. Nothing
+        is written if nothing changes.
         """
         base = self.load(now_ms=now_ms).context
         sdk = memory.with_session(
@@ -268,10 +288,14 @@ class ContextManager:
         request_id: str | None = None,
         now_ms: int,
     ) -> Plan:
-        """Create a plan with pending tasks and make it the active one. A repeated request adds none.
+        """Create a plan and make it the active one; return it.
 
-        Raises `PlanRefused`: it has no title, is too long, or there are too many. `request_id` is by which a
-        repetition is known; None means that it is none.
+        `tasks` are the titles of its tasks, all of them pending. `request_id` identifies the request: if one
+        with this id made a plan before, that plan is returned and nothing changes. None: it is never
+        repeated.
+
+        Raises:
+            PlanRefused: the plan has no title, is too long, or there are too many plans.
         """
         with self.files.changed(now_ms) as draft:
             plan = draft.workflow.plan(draft.workflow.made_by(request_id))
@@ -298,10 +322,10 @@ class ContextManager:
         now_ms: int,
         **fields: Unpack[TaskFields],
     ) -> PlanTask:
-        """Change a task of the active plan, or of `plan_id`; without `task_id`, add a task.
+        """Change a task of the plan `plan_id`, by default of the active plan; return the task.
 
-        When the active task ends, the next one becomes active. A repetition of the request `request_id`
-        changes nothing.
+        Without `task_id`, a task is added. `fields` are its new values. When the active task ends, the next
+        one becomes active. If a request with the id `request_id` was carried out before, nothing changes.
 
         Raises:
             UnknownPlan, UnknownPlanTask: no such plan or task exists.
@@ -319,7 +343,7 @@ class ContextManager:
                     now_ms=now_ms,
                     **cast("TaskFields", self._cleaned(fields)),
                 )
-                # The newest entry of `requests` has the id that a new task has got.
+                # The newest entry of `requests` is (request id, id of the changed or new task).
                 changed_id = draft.workflow.requests[-1][1] if request_id else task_id
                 plan = workflow.known_plan(draft.workflow, plan.id)
             # Without an id, the changed task is the new one at the end.
@@ -330,7 +354,9 @@ class ContextManager:
     def set_active_plan(
         self, plan_id: str | None, *, resets_summary: bool = False, now_ms: int
     ) -> Plan | None:
-        """Make a plan the active one, or none; its task in progress becomes the active task.
+        """Make the plan with this id the active one, or no plan if it is None.
+
+        The plan's task in progress becomes the active task.
 
         With `resets_summary`, the plan's title and objective replace the summary, after a snapshot. Return
         the plan; None if no plan is active now.
@@ -352,9 +378,9 @@ class ContextManager:
         return plan
 
     def set_active_task(self, task_id: str | None, *, now_ms: int) -> PlanTask | None:
-        """Make a task of the active plan the active one, or none; a pending task becomes in progress.
+        """Make a task of the active plan the active one, or no task if `task_id` is None.
 
-        Return the task; None if no task is active now.
+        A pending task is set to in progress. Return the task; None if no task is active now.
 
         Raises:
             UnknownPlanTask: no plan is active, or it has no such task.
@@ -376,20 +402,27 @@ class ContextManager:
         return task
 
     def record_decision(self, text: str, *, now_ms: int) -> tuple[str, ...]:
-        """Store a decision, cut to 200 characters; return all stored, at most 20, the newest last."""
+        """Store a decision, cut to 200 characters; return all stored decisions, at most 20, newest last."""
         clean = self._clean(text)
         changed = self._change_memory(lambda before: memory.with_decision(before, clean), now_ms)
         return changed.last_decisions
 
     def note_open_file(self, path: str, *, now_ms: int) -> tuple[str, ...]:
-        """Store the path of an open file; return all stored, at most 20, the newest last."""
+        """Store the path of a file that the agent works on.
+
+        Return all such paths, at most 20, newest last.
+        """
         clean = self._clean(path)
         return self._change_memory(lambda before: memory.with_open_file(before, clean), now_ms).open_files
 
     # Snapshots
 
     def snapshot(self, *, now_ms: int, reason: str = "timer") -> ContextSnapshot | None:
-        """Take a snapshot; return None when nothing is stored, or nothing changed since the newest."""
+        """Take a snapshot of context and workflow, and return it.
+
+        `reason` is stored with it. Return None when nothing is stored, or nothing changed since the newest
+        snapshot.
+        """
         if not self.files.path.is_dir():
             return None
         with self.files.changed(now_ms) as draft:
@@ -412,6 +445,7 @@ class ContextManager:
         with self.files.changed(now_ms) as draft:
             snapshot = self._snapshot(draft, now_ms, "restore")
             old = draft.context
+            # Messages count as added if they were before the snapshot was taken, or are now.
             registered = contents.context.conversation.seen.up_to(old.conversation.seen.floor)
             conversation = contents.context.conversation.model_copy(
                 update={"seen": registered.with_ids(old.conversation.seen.ids)}
@@ -436,7 +470,7 @@ class ContextManager:
         self.files.snapshots.unpin(name)
 
     def _clean(self, text: str) -> str:
-        """Return a text without secrets."""
+        """Return a text with its secrets replaced, and without null characters."""
         # Before anything is cut: the redactor recognises a secret only if it is whole.
         return self.files.redactor.redact(text.replace("\0", ""))
 
@@ -444,10 +478,12 @@ class ContextManager:
         """Return fields, each None, a text or a list of texts, with their texts cleaned."""
         cleaned: dict[str, Any] = {}
         for name, value in fields.items():
-            if isinstance(value, str):
+            if value is None:
+                cleaned[name] = None
+            elif isinstance(value, str):
                 cleaned[name] = self._clean(value)
             else:
-                cleaned[name] = value and [self._clean(text) for text in value]
+                cleaned[name] = [self._clean(text) for text in value]
         return cleaned
 
     def _snapshot(self, draft: ContextDraft, now_ms: int, reason: str) -> ContextSnapshot | None:
@@ -457,7 +493,10 @@ class ContextManager:
         return self.files.snapshots.create(draft.contents, now_ms=now_ms, reason=reason)
 
     def _change_memory(self, change: Callable[[models.Memory], models.Memory], now_ms: int) -> models.Memory:
-        """Replace the memory by the result of `change`, and return it."""
+        """Replace the memory (active plan, decisions, open files) by the result of `change`, and return it.
+
+        Nothing is written if the result is equal.
+        """
         with self.files.changed(now_ms) as draft:
             changed = change(draft.context.memory)
             if changed != draft.context.memory:
@@ -466,15 +505,17 @@ class ContextManager:
 
 
 def _set_active_ids(draft: ContextDraft, plan_id: str | None, task_id: str | None) -> None:
-    """Make a plan and a task the active ones; None means that none is."""
+    """Make a plan and a task of a draft the active ones; None means that none is active."""
     changed = memory.with_active(draft.context.memory, plan_id, task_id)
     if changed != draft.context.memory:
         draft.context = draft.context.model_copy(update={"memory": changed})
 
 
 def _update_active_task(draft: ContextDraft, plan: Plan, task: PlanTask) -> None:
-    """Change the active task after a task changed: a started task becomes active if none is, and the next
-    one does when the active task ends.
+    """Choose the draft's active task after `task` of `plan` changed.
+
+    A task in progress becomes active if no task is. When the active task has ended, the plan's next task
+    becomes active. Nothing changes if `plan` is not the active plan.
     """
     memory_now = draft.context.memory
     if memory_now.active_plan_id != plan.id:
@@ -487,7 +528,10 @@ def _update_active_task(draft: ContextDraft, plan: Plan, task: PlanTask) -> None
 
 
 def _set_summary(draft: ContextDraft, summary: str, *, folded: Iterable[str] | None = None) -> None:
-    """Replace the summary, and record the messages it was made of when `folded` is given."""
+    """Replace the summary of a draft's conversation.
+
+    `folded` has the ids of the messages that the summary was made of; None leaves the recorded ids unchanged.
+    """
     conversation = draft.context.conversation
     folded_ids = conversation.folded if folded is None else tuple(folded)
     conversation = conversation.model_copy(update={"running_summary": summary, "folded": folded_ids})

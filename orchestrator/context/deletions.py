@@ -50,7 +50,8 @@ class DeletionSync:
         removals: PersonRemovals | None = None,
     ) -> None:
         """`name` is the assistant's name; `on_forgetting` is called with each group before its deletions are
-        carried out; `session_files` is `data/sessions`; `removals` carries out the removals of people.
+        carried out; `session_files` is `data/sessions`; `removals` carries out the removals of people, None
+        on a host without them.
         """
         self._database = database
         self._recorder = recorder
@@ -62,14 +63,20 @@ class DeletionSync:
         self._removals = removals
 
     async def run(self) -> None:
-        """Look for deletions whenever a message was amended, and once a minute."""
+        """Carry out deletions after each event that may bring some, and once a minute.
+
+        Run until cancelled.
+        """
         with self._bus.listening(*TRIGGERS) as events:
             while True:
                 await self.sweep()
                 await _until_event(events)
 
     async def sweep(self) -> None:
-        """Carry out all pending deletions, after the removals of people, which add deletions."""
+        """Carry out all pending deletions of messages.
+
+        People who are to be forgotten are removed first, since that deletes messages, too.
+        """
         if self._removals is not None:
             await self._removals.sweep()
         for group, waiting in await self._database.read(_waiting_deletions):
@@ -78,11 +85,14 @@ class DeletionSync:
             await self._end_session(group)
 
     async def _end_session(self, group: Group) -> None:
-        """End the session of a group that has forgotten something, once no turn runs in it."""
+        """End the agent's session of a group that has forgotten something, once no turn runs in it.
+
+        The session would still contain the forgotten texts. Its transcripts are deleted.
+        """
         async with self._database.transaction() as tx:
             if await turns.running_of(tx, group.folder) is not None:
                 return
-            # This also deletes the note that a new session is needed.
+            # That a new session is needed was noted when something was forgotten; this deletes the note, too.
             if not await sessions.take_new_session(tx, group.folder):
                 return
             await sessions.lose(tx, group.folder)
@@ -96,8 +106,9 @@ class DeletionSync:
             log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
 
     async def _forget(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
-        """Carry out the deletions of one group; if its files are busy, they are tried again at the next
-        sweep.
+        """Carry out the deletions of one group, which are `waiting`.
+
+        If its files are busy or cannot be written, that is logged, and the next sweep tries again.
         """
         folder = group.folder
         try:
@@ -113,7 +124,10 @@ class DeletionSync:
         log.info("context.messages_removed", group=folder, turns=len(waiting))
 
     async def _remove(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
-        """Remove deleted questions, and answers whose text was forgotten, from the group's context."""
+        """Remove deleted questions, and answers whose text was forgotten, from the group's context.
+
+        `waiting` are the deletions; each names the turn whose question lost a message.
+        """
         manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()
         stored_turns = await asyncio.to_thread(manager.stored_turns, now_ms=now_ms)
@@ -133,7 +147,7 @@ class DeletionSync:
         await asyncio.to_thread(manager.remove_messages, removed_ids, present_messages, now_ms=now_ms)
 
     def _messages_in(self, turn_exchanges: Iterable[TurnExchange], group: Group) -> Iterable[NewMessage]:
-        """Return the messages of exchanges, as contexts store them."""
+        """Return the messages of turns' questions and answers, in the form in which contexts store them."""
         return (
             message
             for exchange in turn_exchanges
@@ -142,9 +156,10 @@ class DeletionSync:
 
 
 async def _waiting_deletions(tx: Tx) -> list[tuple[Group, list[PendingDeletion]]]:
-    """Return the groups that have deletions to carry out, with their deletions.
+    """Return the groups that have something to forget, each with its pending deletions of messages.
 
-    This runs after each turn, so groups without deletions must cost nothing.
+    The deletions of a group may be empty: then only its session is to be ended. This runs after each turn, so
+    groups with nothing to forget must cost nothing.
     """
     return [
         (group, await sessions.pending_deletions(tx, folder))
@@ -154,7 +169,7 @@ async def _waiting_deletions(tx: Tx) -> list[tuple[Group, list[PendingDeletion]]
 
 
 async def _until_event(events: asyncio.Queue[HostEvent]) -> None:
-    """Wait for an event, at most `SWEEP_SECONDS`."""
+    """Wait for the next event, or for `SWEEP_SECONDS` if none comes."""
     try:
         async with asyncio.timeout(SWEEP_SECONDS):
             await events.get()

@@ -55,10 +55,12 @@ class RegisteredMessages:
 def registered(
     context: Context, spoken: Iterable[NewMessage], *, counter: TokenCounter, summariser: Summarizer
 ) -> RegisteredMessages:
-    """Return the context with these messages added; messages that leave the trimmed window are folded.
+    """Return the context with the messages `spoken` added.
 
-    An id that was registered before changes nothing, unless it is in the window with another text: a turn
-    that is retried may contain more messages. A question becomes the pending one until it is answered.
+    The newest messages, as many as fit a limit of tokens, are stored in full: the window. Those that leave it
+    are folded into the summary by `summariser`. An id that was registered before changes nothing, unless it
+    is in the window with another text: a turn that is retried may contain more messages. A question becomes
+    the pending one until it is answered.
     """
     before = context.conversation
     in_window = {message.id: message for message in before.recent_window}
@@ -66,13 +68,13 @@ def registered(
     stats, pending = context.stats, context.pending_user
     for new_message in spoken:
         if new_message.id in before.seen and new_message.id not in in_window:
-            continue
+            continue  # it was added before, and is in the summary by now
         message = _message(new_message, in_window.values())
         if new_message.id not in before.seen and new_message.id not in new:
             new.append(new_message.id)
             stats = _counted(stats, message, counter)
         elif new_message.id not in new and message.content == in_window[new_message.id].content:
-            continue
+            continue  # it was added before, with the same text
         in_window[new_message.id] = (
             message
             if new_message.id not in in_window
@@ -101,8 +103,10 @@ def registered(
 
 
 def closed(context: Context, *, through_turn: int | None = None) -> Context:
-    """Return the context without its dialogue; no message of a turn up to `through_turn` can enter it
-    again.
+    """Return the context without its messages and their summary.
+
+    No message of a turn up to `through_turn` can be added again; with None, no more turns are shut out than
+    before.
     """
     conversation = context.conversation.model_copy(
         update={
@@ -116,7 +120,10 @@ def closed(context: Context, *, through_turn: int | None = None) -> Context:
 
 
 def _message(spoken: NewMessage, in_window: Iterable[ContextMessage]) -> ContextMessage:
-    """Return a new message as it is stored: redacted, and never before an earlier turn of the window."""
+    """Return a new message in its stored form: redacted, and timed no earlier than earlier turns' messages.
+
+    `in_window` are the newest stored messages, with which its time is compared.
+    """
     # Redacted before anything is cut: the redactor recognises a secret only if it is whole.
     text = redact(spoken.content.replace("\0", "")).encode("utf-8", "replace").decode("utf-8")
     message = ContextMessage(id=spoken.id, role=spoken.role, content=text, ts=iso(spoken.at_ms))
@@ -138,7 +145,10 @@ def _ordered_time(message: ContextMessage, at_ms: int, in_window: Iterable[Conte
 
 
 def _with_earlier_time(in_window: ContextMessage, message: ContextMessage) -> ContextMessage:
-    """Return the newer text with the time of the older one, so that it stays at its place."""
+    """Return `message` with the time of the stored message `in_window` that it replaces.
+
+    So it stays at its place in the order.
+    """
     return message.model_copy(update={"ts": in_window.ts})
 
 
@@ -146,16 +156,17 @@ def _counted(stats: Stats, message: ContextMessage, counter: TokenCounter) -> St
     """Return the statistics with one more message."""
     return stats.model_copy(
         update={
-            "dialog_turns": stats.dialog_turns + (message.role == "user"),
+            "dialog_turns": stats.dialog_turns + (1 if message.role == "user" else 0),
             "total_tokens": stats.total_tokens + counter.count(message.content),
         }
     )
 
 
 def _pending(pending: str | None, message: ContextMessage, context: Context, *, is_new: bool) -> str | None:
-    """Return the id of the question that waits for an answer after a message, or None.
+    """Return the id of the question that waits for an answer after `message` was added; None if none does.
 
-    `pending` is the id before the message. `is_new` says whether the message was never registered before.
+    `pending` is the id before that, and `context` the context. `is_new` says whether the message was never
+    added before: a question that only got another text does not start to wait again.
     """
     if message.role == "user":
         return message.id if is_new else pending
@@ -168,7 +179,7 @@ def _pending(pending: str | None, message: ContextMessage, context: Context, *, 
 
 
 def turns_in(context: Context) -> set[int]:
-    """Return the turns whose messages are in the window or in the summary of a context."""
+    """Return the ids of the turns whose messages a context stores, in full or in its summary."""
     conversation = context.conversation
     ids = (*(message.id for message in conversation.recent_window), *conversation.folded)
     return {turn for message_id in ids if (turn := turn_of(message_id)) is not None}
@@ -183,8 +194,9 @@ def without(
 ) -> Context:
     """Return the context without the texts of the messages of `message_ids`; the same object if it has none.
 
-    `messages` are all messages of `turns_in(context)` in their present form, by id. A summary that contains
-    one of `message_ids` is made again from its other messages.
+    `messages` maps the ids of all messages of `turns_in(context)` to their present form. A message of
+    `message_ids` gets its present text, or a note that it was taken back if it has none any more. A summary
+    that contains one of them is made again by `summariser` from the messages that remain.
     """
     before = context.conversation
     after = before.model_copy(
@@ -212,7 +224,10 @@ def without(
 def _present_form(
     message: ContextMessage, message_ids: Collection[str], messages: Mapping[str, ContextMessage]
 ) -> ContextMessage:
-    """Return a message; one of `message_ids` with its present text, or with `TAKEN_BACK` if it has none."""
+    """Return a message unchanged, unless its id is in `message_ids`.
+
+    Then it has its present text, which `messages` has by id; the note `TAKEN_BACK` if it is not in there.
+    """
     if message.id not in message_ids:
         return message
     content = messages[message.id].content if message.id in messages else TAKEN_BACK
@@ -220,9 +235,10 @@ def _present_form(
 
 
 def _is_summed_up(conversation: Dialogue, message_ids: Collection[str]) -> bool:
-    """Return whether the summary contains, or may contain, texts of `message_ids`.
+    """Return whether the conversation's summary contains, or may contain, texts of `message_ids`.
 
-    The sources of a session's own summary, and of summaries of older versions, are not recorded.
+    Of a summary that the agent's session wrote, and of those of older versions, it is not recorded which
+    messages are in it: any message that was ever added may be.
     """
     if not conversation.running_summary:
         return False

@@ -26,14 +26,14 @@ class Unreadable(Exception):
 
 
 def make_private(*directories: Path) -> None:
-    """Create directories that only their owner can read."""
+    """Create directories with their parents, or take existing ones, and let only their owner read them."""
     for directory in directories:
         directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         directory.chmod(DIRECTORY_MODE)  # `mkdir` obeys the umask, and skips existing directories
 
 
 def encoded(document: dict[str, Any], redactor: Redactor) -> bytes:
-    """Return a document as the bytes of its file: redacted, indented JSON in UTF-8."""
+    """Return a document as indented JSON in UTF-8, with its secrets replaced by `redactor`."""
     redacted = redactor.redacted(document)
     try:
         # The standard library's encoder takes ten times as long when it indents, as it then runs in Python.
@@ -43,11 +43,12 @@ def encoded(document: dict[str, Any], redactor: Redactor) -> bytes:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a file beside `path`, sync it, rename it over `path`, and sync the directory.
+    """Write `data` to the file at `path`, so that it is complete or unchanged even after a power cut.
 
     Raises:
         OSError: the file cannot be written; the earlier file at `path` is unchanged.
     """
+    # A complete and synced file beside the old one is renamed over it.
     partial = path.with_name(f"{path.name}{_PARTIAL}{os.getpid()}-{secrets.token_hex(4)}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
     try:
@@ -76,9 +77,10 @@ def read_document(path: Path, *, most_bytes: int) -> dict[str, Any] | None:
     """Return the JSON object in a file, or None where there is no file.
 
     Raises:
-        Unreadable: it is not a regular file, too large, or not a JSON object.
+        Unreadable: it is not a regular file, has more than `most_bytes`, or is not a JSON object.
         OSError: the file cannot be read.
     """
+    # No link is followed, and a named pipe in its place does not block the opening.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -98,16 +100,16 @@ def read_document(path: Path, *, most_bytes: int) -> dict[str, Any] | None:
 
 
 def sweep_partials(directory: Path) -> None:
-    """Remove the partial files of a writer that was killed.
+    """Remove the partial files that a killed writer left in a directory.
 
-    Call it only where no other writer can be at work.
+    Call it only where no other writer can be at work: its partial file would be removed, too.
     """
     for path in directory.glob(f"*{_PARTIAL}*"):
         path.unlink(missing_ok=True)
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """Return the JSON object in `data`. Raises `Unreadable`."""
+    """Return the JSON object in `data`. Raises `Unreadable` if it is none."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -41,10 +41,11 @@ class Summarizer(Protocol):
     """Combines an old summary and the messages that left the window into one summary."""
 
     def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
-        """Return the summary `old` with the contents of `evicted`, messages that leave the window.
+        """Return the summary `old` extended by the contents of `evicted`: messages that are stored no longer
+        in full.
 
-        It has at most 400 Korean or 700 Latin characters (`script.FULL`). Blocks; never raises. Called once
-        for each message, under the group's lock.
+        It has at most 400 Korean or 700 Latin characters (`script.FULL`). Blocks; never raises. Called under
+        the lock of the group's files.
         """
         ...
 
@@ -65,7 +66,7 @@ class ExtractiveSummarizer:
     """Summarises by choosing sentences; it writes none of its own."""
 
     def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
-        """Return the sentences of both that matter most and fit; all of them if they do."""
+        """Return the sentences of `old` and `evicted` that matter most and fit a summary; all if they fit."""
         all_sentences = _sentences(old, SUMMARY_WEIGHT)
         for message in evicted:
             all_sentences += _sentences(message.content, ROLE_WEIGHT[message.role])
@@ -77,7 +78,7 @@ class ExtractiveSummarizer:
 
 
 def merged(old: str, add: str) -> str:
-    """Return two summaries as one within the limit; repeated sentences appear once."""
+    """Return two summaries as one of at most `script.FULL` weight; repeated sentences appear once."""
     # The second summary is folded in like an answer; its id and time are not used.
     added = ContextMessage(id="-", role="assistant", content=add, ts="")
     return ExtractiveSummarizer().fold(old, [added] if add.strip() else [])
@@ -90,7 +91,10 @@ def split(text: str) -> list[str]:
 
 
 def _sentences(text: str, weight: float) -> list[_Sentence]:
-    """Return a text's sentences with this weight; of a long text only those at its start and end."""
+    """Return a text's sentences, each with this weight of its source.
+
+    Of a text longer than `MAX_TEXT_CHARS`, only those at its start and end are returned.
+    """
     if len(text) > MAX_TEXT_CHARS:
         half = MAX_TEXT_CHARS // 2
         text = f"{script.prefix(text, half)}\n{script.suffix(text, half)}"
@@ -98,10 +102,11 @@ def _sentences(text: str, weight: float) -> list[_Sentence]:
 
 
 def _pieces(sentence: str) -> list[str]:
-    """Return a long sentence in parts, cut at spaces where possible."""
+    """Return a sentence in parts of at most `MAX_SENTENCE_CHARS`, cut at spaces where possible."""
     parts: list[str] = []
     while len(sentence) > MAX_SENTENCE_CHARS:
         part = script.prefix(sentence, MAX_SENTENCE_CHARS)
+        # Not at a space in the first half, which would leave a very short part.
         blank = part.rfind(" ")
         part = part[:blank] if blank > MAX_SENTENCE_CHARS // 2 else part
         parts.append(part.strip())
@@ -116,7 +121,7 @@ def _unique(sentences: Sequence[_Sentence]) -> list[_Sentence]:
 
 
 def _newest(sentences: Sequence[_Sentence]) -> list[_Sentence]:
-    """Return the newest `MAX_SENTENCES` sentences, and the newest decision if it is older."""
+    """Return the last `MAX_SENTENCES` sentences; before them the last decision, if none of them is one."""
     # Limited, because ranking compares each sentence with each other one.
     older, newer = sentences[:-MAX_SENTENCES], list(sentences[-MAX_SENTENCES:])
     if any(sentence.is_decision for sentence in newer):
@@ -125,7 +130,10 @@ def _newest(sentences: Sequence[_Sentence]) -> list[_Sentence]:
 
 
 def _chosen(sentences: Sequence[_Sentence]) -> list[str]:
-    """Return the sentences that fit, in their order: the newest decision and the last one, then by rank."""
+    """Return the texts of the sentences that fit together into a summary, in their order.
+
+    The newest decision and the last sentence are always chosen, then those worth most.
+    """
     newest = len(sentences) - 1
     decisions = [number for number, sentence in enumerate(sentences) if sentence.is_decision]
     chosen_numbers = {newest, *decisions[-1:]}
@@ -144,7 +152,7 @@ def _weight(text: str) -> int:
 
 
 def _by_worth(sentences: Sequence[_Sentence]) -> list[int]:
-    """Return the numbers of the sentences, the one worth most first."""
+    """Return the indexes of the sentences, the one worth most first."""
     ranks = _ranks([_grams(sentence.text) for sentence in sentences])
     newest = len(sentences) - 1
 

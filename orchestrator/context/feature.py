@@ -93,7 +93,7 @@ class ContextFeature:
         )
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the loops to supervise by their names."""
+        """Map the names of the loops that the host is to run and supervise to their functions."""
         summaries = {"summaries": self._summarizer_job.run} if self._has_model else {}
         return {
             "context": self.recorder.run,

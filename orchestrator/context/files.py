@@ -74,7 +74,7 @@ class ContextDraft:
     __slots__ = ("context", "workflow")
 
     def __init__(self, contents: SnapshotContents) -> None:
-        """Begin with these contents, unchanged."""
+        """Begin with the stored contents."""
         self.context: Context = contents.context
         self.workflow: Workflow = contents.workflow
 
@@ -117,7 +117,14 @@ class ContextFiles:
         lock_seconds: float = LOCK_SECONDS,
         redactor: Redactor = BY_SHAPE,
     ) -> ContextFiles:
-        """Return the files of a group under `contexts` (`data/context`). Raises `FolderRefused`."""
+        """Return the files of the group with this folder name; nothing is created on the disk yet.
+
+        `contexts` is the directory of all contexts (`data/context`). `project_name` is the title of a new
+        workflow, by default the folder's name. `report` is called with each repair.
+
+        Raises:
+            FolderRefused: `folder` is not a valid folder name.
+        """
         return cls(
             folder=folder,
             path=context_path(contexts, folder),
@@ -146,11 +153,15 @@ class ContextFiles:
 
     @contextmanager
     def changed(self, now_ms: int) -> Iterator[ContextDraft]:
-        """Yield a draft under the lock, and write what the block replaced, the workflow first.
+        """Yield a draft of the stored context and workflow; write those of the two that the block replaces.
+
+        The group's lock is held from the read to the write. If the block raises, nothing is written.
+        Directories are created where they are missing.
 
         Raises:
             ContextBusy: another writer did not release the lock in time.
             OSError: the files cannot be written; the earlier ones are unchanged.
+            PlanRefused: the workflow is too large for its file.
         """
         disk.make_private(
             self.path.parent.parent,
@@ -188,9 +199,13 @@ class ContextFiles:
             lock.release()
 
     def _write(self, stored: SnapshotContents, draft: ContextDraft, now_ms: int) -> None:
-        """Write those documents of a draft that differ from the stored ones, the workflow first."""
+        """Write those documents of a draft that are no longer the stored objects, the workflow first.
+
+        With any change the context is written, too, with a new revision. The draft gets what was written.
+        """
         if draft.context is not stored.context or draft.workflow is not stored.workflow:
-            # Also after a decision was removed: its text must not stay in the other file.
+            # The workflow's file has copies of decisions and open files. They follow every change, so that
+            # a decision that was removed from the context does not stay there.
             draft.workflow = memory.with_ai_session(draft.workflow, memory.capped(draft.context).memory)
         if draft.workflow is not stored.workflow:
             draft.workflow = self._write_workflow(draft.workflow)
@@ -227,7 +242,7 @@ class ContextFiles:
         return plans
 
     def _write_context(self, context: Context) -> None:
-        """Write the context; if it is too large for its file, only its two newest messages."""
+        """Write the context; if it is too large for its file, with its two newest messages only."""
         data = self._encoded(context)
         if len(data) > CONTEXT_BYTES:
             log.warning("context.cut", group=self.folder, bytes=len(data), limit=CONTEXT_BYTES)
@@ -249,7 +264,10 @@ class ContextFiles:
         )
 
     def _stored(self, now_ms: int) -> SnapshotContents:
-        """Read what is on the disk, and repair it where necessary."""
+        """Return the context and workflow on the disk, repaired where necessary.
+
+        If the context names an active plan or task that is gone, that is corrected, written and reported.
+        """
         plans = self._read_workflow(now_ms)
         context = self._read_context(now_ms)
         repaired = memory.repaired(context, plans)
@@ -277,7 +295,10 @@ class ContextFiles:
             return self._replace_unreadable(CONTEXT, "corrupt", _first_line(error), now_ms).context
 
     def _read_workflow(self, now_ms: int) -> Workflow:
-        """Return the stored plans; new ones if there are none, and as `_read_context` does for a bad file."""
+        """Return the stored workflow; a new one if there is none. A file of version 1 is converted.
+
+        A file that is corrupt or of a newer version is set aside and replaced.
+        """
         try:
             document = disk.read_document(self.path / WORKFLOW, most_bytes=WORKFLOW_BYTES * READ_FACTOR)
             if document is None:
@@ -292,7 +313,10 @@ class ContextFiles:
             return self._replace_unreadable(WORKFLOW, "corrupt", _first_line(error), now_ms).workflow
 
     def _migrated(self, document: dict[str, Any], now_ms: int) -> Workflow:
-        """Convert version 1 to version 2 once; the old file is copied to the snapshots."""
+        """Convert a workflow of version 1 to version 2, write it, and return it.
+
+        The old document is copied to the snapshots' directory.
+        """
         converted = workflow.migrated(document, self.project_name, now_ms)
         self._write_document(f"snapshots/workflow-v1-{stamp(now_ms)}.json", document)
         self._write_document(WORKFLOW, converted.model_dump(mode="json"))
@@ -301,12 +325,16 @@ class ContextFiles:
     def _replace_unreadable(
         self, name: str, kind: Literal["corrupt", "unknown_version"], reason: str, now_ms: int
     ) -> SnapshotContents:
-        """Rename the bad file, and write and return the newest valid snapshot, or empty contents."""
+        """Replace a file that cannot be used by its part of the newest valid snapshot, or by an empty one.
+
+        `name` is the file's name. The bad file is renamed and stays; the repair is reported with `reason`.
+        Return the new contents, of which only the part of this file was written.
+        """
         aside = self._set_aside(name, kind, now_ms)
         newest = self.snapshots.newest_valid()
         contents = newest[1] if newest else self._empty_contents(now_ms)
         if name == CONTEXT:
-            # No revision number twice, or the next snapshot would be taken for an existing one.
+            # A revision number must not be used twice, or the next snapshot would be taken for an older one.
             newest_revision = max((snapshot.revision for snapshot in self.snapshots.listed()), default=0)
             context = self._with_new_revision(
                 contents.context.model_copy(update={"revision": newest_revision}), now_ms
@@ -320,8 +348,10 @@ class ContextFiles:
         return contents
 
     def _set_aside(self, name: str, kind: str, now_ms: int) -> str:
-        """Rename a bad file and return its new name; of those with the same problem, the newest `MAX_SPOILT`
-        stay.
+        """Rename a bad file, and return its new name.
+
+        Only the newest `MAX_SPOILT` files that were renamed for the same problem stay; older ones are
+        deleted.
         """
         stem = name.removesuffix(".json")
         word = "corrupt" if kind == "corrupt" else "other-version"
@@ -340,7 +370,7 @@ class ContextFiles:
 
 
 class _NewerVersion(Exception):
-    """The major version of a file is not that of this program."""
+    """The major version of a file is another than this program's: a newer program wrote it."""
 
 
 def _major(document: dict[str, Any]) -> str:
@@ -364,9 +394,9 @@ GIT_SECONDS = 10.0
 
 
 def ignore_in_git(home: Path) -> bool:
-    """Add `.ai-brain/` to `home/.gitignore` unless git ignores it already; return whether it was added.
+    """Add `.ai-brain/`, where conversations are stored, to `home/.gitignore`; return whether it was added.
 
-    Nothing is done where no git work tree is around `home`.
+    Nothing is done where `home` is in no git work tree, or git ignores that directory already.
 
     Raises:
         OSError: `.gitignore` cannot be written.
@@ -390,7 +420,7 @@ def _is_in_work_tree(home: Path) -> bool:
 
 
 def _is_ignored(home: Path) -> bool:
-    """Return whether git ignores the directory; False where git is not installed."""
+    """Return whether git ignores the directories of contexts under `home`; False without git."""
     path = home / "data" / "context" / "main" / DIRECTORY / CONTEXT
     try:
         result = subprocess.run(

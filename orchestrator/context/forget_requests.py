@@ -61,9 +61,12 @@ class ForgetRequests:
     async def answer(
         self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool
     ) -> ReplyAtOnce | None:
-        """Record that the sender is to be forgotten and return the reply; None for any other message.
+        """Return the reply to a message by which its sender wants to be forgotten.
 
-        `text` is the message without the trigger. `is_asked` says whether the message calls Andy.
+        None for any other message. The first such message only records the request: the reply asks to confirm
+        it. One that confirms it in time makes the removal due, and it is carried out soon. A request to
+        forget somebody else is refused. `text` is the message without the words that call Andy; `is_asked`
+        says whether it calls him.
         """
         if message.reaction or not is_asked or is_hook(message.sender) or len(text) > MAX_CHARS:
             return None
@@ -78,10 +81,10 @@ class ForgetRequests:
             addresses |= await people.addresses_of(tx, message.sender_alias)
         now_ms = self._clock.now_ms()
         removals = await person_removals.of_person(tx, group.folder, addresses)
+        # A removal that is due was confirmed, and only waits for a turn to end.
         is_due = any(removal.state is RemovalState.DUE for removal in removals)
         is_requested = any(now_ms - removal.at_ms <= CONFIRM_MS for removal in removals)
         is_sure = is_due or (wish is Wish.CONFIRM and is_requested)
-        # A removal that was confirmed and only waits for a turn to end needs no second confirmation.
         if not is_due:
             await person_removal.request(
                 tx,
@@ -103,7 +106,10 @@ class ForgetRequests:
 
 
 def read(text: str) -> Wish | None:
-    """Return whether a whole message requests or confirms to be forgotten; None if neither. Pure."""
+    """Return whether a message, as a whole, requests that its sender be forgotten, or confirms that.
+
+    None if it does neither. Pure.
+    """
     plain = _plain_text(text)
     # Without spaces, because Koreans put them differently in such a sentence.
     match = _ENGLISH.fullmatch(plain) or _KOREAN.fullmatch(plain.replace(" ", ""))
@@ -113,10 +119,11 @@ def read(text: str) -> Wish | None:
 
 
 async def _names_another(tx: Tx, group: Group, text: str) -> bool:
-    """Return whether a whole message requests to forget somebody of the group, by name or address."""
+    """Return whether a message, as a whole, requests to forget a person of the group by name or address."""
     match = _OTHER.fullmatch(_plain_text(text))
     if match is None:
         return False
+    # The pattern has one group for the name in an English sentence, and one for that in a Korean one.
     folded_name = person_names.folded((match["name"] or match["korean"]).removeprefix("@"))
     return any(
         folded_name in {person_names.folded(person.name), *map(person_names.folded, person.addresses)} - {""}
@@ -133,5 +140,5 @@ def _plain_text(text: str) -> str:
 
 
 def _reply(text: str) -> ReplyAtOnce:
-    """Return a reply to a message that no agent gets to read."""
+    """Return a reply that the host gives itself, to a message that no agent gets to read."""
     return ReplyAtOnce(text, is_for_host=True)

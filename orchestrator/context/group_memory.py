@@ -75,11 +75,11 @@ class ItemSelection:
     """Kinds and texts of the items with the id."""
 
     def has(self, kind: str, text: str) -> bool:
-        """Return whether an item of this kind and text is chosen."""
+        """Return whether an item of this kind and text is chosen, by its terms or by its id."""
         return self.names(text) if self.terms else (kind, text) in self.items
 
     def names(self, text: str) -> bool:
-        """Return whether a text has all of the terms; False where an id was chosen."""
+        """Return whether a text has all of the terms; False if there are none, as an id was chosen."""
         folded = text.casefold()
         return bool(self.terms) and all(term in folded for term in self.terms)
 
@@ -104,7 +104,7 @@ class GroupMemory:
         self._bus = bus
 
     async def show(self, folder: Folder) -> None:
-        """Bring the container's copy of a group's context up to date."""
+        """Write the copies of a group's stored conversation that its new container reads."""
         await self._recorder.show(folder)
 
     async def use(
@@ -117,10 +117,11 @@ class GroupMemory:
         turn: Turn | None = None,
         reads_history: bool = True,
     ) -> Reply:
-        """Use a tool of `agent_runner.wire.context_tools`; if that fails, the reply has an error code.
+        """Carry out a call of a tool by which an agent reads and changes what is stored of its conversation.
 
-        `turn` is the agent's running turn. `reads_history` says whether the person who asked may read other
-        people's messages.
+        `tool` and `arguments` are those of `agent_runner.wire.context_tools`. If the call fails, the reply
+        has an error code. `turn` is the agent's running turn, None outside of a turn. `reads_history` says
+        whether the person who asked may read other people's messages.
         """
         if tool != wire.MEMORY:
             return await self._recorder.use(group, tool, arguments, request_id)
@@ -152,7 +153,10 @@ class GroupMemory:
     async def _store_note(
         self, group: Group, turn: Turn | None, request: wire.UseMemory, request_id: str
     ) -> _MemoryAnswer:
-        """Store a note about people; return the reply's text and the note's row."""
+        """Store a note about people; return the reply's text and the note as data.
+
+        A repetition of the request `request_id` stores none. Raises what `person_memory.note` raises.
+        """
         async with self._database.transaction() as tx:
             noted = await person_memory.note(
                 tx, group, turn, request, request_id=request_id, now_ms=self._clock.now_ms()
@@ -163,9 +167,11 @@ class GroupMemory:
     async def _list_known_people(
         self, group: Group, turn: Turn | None, names: Sequence[str] | None, *, reads_history: bool
     ) -> _MemoryAnswer:
-        """Return what is stored about the people with these names, as the reply's text and its rows.
+        """Return what is stored about the people with these names, as the reply's text and its data.
 
-        The arguments are those of `person_memory.known_for`.
+        Without names, the people who ask in `turn` are meant. `reads_history` says whether they may read
+        other people's messages; only then other remembered items with a person's name are in it. Raises what
+        `person_memory.known_for` raises.
         """
         async with self._database.reading() as tx:
             known_people = await person_memory.known_for(tx, group, turn, names, reads_history=reads_history)
@@ -176,14 +182,17 @@ class GroupMemory:
         return _MemoryAnswer("\n".join(lines), {"people": [each.to_row() for each in known_people]})
 
     async def _list_items(self, group: Group, about: str) -> _MemoryAnswer:
-        """Return the remembered items as the reply's text and its data; with `about`, those with its terms or
-        id.
+        """Return the remembered items as the reply's text and its data.
+
+        `about` is the id of one item, or terms that an item must have; if it is empty, all are listed, with
+        counts of what else is stored.
         """
         async with self._database.reading() as tx:
             items = await self._items(tx, group)
             if about:
                 selection = _selection(items, about)
                 items = [item for item in items if selection.has(item.kind, item.text)]
+                # Only the number of messages is reported: another tool finds their texts.
                 matching_messages = await self._messages(tx, group, selection)
             else:
                 matching_messages = []
@@ -213,7 +222,11 @@ class GroupMemory:
         return _MemoryAnswer(text, data)
 
     async def _forget_items(self, group: Group, about: str) -> _MemoryAnswer:
-        """Forget the items with an id or terms; return the reply's text and the counts by kind.
+        """Forget the item with the id `about`, or all that have its terms.
+
+        Return the reply's text and counts. They are removed from files and rows for good, and the agent's
+        session, which may contain them, is ended after the turn. The data of the answer has the number of
+        forgotten items by kind.
 
         Raises:
             NothingRemembered: no item matches.
@@ -231,6 +244,7 @@ class GroupMemory:
             raise NothingRemembered
         if len(removed_items) + len(matching_messages) > MAX_AT_ONCE:
             raise TooMuchToForget(len(removed_items) + len(matching_messages))
+        # Lines of notes are counted as they are removed: a line that is in several files counts each time.
         # Files before rows: after a crash in between, the same request still finds the rows.
         counts = Counter(item.kind for item in removed_items if item.kind != "note")
         counts["message"] += len(matching_messages)
@@ -268,13 +282,17 @@ class GroupMemory:
             body = ", ".join(f"{name}: {value}" for name, value in person.body.items() if value)
             items.append(RememberedItem(id=person.id, kind="person", text=body))
         for notice in await notices.of_group(tx, folder, with_ended=False, limit=MAX_NOTICES):
+            # Of the notices (lines that the agent's next prompts have), only its own notes to itself.
             if notice.maker.value == "self":
                 text = str(notice.payload.get("message") or "")
                 items.append(RememberedItem(id=f"notice.{notice.id}", kind="reminder", text=text))
         return [item for item in items if item.text.strip()]
 
     def _in_files(self, folder: Folder) -> list[RememberedItem]:
-        """Return the items in the group's notes, the owner's text and the context. Blocks."""
+        """Return the items in the group's notes, the owner's text about themselves and the context.
+
+        Blocks.
+        """
         stored = self._recorder.manager(folder).load(now_ms=self._clock.now_ms())
         memory, summary = stored.context.memory, stored.context.conversation.running_summary
         notes = memory_templates.own_text(self._home, folder, memory_templates.MEMORY) or ""
@@ -292,7 +310,10 @@ class GroupMemory:
         ]
 
     async def _messages(self, tx: Tx, group: Group, selection: ItemSelection) -> list[Message]:
-        """Return the messages with the terms that the asking person or the agent wrote."""
+        """Return the group's messages with all chosen terms, only those by the agent or the asking person.
+
+        That is the person who asked in the running turn. None are found if an item was chosen by its id.
+        """
         if not selection.terms:
             return []
         turn = await turns.running_of(tx, group.folder)
@@ -301,7 +322,11 @@ class GroupMemory:
         return [message for message in matches if message.is_bot_message or message.sender == asker]
 
     def _notes_with(self, folder: Folder, selection: ItemSelection) -> dict[tuple[str, str], tuple[str, int]]:
-        """Map each note with chosen lines, as (folder, file), to its other text and their number. Blocks."""
+        """Return the note files of a group that have lines to forget. Blocks.
+
+        The key is (folder, file name); the value is (the text without those lines, the number of those
+        lines).
+        """
         changed = {}
         for place in (folder, f"{folder}/{ARCHIVE}"):
             for name in memory_templates.own_texts(self._home, place):
@@ -315,7 +340,10 @@ class GroupMemory:
         return changed
 
     def _forget_notes(self, notes: Mapping[tuple[str, str], tuple[str, int]]) -> int:
-        """Write the notes without the forgotten lines, and return the number of those lines. Blocks."""
+        """Write the notes without the forgotten lines, and return the number of those lines. Blocks.
+
+        `notes` is as `_notes_with` returns it: (folder, file name) → (remaining text, number of lines).
+        """
         for (place, name), (text, _) in notes.items():
             memory_templates.write_memory(self._home, place, text, name=name)
         return sum(removed_lines for _, removed_lines in notes.values())
@@ -343,7 +371,11 @@ class TooMuchToForget(BadRequest):
 
 
 def _selection(items: Sequence[RememberedItem], about: str) -> ItemSelection:
-    """Return the choice that an id or terms make. Raises `BadSearch` for no terms, and for far too many."""
+    """Return which of `items` are meant by `about`: the one with this id, else those with all of its terms.
+
+    Raises:
+        BadSearch: there are no terms, or far too many.
+    """
     with_id = frozenset((item.kind, item.text) for item in items if item.id and item.id == about)
     if with_id:
         return ItemSelection(items=with_id)
@@ -351,7 +383,7 @@ def _selection(items: Sequence[RememberedItem], about: str) -> ItemSelection:
 
 
 def _with_mentions(known: KnownPerson, items: Iterable[RememberedItem]) -> KnownPerson:
-    """Return a person's record together with other remembered items that have their name. Pure."""
+    """Return a person's record with those of `items` as mentions that have the person's name. Pure."""
     mentioned = (item for item in items if person_names.is_named(item.text, known.person.name))
     return replace(
         known, mentions=tuple(Mention(id=item.id, kind=item.kind, text=item.text) for item in mentioned)
@@ -359,13 +391,16 @@ def _with_mentions(known: KnownPerson, items: Iterable[RememberedItem]) -> Known
 
 
 def _numbered(kind: str, texts: Iterable[str]) -> Iterator[RememberedItem]:
-    """Yield an item for each text, with the id `{kind}.{number}`."""
+    """Yield a remembered item for each text, with the id `{kind}.{number}`; numbers start at 1."""
     for number, text in enumerate(texts, 1):
         yield RememberedItem(id=f"{kind}.{number}", kind=kind, text=text)
 
 
 def _owner_lines(text: str) -> list[str]:
-    """Return the lines that the owner wrote about themselves, without those of the template."""
+    """Return the lines that the owner wrote about themselves, without those of the template.
+
+    The template's lines are headings and remarks in brackets.
+    """
     return [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "("))]
 
 
@@ -376,7 +411,7 @@ def _plan_text(plan: Plan) -> str:
 
 
 async def _board_counts(tx: Tx, folder: Folder) -> dict[str, int]:
-    """Return how many tasks and reminders are on the group's board."""
+    """Return how many tasks and how many reminders are on the group's dashboard."""
     return {
         "tasks": len(await board_tasks.on_board(tx, folder)),
         "reminders": len(await board_notifications.reminders(tx, folder)),
@@ -384,7 +419,11 @@ async def _board_counts(tx: Tx, folder: Folder) -> dict[str, int]:
 
 
 def _forget_context(manager: ContextManager, selection: ItemSelection, *, now_ms: int) -> None:
-    """Remove the chosen items from a group's context, its plans and all snapshots of both. Blocks."""
+    """Remove the chosen items from a group's stored context and plans, and from all snapshots. Blocks.
+
+    Raises:
+        ContextBusy, OSError: the files cannot be written now.
+    """
 
     def without_items(context: Context) -> Context:
         """Return a context without the chosen items; the same object if it has none."""
@@ -427,7 +466,7 @@ def _forget_context(manager: ContextManager, selection: ItemSelection, *, now_ms
 
 
 def _remaining(kind: str, texts: Iterable[str], selection: ItemSelection) -> list[str]:
-    """Return the texts that are not to be forgotten."""
+    """Return those of the texts, which are items of `kind`, that are not chosen to be forgotten."""
     return [text for text in texts if not selection.has(kind, text)]
 
 
@@ -464,12 +503,15 @@ async def _forget_rows(
 
 
 def _line_filter(kind: str, selection: ItemSelection) -> Callable[[str], str]:
-    """Return a function that removes the chosen lines from a text."""
+    """Return a function that returns a text without its chosen lines; its lines are items of `kind`."""
     return lambda text: "\n".join(_remaining(kind, text.split("\n"), selection))
 
 
 def _unescaped(text: str) -> str:
-    """Return JSON with its letters unescaped, so that terms beyond ASCII are found in it."""
+    """Return a JSON text with its letters unescaped, so that terms beyond ASCII are found in it.
+
+    A text that is no JSON is returned unchanged.
+    """
     try:
         return json.dumps(json.loads(text), ensure_ascii=False)
     except ValueError:

@@ -109,7 +109,8 @@ def hydrated(
         return Hydrated()
     shared = _with_fitting_meta(parts, counter)
     fitted = _shrunk_to_fit(shared, counter)
-    # Decisions and files return only if nothing of more worth had to be left out.
+    # The limit of the lines on plans may have cost decisions and files. As many of them as fit return, but
+    # only if nothing of more worth had to be left out.
     parts = _with_newest_listed(fitted, parts, counter) if fitted is shared else fitted
     lines = _lines(parts)
     newest = max((ms_of(message.ts) for message in parts.window), default=ms_of(context.updated_at))
@@ -125,10 +126,11 @@ def hydrated(
 def delta(
     context: Context, *, missing: Collection[str], exclude: Collection[str] = (), max_chars: int = DELTA_CHARS
 ) -> Hydrated:
-    """Return the text for a resumed session that lost messages: those of `missing`, and the summary.
+    """Return the text for a resumed session that lost messages: the lost ones, and the summary.
 
-    It has at most `max_chars` characters: the longest messages are shortened, then the oldest left out. It is
-    empty if none of the messages is in the window.
+    `missing` has the ids of the lost messages; those of `exclude` are left out. The text has at most
+    `max_chars` characters: the longest messages are shortened first, then the oldest left out. It is empty if
+    none of the messages is stored in full any more.
     """
     window = [
         message
@@ -148,7 +150,7 @@ def delta(
         elif len(window) > 1:
             window.pop(0)
         else:
-            summary = ""
+            summary = ""  # one short message is left, which fits without the summary
         lines = _delta_lines(summary, window, pending)
     return Hydrated(
         lines=lines, message_ids=tuple(message.id for message in window), summary_chars=len(summary)
@@ -156,9 +158,9 @@ def delta(
 
 
 def meta(context: Context, workflow: Workflow, counter: TokenCounter) -> str:
-    """Return the text for a compacted session: plan, task, decisions, open files.
+    """Return the text that a session gets after it was compacted: plan, task, decisions, open files.
 
-    It has about 600 tokens, and as many for the plan's detail. It is empty if there is none of them.
+    It has at most about 600 tokens, and as many more for the plan's detail. It is empty if there are none.
     """
     parts = _parts_of(context, workflow, ())
     if not _has_meta(parts):
@@ -193,7 +195,10 @@ def _parts_of(context: Context, workflow: Workflow, exclude: Collection[str]) ->
 def _titles(
     workflow: Workflow, plan: Plan | None, task: PlanTask | None, *, max_chars: int = MAX_TITLE_CHARS
 ) -> tuple[str, str, str]:
-    """Return the project, the plan and the task, with titles of at most `max_chars` characters."""
+    """Return the texts that name the project, the plan and the task, in this order; `none` for a missing one.
+
+    A title has at most `max_chars` characters.
+    """
     return (
         _quoted_title(workflow.project_name, max_chars) if workflow.project_name else NONE,
         f"{_id_and_title(plan, max_chars)} [{plan.status}]" if plan else NONE,
@@ -202,7 +207,10 @@ def _titles(
 
 
 def _detail_lines(plan: Plan | None) -> tuple[str, ...]:
-    """Return the lines on a plan: its texts, the count of completed tasks, and the tasks to do."""
+    """Return the lines on a plan: its texts, the count of completed tasks, and the tasks to do.
+
+    There are none without a plan. Cancelled tasks are not counted.
+    """
     if plan is None:
         return ()
     tasks = [task for task in plan.tasks if task.status is not PlanStatus.CANCELLED]
@@ -232,7 +240,10 @@ def _has_meta(parts: _Parts) -> bool:
 
 
 def _with_fitting_meta(parts: _Parts, counter: TokenCounter) -> _Parts:
-    """Leave out files, then decisions, the oldest first, until the meta lines have at most `META_TOKENS`."""
+    """Return the parts with so few files and decisions that the lines on plans have at most `META_TOKENS`.
+
+    Files are left out before decisions, the oldest first; then the directory, the note and long titles.
+    """
     parts = replace(parts, detail=_fitting_lines(parts.detail, counter))
     # The detail has a share of its own, so a long plan cannot crowd out the decisions.
     bare = replace(parts, detail=())
@@ -245,7 +256,10 @@ def _with_fitting_meta(parts: _Parts, counter: TokenCounter) -> _Parts:
 
 
 def _without_oldest_listed(parts: _Parts) -> _Parts | None:
-    """Return the parts without their oldest file or else decision; None if they have neither."""
+    """Return the parts without their oldest file, or without their oldest decision if they have no file.
+
+    None if they have neither.
+    """
     if parts.files:
         return replace(parts, files=parts.files[1:])
     if parts.decisions:
@@ -254,7 +268,10 @@ def _without_oldest_listed(parts: _Parts) -> _Parts | None:
 
 
 def _with_less_meta(parts: _Parts) -> _Parts | None:
-    """Return the parts without the directory, else the note, else long titles; None if nothing is left."""
+    """Return the parts without the first of these that they have: the directory, the note, long titles.
+
+    None if they have none of them.
+    """
     if parts.directory:
         return replace(parts, directory="")
     if parts.note:
@@ -265,7 +282,7 @@ def _with_less_meta(parts: _Parts) -> _Parts | None:
 
 
 def _fitting_lines(detail: Sequence[str], counter: TokenCounter) -> tuple[str, ...]:
-    """Return as many lines of a plan's detail as fit into `META_TOKENS`."""
+    """Return as many of the first lines of a plan's detail as have at most `META_TOKENS` together."""
     fitting = list(detail)
     while fitting and counter.count("\n".join(fitting)) > META_TOKENS:
         fitting.pop()
@@ -273,8 +290,9 @@ def _fitting_lines(detail: Sequence[str], counter: TokenCounter) -> tuple[str, .
 
 
 def _shrunk_to_fit(parts: _Parts, counter: TokenCounter) -> _Parts:
-    """Return the parts without those of least worth, so that the whole text fits, or nothing more can be left
-    out.
+    """Leave out the parts of least worth, one after the other, until the whole text fits its limits.
+
+    It may still not fit if nothing more can be left out.
     """
     while not _fits(_lines(parts), counter):
         smaller = _smaller(parts)
@@ -285,7 +303,11 @@ def _shrunk_to_fit(parts: _Parts, counter: TokenCounter) -> _Parts:
 
 
 def _with_newest_listed(parts: _Parts, whole: _Parts, counter: TokenCounter) -> _Parts:
-    """Return `parts` with as many of the newest decisions and files of `whole` as fit."""
+    """Return `parts` with as many of the newest decisions and files of `whole` as the whole text has room
+    for.
+
+    Decisions come first, then files.
+    """
     more_decisions = range(len(parts.decisions) + 1, len(whole.decisions) + 1)
     candidates = [replace(parts, decisions=_newest(whole.decisions, number)) for number in more_decisions]
     parts = _widest(parts, candidates, counter)
@@ -295,7 +317,7 @@ def _with_newest_listed(parts: _Parts, whole: _Parts, counter: TokenCounter) -> 
 
 
 def _widest(parts: _Parts, candidates: Iterable[_Parts], counter: TokenCounter) -> _Parts:
-    """Return the last of `candidates` before the first that does not fit; `parts` if none fits."""
+    """Return the largest of `candidates` whose text fits; they are in order of size. `parts` if none fits."""
     for candidate in candidates:
         if not _fits(_lines(candidate), counter):
             break
@@ -309,7 +331,11 @@ def _newest(texts: tuple[str, ...], number: int) -> tuple[str, ...]:
 
 
 def _smaller(parts: _Parts) -> _Parts | None:
-    """Return the parts without the one of least worth; None if nothing can be left out or shortened."""
+    """Return the parts made smaller by one step; None if nothing can be left out or shortened.
+
+    These go first: lines of the plan's detail, files, decisions, messages, the directory, the note, long
+    titles. Then the last message and the summary are shortened.
+    """
     if parts.detail:
         return replace(parts, detail=parts.detail[:-1])
     return (
@@ -321,7 +347,7 @@ def _smaller(parts: _Parts) -> _Parts | None:
 
 
 def _fewer_messages(parts: _Parts) -> _Parts | None:
-    """Return the parts without the oldest message; None if one message is left."""
+    """Return the parts without the oldest message that is not the user's newest; None if only one is left."""
     if len(parts.window) <= 1:
         return None
     users = [number for number, message in enumerate(parts.window) if message.role == "user"]
@@ -332,7 +358,10 @@ def _fewer_messages(parts: _Parts) -> _Parts | None:
 
 
 def _with_half_text(parts: _Parts) -> _Parts | None:
-    """Return the parts with half of the last message, or of the summary; None if nothing can be cut."""
+    """Return the parts with half of the only message's text, or with half of the summary if it is short.
+
+    None if there is nothing to cut.
+    """
     if parts.window and len(parts.window[0].content) > LEAST_MESSAGE_CHARS:
         return replace(parts, window=(_halved(parts.window[0]),))
     if parts.summary:
@@ -341,13 +370,13 @@ def _with_half_text(parts: _Parts) -> _Parts | None:
 
 
 def _fits(lines: Sequence[str], counter: TokenCounter) -> bool:
-    """Return whether a text is within the limits of characters and tokens."""
+    """Return whether lines, joined to a text, are within the limits of characters and tokens."""
     text = "\n".join(lines)
     return len(text) <= CHAR_LIMIT and counter.count(text) <= TOKEN_LIMIT
 
 
 def _lines(parts: _Parts) -> tuple[str, ...]:
-    """Return the lines of the whole text for a new session."""
+    """Return the lines of the whole text that a new session gets about the conversation."""
     dialogue = [_dialogue_line(message, parts.pending) for message in parts.window]
     return (
         OPEN,
@@ -375,7 +404,10 @@ def _meta_lines(parts: _Parts) -> tuple[str, ...]:
 
 
 def _delta_lines(summary: str, window: Sequence[ContextMessage], pending: str | None) -> tuple[str, ...]:
-    """Return the lines of the text for a resumed session; `pending` is the id of the unanswered question."""
+    """Return the lines of the text for a resumed session that lost the messages of `window`.
+
+    `pending` is the id of the unanswered question, None if all are answered.
+    """
     return (
         OPEN,
         DELTA_INTRO,
@@ -387,8 +419,9 @@ def _delta_lines(summary: str, window: Sequence[ContextMessage], pending: str | 
 
 
 def _dialogue_line(message: ContextMessage, pending: str | None) -> str:
-    """Return the line of a message; it says if the message is the one with the id `pending`, the
-    unanswered question.
+    """Return a message as a line.
+
+    `pending` is the id of the question without an answer; if it is this message, the line says so.
     """
     mark = UNANSWERED if message.id == pending else ""
     return f"{message.role.upper()}{mark}: {_quoted(message.content)}"

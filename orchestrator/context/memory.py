@@ -28,7 +28,10 @@ WORKSPACE = "/workspace/group"
 
 
 def with_decision(memory: Memory, text: str) -> Memory:
-    """Return the memory with a decision at the end; a repeated one moves there, a blank one is ignored."""
+    """Return the memory with a decision at the end of its list, shortened and redacted.
+
+    A decision that is in the list already moves to the end; a blank text is ignored.
+    """
     clean = script.shortened(redact(" ".join(text.split())), MAX_DECISION_CHARS)
     return memory.model_copy(
         update={"last_decisions": _with_newest(memory.last_decisions, clean, MAX_DECISIONS)}
@@ -36,9 +39,9 @@ def with_decision(memory: Memory, text: str) -> Memory:
 
 
 def with_open_file(memory: Memory, path: str) -> Memory:
-    """Return the memory with a file added at the end; a path that is blank or too long is ignored.
+    """Return the memory with a file at the end of its open files; a blank or too long path is ignored.
 
-    The file's directory becomes the working directory.
+    A path that is in the list already moves to the end. The file's directory becomes the working directory.
     """
     clean = redact(path.strip().replace("\0", ""))
     if not clean or len(clean) > MAX_PATH_CHARS:
@@ -54,8 +57,9 @@ def with_open_file(memory: Memory, path: str) -> Memory:
 
 
 def with_active(memory: Memory, plan_id: str | None, task_id: str | None) -> Memory:
-    """Return the memory with another active plan and task, None for none; whether they exist is not
-    checked.
+    """Return the memory with another active plan and task, None for no active one.
+
+    It is not checked whether they exist. The note about an earlier repair is removed.
     """
     return memory.model_copy(update={"active_plan_id": plan_id, "active_task_id": task_id, "note": None})
 
@@ -79,13 +83,17 @@ def with_ai_session(workflow: Workflow, memory: Memory) -> Workflow:
 
 
 def without_decision(memory: Memory, text: str) -> Memory:
-    """Return the memory without a decision."""
+    """Return the memory without the decision that has this text."""
     remaining = tuple(decision for decision in memory.last_decisions if decision != text)
     return memory.model_copy(update={"last_decisions": remaining})
 
 
 def forgotten(old: Context, now_ms: int) -> Context:
-    """Return an empty context that still has the ids of registered messages, so that none is added again."""
+    """Return an empty context in place of `old`.
+
+    It still has the ids of the messages that were added before, so that none is added again, and the ids of
+    earlier sessions.
+    """
     fresh = models.bootstrap(now_ms)
     sdk = without_session(old.sdk)
     return fresh.model_copy(
@@ -99,9 +107,10 @@ def forgotten(old: Context, now_ms: int) -> Context:
 
 
 def repaired(context: Context, workflow: Workflow) -> Memory:
-    """Return the memory with active ids that exist; the same object if they all do.
+    """Return the context's memory with an active plan and task that exist; the same object if they do.
 
-    The workflow file is written first, so after a crash between both writes its current plan is right.
+    The workflow's current plan counts where the two differ: its file is written first, so after a crash
+    between both writes it is right. A plan or task that is gone is named in the memory's note.
     """
     memory = context.memory
     current = workflow.plan(workflow.current_plan_id)
@@ -130,11 +139,12 @@ def with_session(
     context_tokens: int | None = None,
     now_ms: int,
 ) -> Sdk:
-    """Return the state of the SDK's session with a report of it; a new session id starts new checkpoints.
+    """Return the state of the SDK's session updated by what the SDK reported; None leaves a value unchanged.
 
-    What is None in the report stays as it was. `context_tokens` are the tokens of the conversation.
+    With a new `session_id`, the checkpoints of the old session are dropped, and its id goes to the history.
+    `context_tokens` are the tokens of the conversation.
     """
-    # The clock may have been set back.
+    # Never earlier than before, because the clock may have been set back.
     changes: dict[str, Any] = {"last_active_ms": max(now_ms, sdk.last_active_ms)}
     reported = {"model": model, "provider": provider, "context_tokens": context_tokens}
     changes |= {name: value for name, value in reported.items() if value is not None}
@@ -145,7 +155,7 @@ def with_session(
 
 
 def without_session(sdk: Sdk) -> Sdk:
-    """Return the state without a session; the old session's id goes to the history."""
+    """Return the state without a session; the id of the old session goes to the history of ids."""
     if sdk.session_id is None:
         return sdk
     history = _with_newest(sdk.history, sdk.session_id, MAX_SESSION_HISTORY)
@@ -155,10 +165,13 @@ def without_session(sdk: Sdk) -> Sdk:
 
 
 def with_checkpoint(sdk: Sdk, turn: int, uuid: str) -> Sdk:
-    """Return the state with the uuid of the last message of a turn; the newest 20 are stored."""
-    rest = [checkpoint for checkpoint in sdk.checkpoints if checkpoint.turn != turn]
+    """Return the session's state with a checkpoint: the last message of `turn` has this uuid.
+
+    An earlier checkpoint of the turn is replaced; the newest `MAX_CHECKPOINTS` are stored.
+    """
+    others = [checkpoint for checkpoint in sdk.checkpoints if checkpoint.turn != turn]
     return sdk.model_copy(
-        update={"checkpoints": (*rest, Checkpoint(turn=turn, uuid=uuid))[-MAX_CHECKPOINTS:]}
+        update={"checkpoints": (*others, Checkpoint(turn=turn, uuid=uuid))[-MAX_CHECKPOINTS:]}
     )
 
 
@@ -207,5 +220,9 @@ def bare(context: Context) -> Context:
 
 
 def _with_newest(listed: tuple[str, ...], new: str, most: int) -> tuple[str, ...]:
-    """Return the list with `new` at its end, and nowhere else; at most the newest `most` items."""
-    return (*(item for item in listed if item != new), *([new] if new else []))[-most:]
+    """Return the list with `new` at its end, and nowhere else; at most the newest `most` items.
+
+    An empty `new` is not added.
+    """
+    added = (new,) if new else ()
+    return (*(item for item in listed if item != new), *added)[-most:]

@@ -12,11 +12,12 @@ T = TypeVar("T")
 
 
 def merged(base: Context, disk: Context, mine: Context) -> Context:
-    """Return `disk` with the changes that lead from `base` to `mine`.
+    """Return the merged context of two that were changed at the same time, from the same stored `base`.
 
-    For a single value, `mine` wins if it differs from `base`: it is saved later, whatever the clocks say.
-    Lists are united in their order; messages are joined by id. A message that left the window of either side,
-    and so is in its summary, does not return.
+    `disk` was saved meanwhile by another process; `mine` is saved now. For a single value, `mine` wins if it
+    differs from `base`: it is saved later, whatever the clocks say. Lists are united in their order; messages
+    are joined by id. A message that left the window of newest messages on either side, and so is in its
+    summary, does not return.
     """
     return disk.model_copy(
         update={
@@ -33,7 +34,10 @@ def merged(base: Context, disk: Context, mine: Context) -> Context:
 
 
 def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
-    """Return the merged memory: single values by `_changed_value`, lists by `_union`."""
+    """Return the merged memory of two that were changed from the same `base`; `mine` is saved later.
+
+    Of a single value, that of `mine` counts if it was changed there; lists have the changes of both sides.
+    """
     return disk.model_copy(
         update={
             "active_plan_id": _changed_value(base.active_plan_id, disk.active_plan_id, mine.active_plan_id),
@@ -49,7 +53,10 @@ def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
 
 
 def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
-    """Return the merged dialogue; a message that left one side's window leaves the result's, too."""
+    """Return the merged dialogue of two that were changed from the same `base`; `mine` is saved later.
+
+    A message that left the window of newest messages on one side is not in the result's window either.
+    """
     in_window = in_order(
         (
             *_remaining(disk.recent_window, other=mine),
@@ -69,13 +76,16 @@ def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
 
 
 def _remaining(window: Iterable[ContextMessage], *, other: Dialogue) -> list[ContextMessage]:
-    """Return the messages that the other side still has in its window, or never had."""
+    """Return the messages of one side's window that the `other` side has in its window, or never had."""
     in_window = {message.id for message in other.recent_window}
     return [message for message in window if message.id in in_window or message.id not in other.seen]
 
 
 def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
-    """Return the merged state of the SDK's session; of two different sessions, that of the changed side."""
+    """Return the merged state of the SDK's session, changed on two sides from the same `base`.
+
+    If the two sides have different sessions, the side that changed the session counts, `mine` if both did.
+    """
     # Checkpoints belong to one session, so those of two sessions are not joined.
     if disk.session_id != mine.session_id:
         changed = mine if mine.session_id != base.session_id else disk
@@ -92,18 +102,21 @@ def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
 
 
 def _checkpoints(disk: Sequence[Checkpoint], mine: Sequence[Checkpoint]) -> tuple[Checkpoint, ...]:
-    """Return the checkpoints of both by turn; for a turn that both have, that of `mine`."""
+    """Return the checkpoints of both sides in the order of turns.
+
+    For a turn that both have, that of `mine`.
+    """
     by_turn = {checkpoint.turn: checkpoint for checkpoint in (*disk, *mine)}
     return tuple(by_turn[turn] for turn in sorted(by_turn))
 
 
 def _changed_value(base: T, disk: T, mine: T) -> T:
-    """Return `mine` if it differs from `base`, else `disk`."""
+    """Return the merged value: `mine` if it was changed from `base`, else `disk`."""
     return disk if mine == base else mine
 
 
 def _union(base: Sequence[str], disk: Sequence[str], mine: Sequence[str]) -> tuple[str, ...]:
-    """Return the items of `disk` without those that `mine` removed, then the new items of `mine`."""
+    """Return the items of `disk` without those that `mine` removed from `base`, then those it added."""
     removed = set(base) - set(mine)
     new = [item for item in mine if item not in base]
     unchanged = [item for item in disk if item not in removed and item not in new]

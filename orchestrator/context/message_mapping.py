@@ -19,7 +19,10 @@ EMPTY_CALL = "(called you)"
 
 
 def question_text(exchange: TurnExchange, group: Group, *, name: str) -> str:
-    """Return the question, one line `sender: text` a message, without the assistant's `name` in front."""
+    """Return the text of a turn's question: one line `sender: text` for each message that asked it.
+
+    `name` is the assistant's name; a call such as `@Andy` in front of a text is left out.
+    """
     requests = (
         Request(sender=message.sender, text=triggers.without_trigger(message.text, group, name=name))
         for message in exchange.asked
@@ -28,18 +31,24 @@ def question_text(exchange: TurnExchange, group: Group, *, name: str) -> str:
 
 
 def answer_text(exchange: TurnExchange) -> str:
-    """Return the part of the answer that was shown to people; empty if the agent was silent."""
+    """Return the part of a turn's answer that was shown to people; empty if the agent chose to be silent."""
     shown = (for_people(text) for text in exchange.said)
     return "\n\n".join(text for text in shown if text and not is_silence(text))
 
 
 def is_conversation(exchange: TurnExchange) -> bool:
-    """Return whether an exchange is part of the conversation; a silent cycle of the agent alone is not."""
+    """Return whether a turn's question and answer are part of the conversation.
+
+    They are not if the agent woke by itself and said nothing.
+    """
     return exchange.kind is not TurnKind.AUTO or bool(answer_text(exchange))
 
 
 def spoken_in(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[NewMessage]:
-    """Yield the messages of an exchange: the question, and the answer once the turn has ended."""
+    """Yield the messages of a turn as a context stores them: its question, and its answer once it has ended.
+
+    `name` is the assistant's name. There are none if the agent woke by itself and said nothing.
+    """
     if not is_conversation(exchange):
         return
     question = question_text(exchange, group, name=name)
@@ -54,7 +63,10 @@ def spoken_in(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[Ne
 
 
 def _question(kind: TurnKind, requests: Iterable[Request]) -> str:
-    """Return the text of a turn's question: one line for each request."""
+    """Return the text of a turn's question: one line for each person's message that is in it.
+
+    Where no person asked, a fixed text says so; `TAKEN_BACK` is that of messages that were all deleted.
+    """
     match kind:
         case TurnKind.AUTO:
             return AUTO_QUESTION
@@ -65,6 +77,6 @@ def _question(kind: TurnKind, requests: Iterable[Request]) -> str:
 
 
 def _line(request: Request) -> str:
-    """Return a request as a line; one without a text only called the assistant."""
+    """Return a message as the line `sender: text`; one without a text only called the assistant by name."""
     text = request.text or EMPTY_CALL
     return f"{request.sender}: {text}" if request.sender else text

@@ -65,12 +65,18 @@ def turn_of(message_id: str) -> int | None:
 
 
 def _strings(value: Any) -> Any:
-    """Return a list without the items that are no texts; any other value unchanged, for pydantic to judge."""
+    """Return a list without the items that are no texts.
+
+    Any other value is returned unchanged: pydantic refuses it afterwards.
+    """
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else value
 
 
 def _cut(value: Any) -> Any:
-    """Return a text cut to `MAX_NAME_CHARS`; any other value unchanged, for pydantic to judge."""
+    """Return a text cut to `MAX_NAME_CHARS`.
+
+    Any other value is returned unchanged: pydantic refuses it afterwards.
+    """
     return value[:MAX_NAME_CHARS] if isinstance(value, str) else value
 
 
@@ -110,14 +116,18 @@ class SeenMessages(StoredModel):
     ids: tuple[str, ...] = ()
 
     def __contains__(self, message_id: object) -> bool:
-        """Return whether a message of this id is registered, by its own id or by its turn."""
+        """Return whether a message was added before: its id is stored, or its turn is not after the floor."""
         if not isinstance(message_id, str):
             return False
         turn = turn_of(message_id)
         return message_id in self.ids or (turn is not None and turn <= self.floor)
 
     def with_ids(self, new: Iterable[str]) -> SeenMessages:
-        """Return a copy with `new` ids; the oldest ids are dropped, and the floor rises to cover them."""
+        """Return a copy that also has the ids `new`.
+
+        Of more than `MAX_REGISTERED` ids the oldest are dropped; the floor rises to the newest of their
+        turns, so that they still count as registered.
+        """
         ids = list(dict.fromkeys((*self.ids, *new)))
         dropped, newest = ids[:-MAX_REGISTERED], ids[-MAX_REGISTERED:]
         dropped_turns = [turn for message_id in dropped if (turn := turn_of(message_id)) is not None]
@@ -125,7 +135,7 @@ class SeenMessages(StoredModel):
         return self.model_copy(update={"floor": floor, "ids": tuple(newest)})
 
     def up_to(self, turn: int | None) -> SeenMessages:
-        """Return a copy in which all turns up to `turn` count as registered."""
+        """Return a copy in which all messages of turns up to `turn` count as registered; None adds none."""
         return self.model_copy(update={"floor": max(self.floor, turn or 0)})
 
 
@@ -154,8 +164,12 @@ class Dialogue(StoredModel):
 
 
 class Stats(StoredModel):
+    """Figures about the whole conversation, also about messages that are no longer stored."""
+
     dialog_turns: int = 0
+    """The number of questions."""
     total_tokens: int = 0
+    """Tokens of all messages."""
 
 
 class Checkpoint(StoredModel):

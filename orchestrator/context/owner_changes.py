@@ -42,9 +42,10 @@ class SummaryTooLong(BadRequest):
 async def change(
     database: Database, manager: ContextManager, copies: ContextCopies, act: ChangeContext, *, now_ms: int
 ) -> ContextSnapshot | None:
-    """Change the stored context of a group and end its agent's session; the next one starts from the context.
+    """Have `act` change the stored context of a group, and end the group's agent session.
 
-    Return the snapshot that `act` took before; None if none was needed.
+    The next session starts from the changed context. `act` is called in a thread; return the snapshot of the
+    context before the change that it returned, None if none was needed.
 
     Raises:
         ConversationBusy: the group's agent is answering.
@@ -53,6 +54,7 @@ async def change(
     folder = Folder(manager.files.folder)
     # All in one transaction: a turn that started in between would go on with the old session, and record it.
     async with database.transaction() as tx:
+        # Turns of the dashboard's worker and isolated ones do not use the conversation's session.
         turn = await turns.running_of(tx, folder)
         if turn is not None and turn.kind is not TurnKind.WORKER and not turn.is_isolated:
             raise ConversationBusy(f"'{folder}' is answering just now: wait until it has, and try again.")
@@ -93,7 +95,7 @@ class CorrectedTask:
 
 
 def with_summary(contents: SnapshotContents, text: str) -> SnapshotContents:
-    """Return the contents with another summary. Raises `SummaryTooLong`."""
+    """Return the contents with `text` as the summary of the conversation. Raises `SummaryTooLong`."""
     clean = text.replace("\0", "").strip()
     if script.weight(clean) > script.FULL:
         raise SummaryTooLong(
@@ -113,7 +115,10 @@ def with_plan(
     new_task: str = "",
     now_ms: int,
 ) -> SnapshotContents:
-    """Return the contents with a corrected plan; `tasks` maps ids to corrections, other tasks are unchanged.
+    """Return the contents with a corrected plan: its title and objective, and the title and status of tasks.
+
+    `tasks` maps ids of tasks to their corrections; other tasks are unchanged. `new_task` is the title of a
+    task to add, empty for none. If the active task has ended by that, the plan's next one becomes active.
 
     Raises:
         UnknownPlan, UnknownPlanTask: no such plan or task exists.
@@ -135,7 +140,7 @@ def with_plan(
 
 
 def without_plan(contents: SnapshotContents, plan_id: str, *, now_ms: int) -> SnapshotContents:
-    """Return the contents without a plan. Raises `UnknownPlan`."""
+    """Return the contents without the plan with this id; if it was active, none is. Raises `UnknownPlan`."""
     plans = workflow.without_plan(contents.workflow, plan_id, now_ms=now_ms)
     memory_now = contents.context.memory
     if memory_now.active_plan_id == plan_id:
@@ -146,13 +151,16 @@ def without_plan(contents: SnapshotContents, plan_id: str, *, now_ms: int) -> Sn
 
 
 def without_decision(contents: SnapshotContents, text: str) -> SnapshotContents:
-    """Return the contents without a decision."""
+    """Return the contents without the decision that has this text; unchanged if there is none."""
     remaining = memory.without_decision(contents.context.memory, text)
     return replace(contents, context=contents.context.model_copy(update={"memory": remaining}))
 
 
 def _memory_with_next_task(contents: SnapshotContents, plans: workflow.Workflow) -> Memory:
-    """Return the memory; if its active task has ended, the plan's next task becomes active."""
+    """Return the memory of `contents`; if its active task has ended in `plans`, with the plan's next task.
+
+    No task is active then if the plan has no next one.
+    """
     memory_now = contents.context.memory
     plan = plans.plan(memory_now.active_plan_id)
     task = plan.task(memory_now.active_task_id or "") if plan else None

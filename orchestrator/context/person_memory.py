@@ -113,17 +113,14 @@ class NoteView:
     at_ms: int
 
     def line(self) -> str:
-        """Return the note on one line, with the people whom it is about and who said it."""
-        origin = "; ".join(
-            f"{word} {', '.join(names)}"
-            for word, names in (("about", self.about), ("said by", self.said_by))
-            if names
-        )
+        """Return the note as a line for people, with the names of those whom it is about and who said it."""
+        labelled_names = (("about", self.about), ("said by", self.said_by))
+        origin = "; ".join(f"{label} {', '.join(names)}" for label, names in labelled_names if names)
         text = redact(short(self.text, SHOWN_CHARS))
         return f"{text} ({origin})" if origin else text
 
     def to_row(self) -> PersonNoteView:
-        """Return it as the command line, HTTP and agents get it."""
+        """Return the note as data for the command line, HTTP and agents; its text is redacted."""
         return {
             "id": self.id,
             "text": redact(self.text),
@@ -155,7 +152,7 @@ class KnownPerson:
     """Other remembered items with their name; empty if the asking person may not read them."""
 
     def to_row(self) -> KnownPersonView:
-        """Return it as the command line, HTTP and agents get it."""
+        """Return the person's record as data for the command line, HTTP and agents; texts are redacted."""
         person = self.person
         return {
             "address": person.address,
@@ -173,7 +170,7 @@ class KnownPerson:
         }
 
     def lines(self) -> list[str]:
-        """Return it as an agent and a terminal show it."""
+        """Return the person's record as lines of text, for an agent or a terminal."""
         person = self.person
         known_as = ", ".join((person.address, *person.aliases))
         head = f"{person.name or person.address}: {person.role.value}; known as {known_as}"
@@ -192,9 +189,12 @@ class KnownPerson:
 async def note(
     tx: Tx, group: Group, turn: Turn | None, request: wire.UseMemory, *, request_id: str, now_ms: int
 ) -> NoteView:
-    """Store a sentence with the people whom it is about and who said it; once for each request.
+    """Store a sentence with the people whom it is about and who said it; return it.
 
-    `turn` is the one in which it was said; None outside of a turn, when nobody is known to have said it.
+    The sentence is `request.about`, the people are `request.people`; without those, the people whom the text
+    names, and the speaker if it has words such as "I". A repetition with the same `request_id` stores no
+    second note. `turn` is the one in which it was said; None outside of a turn, when nobody is known to have
+    said it.
 
     Raises:
         NoteRefused: the sentence is empty or too long, or the group has too many notes.
@@ -224,6 +224,7 @@ async def note(
     if turn is None:
         number = await memory_notes.add(tx, new_note, request_id=request_id)
     else:
+        # Recorded as an effect of the turn, so that it can be undone.
         async with turn_effects.recording(tx, turn.id, now_ms=now_ms):
             number = await memory_notes.add(tx, new_note, request_id=request_id)
     return _view(new_note, number, await _names(tx, group.folder))
@@ -236,7 +237,11 @@ async def notes_of(tx: Tx, folder: Folder) -> list[NoteView]:
 
 
 async def known_of(tx: Tx, group: Group, address: str) -> KnownPerson:
-    """Return what is stored about the person with this address or name. Raises as `groups.people.named`."""
+    """Return what is stored about the person of a group with this address or name.
+
+    Raises:
+        UnknownPerson, AmbiguousPerson: it is not clear who is meant.
+    """
     return await _known_of(tx, group, people.named(await people.known_people(tx, group.folder), address))
 
 
@@ -262,7 +267,7 @@ async def known_for(
         chosen_people = [people.named(listed, each) for each in named_people]
     else:
         try:
-            # The refusal must not name the other people of the group.
+            # Only the askers may be named. The refusal must not name the other people of the group.
             chosen_people = [people.named(asking_people, each, shows_others=False) for each in named_people]
         except people.UnknownPerson as error:
             raise NotTheirs from error
@@ -272,7 +277,7 @@ async def known_for(
 
 
 async def _known_of(tx: Tx, group: Group, person: GroupPerson) -> KnownPerson:
-    """Return all that is stored about one person of a group."""
+    """Return all that is stored about one person of a group, except mentions in other remembered items."""
     addresses, names = person.addresses, await _names(tx, group.folder)
     notes = [note for note in await memory_notes.of_group(tx, group.folder) if note.belongs_to(addresses)]
     return KnownPerson(
@@ -285,13 +290,16 @@ async def _known_of(tx: Tx, group: Group, person: GroupPerson) -> KnownPerson:
 
 
 async def _names(tx: Tx, folder: Folder) -> dict[str, str]:
-    """Return the names of a group's people by address; an address without a name is left out."""
+    """Map the addresses of a group's people to their names; an address without a name is left out."""
     listed = await people.known_people(tx, folder)
     return {address: person.name for person in listed for address in person.addresses if person.name}
 
 
 def _view(note: MemoryNote, number: int, names: dict[str, str]) -> NoteView:
-    """Return a note with its id, and with names in place of addresses."""
+    """Return a note as it is shown: with an id made of its `number`, and with names in place of addresses.
+
+    `names` maps addresses to names.
+    """
     return NoteView(
         id=f"{NOTE}.{number}",
         text=note.text,
@@ -302,5 +310,8 @@ def _view(note: MemoryNote, number: int, names: dict[str, str]) -> NoteView:
 
 
 def _named(addresses: Iterable[str], names: dict[str, str]) -> tuple[str, ...]:
-    """Return the names of the people with these addresses, each once; an address where no name is known."""
+    """Return the names of the people with these addresses, each once.
+
+    The address where it is not in `names`.
+    """
     return tuple(dict.fromkeys(names.get(address, address) for address in addresses))

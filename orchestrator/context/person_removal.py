@@ -128,9 +128,10 @@ async def request(
     is_sure: bool,
     now_ms: int,
 ) -> None:
-    """Store the removal of the person with these addresses; unless `is_sure`, they must confirm it first.
+    """Store that the person with these addresses is to be forgotten in a group; a later sweep does it.
 
-    `by` says who requests it. The chat is notified of the end of it; None if nobody is.
+    Unless `is_sure`, the person must confirm it first. `by` says who requests it: the person's own address,
+    "console" or "command line". `chat_jid` is the chat that is notified once it is done; None for no chat.
     """
     removal = PersonRemoval(
         folder=group.folder,
@@ -144,7 +145,9 @@ async def request(
 
 
 async def request_by_owner(tx: Tx, folder: str, who: str, *, by: str, now_ms: int) -> people.GroupPerson:
-    """Store the removal of a person by the owner, by address or name; return the person.
+    """Store that a person is to be forgotten in a group, as the owner requests; return the person.
+
+    It needs no confirmation. `who` is the person's address or name; `by` is "console" or "command line".
 
     Raises:
         UnknownGroup: there is no such group.
@@ -170,7 +173,10 @@ class PersonRemovals:
         self._bus = bus
 
     async def sweep(self) -> None:
-        """Carry out the confirmed removals in groups without a running turn; the others are tried again."""
+        """Carry out the confirmed removals of people, unless the group is busy or its files are.
+
+        Those are tried again by the next call.
+        """
         for removal in await self._database.read(person_removals.due):
             try:
                 await self._carry_out(removal)
@@ -178,7 +184,13 @@ class PersonRemovals:
                 log.warning("person.not_forgotten_yet", group=removal.folder, reason=str(error))
 
     async def _carry_out(self, removal: PersonRemoval) -> None:
-        """Forget a person in all files and rows, unless a turn runs; then a later sweep tries again."""
+        """Forget a person in all files and rows of a group, unless a turn runs or waits with their question.
+
+        Then nothing changes, and a later sweep tries again. A removal in a group that is gone is dropped.
+
+        Raises:
+            ContextBusy, OSError: a file cannot be written now; a later call begins anew.
+        """
         if await self._database.read(lambda tx: _is_busy(tx, removal)):
             return
         await self._recorder.catch_up(removal.folder)
@@ -192,6 +204,7 @@ class PersonRemovals:
         report = await asyncio.to_thread(
             _forget_files, self._home, manager, facts, now_ms=self._clock.now_ms()
         )
+        # It returns False if a turn has started meanwhile.
         if not await self._database.write(lambda tx: self._forget_rows(tx, facts, report)):
             return
         await self._recorder.catch_up(removal.folder)
@@ -201,7 +214,11 @@ class PersonRemovals:
         self._bus.publish("dashboard.changed", group=removal.folder)
 
     async def _forget_rows(self, tx: Tx, facts: RemovalFacts, report: RemovalReport) -> bool:
-        """Remove a person from all rows and end the removal; False if a turn has started meanwhile."""
+        """Remove a person from all rows of a group, and report the end of the removal to its chat.
+
+        Return False, without a change, if a turn has started meanwhile. The agent's session, which contains
+        the person's words, is dropped. Removed rows are added to the counts of `report`.
+        """
         removal, folder, now_ms = facts.removal, facts.group.folder, self._clock.now_ms()
         if await _is_busy(tx, removal):
             # The new turn's prompt has the texts and may write them to files: those are searched again later.
@@ -242,7 +259,7 @@ async def _is_busy(tx: Tx, removal: PersonRemoval) -> bool:
 
 
 async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
-    """Return the facts that the removal of a person needs."""
+    """Read from the database what the removal of a person needs to know; nothing is changed."""
     folder, last_seq = group.folder, removal.last_seq
     addresses: set[str] = set(removal.addresses)
     for address in removal.addresses:
@@ -286,8 +303,9 @@ async def _searched(
 
 
 async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
-    """Delete the texts of the person's messages and of answers to them alone, and the person's names."""
+    """Delete the person's names, and the texts of their messages and of answers to this person alone."""
     folder = facts.group.folder
+    # The turns are noted, so that the stored context, made of the same messages, loses these texts later.
     for message in facts.messages:
         if message.turn_id is not None:
             await sessions.note_deletion(tx, folder, TurnId(message.turn_id), message.seq)
@@ -304,7 +322,11 @@ async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
 
 
 async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> None:
-    """Delete the notes about the person; from notes that others said too, remove the person only."""
+    """Delete the notes about the person, and notes about nobody that only this person said.
+
+    Of any other note that the person also said, only their name is removed. Deleted notes are added to
+    `counts`.
+    """
     addresses = {each.sender for each in facts.messages} | facts.removal.addresses
     for note in facts.notes:
         if note.goes_with(addresses):
@@ -316,7 +338,10 @@ async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> No
 
 
 async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, now_ms: int) -> None:
-    """Remove insights, imported people and the agent's own reminders that have the name."""
+    """Remove insights, imported people and the agent's own reminders that have the person's name.
+
+    Reminders with one of the person's messages go, too. All are added to `counts` as insights.
+    """
     folder = facts.group.folder
     insights = await board_knowledge.insights(tx, folder)
     imported = await board_knowledge.people(tx, folder)
@@ -334,7 +359,8 @@ async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, no
 
 
 def _is_about_person(facts: RemovalFacts, text: str) -> bool:
-    """Return whether a text has the person's name, an address, one of their notes or messages."""
+    """Return whether a text has the person's name or address, a note about them or one of their messages."""
+    # In JSON, letters beyond ASCII may be escaped, and a name would not be found. Other texts stay.
     with suppress(ValueError):
         text = json.dumps(json.loads(text), ensure_ascii=False)
     addresses = facts.removal.addresses | {message.sender for message in facts.messages}
@@ -381,16 +407,17 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
 def _forget_in_context(
     manager: ContextManager, facts: RemovalFacts, counts: Counter[str], *, now_ms: int
 ) -> None:
-    """Remove lines and plans' texts with the name from the group's context and its snapshots.
+    """Remove a person's name from a group's stored context and its snapshots. Blocks.
 
-    The removed lines are added to `counts`. If more than `MAX_BY_NAME` lines have the name, all stay.
+    Decisions and lines of the summary with the name are removed, and added to `counts`; in plans, the name is
+    replaced. If more than `MAX_BY_NAME` lines have it, nothing changes.
     """
     if not facts.searched:
         return
     stored = manager.load(now_ms=now_ms)
     lines = [*stored.context.memory.last_decisions, *stored.context.conversation.running_summary.splitlines()]
     named = sum(facts.has_name(line) for line in lines)
-    # Otherwise somebody called "the" could empty a memory.
+    # A name in so many lines is an ordinary word: somebody called "the" could empty a memory.
     if named > MAX_BY_NAME:
         return
     counts["decision"] += named
@@ -456,7 +483,7 @@ def _task_without_name(task: PlanTask, facts: RemovalFacts) -> PlanTask:
 
 
 def _texts_without_name(facts: RemovalFacts, texts: Mapping[str, str]) -> dict[str, str]:
-    """Return texts by field with "[someone]" in place of the name."""
+    """Return {field: text} with "[someone]" in place of the person's name in each text."""
     return {
         name: person_names.without(text, facts.searched, word=NAME_REPLACEMENT)
         for name, text in texts.items()
@@ -464,7 +491,7 @@ def _texts_without_name(facts: RemovalFacts, texts: Mapping[str, str]) -> dict[s
 
 
 def _all_without_name(facts: RemovalFacts, texts: Iterable[str]) -> tuple[str, ...]:
-    """Return texts with "[someone]" in place of the name."""
+    """Return texts with "[someone]" in place of the person's name."""
     return tuple(person_names.without(text, facts.searched, word=NAME_REPLACEMENT) for text in texts)
 
 
@@ -478,16 +505,26 @@ def _archives(home: Path, folder: Folder) -> Iterator[tuple[str, str]]:
 
 
 def without_person(text: str, facts: RemovalFacts) -> str:
-    """Return an archive of a conversation without a person's messages and answers to them alone. Pure."""
+    """Return an archive of a conversation without a person's messages and answers to them alone. Pure.
+
+    A message is the person's if it has both one of their names and one of their texts. Quotes of their
+    messages by others are removed, too; answers are replaced by a mark.
+    """
     names, texts = {person_names.folded(each) for each in facts.names}, facts.texts
 
     def is_theirs(body: str, *, is_cut: bool) -> bool:
-        """Return whether a text is one of the person's; of one that the archive cut, the start suffices."""
+        """Return whether a text is one of the person's messages.
+
+        Of a text that the archive cut (`is_cut`), the start of a message suffices.
+        """
         body = unescape(body).strip().removesuffix("…")
         return body in texts or (is_cut and body != "" and any(each.startswith(body) for each in texts))
 
     def without_theirs(match: re.Match[str]) -> str:
-        """Return an archived message; nothing if it is the person's, and without a quote of theirs."""
+        """Return the text in place of an archived message: none if the message is the person's.
+
+        Any other message stays, without a quote of a message of the person.
+        """
         is_by_them = person_names.folded(unescape(match["sender"])) in names
         if is_by_them and is_theirs(match["body"], is_cut=match["end"] != "</message>"):
             return ""
@@ -503,13 +540,16 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 
 
 def _lines_with_name(path: str, text: str, facts: RemovalFacts) -> dict[str, int]:
-    """Return how many lines of a file have one of the names, by the file's path; empty if none has."""
+    """Return {path: number of lines of `text` that have one of the person's names}; empty if none has."""
     lines = sum(any(person_names.is_named(line, name) for name in facts.names) for line in text.splitlines())
     return {path: lines} if lines else {}
 
 
 def _delete_attachments(home: Path, folder: Folder, names: Iterable[str]) -> int:
-    """Delete files of these names that came with messages, following no link; return their number."""
+    """Delete the files of these names that came with messages of a group; return how many were there.
+
+    No link is followed. Nothing is deleted if the directory cannot be entered.
+    """
     deleted = 0
     with ExitStack() as stack:
         try:

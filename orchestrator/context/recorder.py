@@ -117,7 +117,10 @@ class ContextRecorder:
         self._repairs: deque[ContextRepair] = deque()
 
     def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
-        """Return the context of a group. Repairs that a load makes are reported to the owner."""
+        """Return the manager of a group's stored context. Repairs that it makes are reported to the owner.
+
+        `project_name` is the title of a new workflow, by default the folder's name.
+        """
         return ContextManager.of(
             self._contexts,
             folder,
@@ -130,7 +133,10 @@ class ContextRecorder:
     # Following the turns
 
     async def run(self) -> None:
-        """Update a group's context after each event of its turns, and all contexts once a minute."""
+        """Update a group's context after each event of its turns, and all contexts once a minute.
+
+        Runs until it is cancelled.
+        """
         await self._ignore_in_git()
         with self._bus.listening(*SPEAKING, AMENDED) as events:
             while True:
@@ -147,7 +153,10 @@ class ContextRecorder:
             log.warning("context.not_kept_out_of_git", home=str(home), reason=str(error))
 
     async def _handle_events(self, events: asyncio.Queue[HostEvent]) -> None:
-        """Follow events until all groups are due, after a minute or after a message was amended."""
+        """Update the groups that events name, until all groups are to be updated.
+
+        That is so after a minute, or once a message that is already stored was changed.
+        """
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 while True:
@@ -166,13 +175,16 @@ class ContextRecorder:
             return
 
     async def _catch_up_all(self, folders: Iterable[Folder]) -> None:
-        """Update the contexts of several groups, some at a time."""
+        """Update the contexts of several groups, `AT_ONCE` at a time.
+
+        Groups whose files are busy are skipped.
+        """
         await _for_each(folders, self._try_catch_up)
 
     async def sweep(self) -> None:
-        """Update every group's context, take the snapshots that are due, and report repairs."""
+        """Update the contexts that are behind the database, take due snapshots, and report repairs."""
         registered = await groups.registered(self._database)
-        # As long as no group has changed, it is the same object.
+        # As long as no group has changed, `registered` is the same object.
         if registered is not self._groups:
             self._groups, self._folders = registered, [group.folder for group in registered]
         with_new_messages = await self._database.read(self._with_new_messages)
@@ -184,12 +196,15 @@ class ContextRecorder:
         await self._notify_owner_of_repairs()
 
     async def _with_new_messages(self, tx: Tx) -> list[Folder]:
-        """Return the groups with messages that their contexts do not have."""
+        """Return the groups that have turns after the one that was last read into their context."""
         last_read = {folder: self._last_read_turns.get(folder, 0) for folder in self._folders}
         return await exchanges.folders_after(tx, last_read)
 
     def _with_context(self) -> list[Folder]:
-        """Return the groups that may have a context: in the others nothing was ever said. Blocks."""
+        """Return the groups that have a directory for a context: in the others nothing was ever said.
+
+        Blocks.
+        """
         try:
             with os.scandir(self._contexts) as entries:
                 names = {entry.name for entry in entries}
@@ -205,16 +220,20 @@ class ContextRecorder:
         return [folder for folder in folders if self._is_copy_outdated(folder, self._version(folder))]
 
     def _is_copy_outdated(self, folder: Folder, version: int | None) -> bool:
-        """Return whether there is a context, and it has another version than its last copy."""
+        """Return whether a group's context has another version than its last copy for the container.
+
+        False if there is no context, so that `version` is None.
+        """
         return version is not None and version != self._copied_versions.get(folder)
 
     async def _take_due_snapshots(self, folders: Iterable[Folder]) -> None:
-        """Take a snapshot of each context that has changed and whose last one is `SNAPSHOT_MS` old."""
+        """Take a snapshot of each context that has changed and whose last snapshot is `SNAPSHOT_MS` old."""
         now_ms = self._clock.now_ms()
         due = [folder for folder in folders if now_ms >= self._snapshot_due_ms.get(folder, 0)]
         if not due:
             return
         changed = await asyncio.to_thread(self._changed_since_snapshot, due)
+        # An unchanged context is checked again after the usual pause between two snapshots.
         self._snapshot_due_ms |= dict.fromkeys(set(due).difference(changed), now_ms + SNAPSHOT_MS)
         await _for_each(changed, self._snapshot_if_due)
 
@@ -228,7 +247,7 @@ class ContextRecorder:
         ]
 
     async def _try_catch_up(self, folder: Folder) -> None:
-        """Update a group's context; if its files are busy, log that, and let the next sweep do it."""
+        """Update a group's context; if its files are busy or slow, log that, and let the next sweep do it."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.catch_up(folder)
@@ -240,7 +259,8 @@ class ContextRecorder:
     async def catch_up(self, folder: Folder) -> None:
         """Update a group's context, and its container's copy of it, from the store.
 
-        Messages that left the window are handed on to be summarised; the owner is told of repairs.
+        Messages that are no longer stored in full are handed on to be summarised by a model, and the owner is
+        notified of repairs. Nothing happens if the group is gone.
 
         Raises:
             ContextBusy, OSError: the context cannot be written now; a later call makes up for it.
@@ -263,8 +283,10 @@ class ContextRecorder:
             if result.evicted:
                 self._on_fold(group, result)
         await self._notify_owner_of_repairs()
+        # A report of a repair forgets which turns were read: the context is an older snapshot now, and lacks
+        # the newer messages of the store.
         if new and folder not in self._last_read_turns:
-            await self.catch_up(folder)  # a repair restored a snapshot: add the newer messages of the store
+            await self.catch_up(folder)
 
     async def _in_thread(self, folder: Folder, work: Callable[..., T], *arguments: Any) -> T:
         """Run a blocking function on a group's files in a thread, and return its result.
@@ -283,11 +305,12 @@ class ContextRecorder:
                 self._running_calls.pop(folder, None)
 
     def _write(self, group: Group, turn_exchanges: Sequence[TurnExchange]) -> list[RegisteredMessages]:
-        """Bring a group's context and the container's copy of it up to date; return what was registered.
+        """Add the messages of exchanges to a group's context, and update the container's copy of it. Blocks.
 
-        The messages of the exchanges that the context does not have yet are added. A conversation that the
-        owner cleared is closed. The copy is written if the context may have changed since the last copy.
-        Blocks.
+        An exchange is the question and the answer of one turn; messages that the context has are not added
+        again. At an exchange by which somebody cleared the conversation, the conversation is deleted. The
+        copy is written if the context may have changed since the last copy. Return the results of the
+        additions.
         """
         manager = self.manager(group.folder, project_name=group.name)
         now_ms = self._clock.now_ms()
@@ -306,12 +329,19 @@ class ContextRecorder:
         return registered
 
     def _note_copied(self, folder: Folder, version: int | None) -> None:
-        """Record the version that was copied. One that could not be copied is retried by the next sweep."""
+        """Record which version of a group's context was copied for its container.
+
+        The next sweep copies again where another version is stored. None, for a context that did not exist
+        before the copy, records none.
+        """
         if version is not None:
             self._copied_versions[folder] = version
 
     def _version(self, folder: Folder) -> int | None:
-        """Return when a group's context was written, in nanoseconds; None where there is none. Blocks."""
+        """Return the version of a group's context: the time of its last write, in nanoseconds. Blocks.
+
+        None where there is no context.
+        """
         path = self._paths.get(folder)
         if path is None:
             path = self._paths[folder] = str(context_path(self._contexts, folder) / CONTEXT)
@@ -323,8 +353,9 @@ class ContextRecorder:
     def _register(
         self, manager: ContextManager, group: Group, turn_exchanges: Sequence[TurnExchange], now_ms: int
     ) -> RegisteredMessages:
-        """Register the messages of exchanges, and give up the pending question of a turn that ended without
-        answer.
+        """Add the messages of exchanges (turns' questions and answers) to a context; return the result.
+
+        A question that waits for an answer stops waiting if its turn has ended without one. Blocks.
         """
         spoken = [
             each
@@ -352,14 +383,18 @@ class ContextRecorder:
             log.warning("context.not_copied", group=folder, reason=str(error) or TOO_LONG)
 
     def _show(self, folder: Folder) -> None:
-        """Write the copies of a group's context that its new container may read. Blocks."""
+        """Write the copies of a group's context for a new container, which has none yet. Blocks."""
         contents = self.manager(folder).load(now_ms=self._clock.now_ms())
         self.copies.write(folder, contents, is_new=True)
 
     # Tools of agents
 
     async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
-        """Use a tool of `agent_runner.wire.context_tools`; if that fails, the reply has an error code."""
+        """Carry out a call of a tool by which an agent reads and changes its group's stored context.
+
+        `tool` and `arguments` are those of `agent_runner.wire.context_tools`. If the call fails, also because
+        it took too long, the reply has an error code. A repetition of `request_id` changes nothing.
+        """
         folder = group.folder
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
@@ -382,7 +417,10 @@ class ContextRecorder:
     # Snapshots and repairs
 
     async def _snapshot_if_due(self, folder: Folder) -> None:
-        """Take a group's snapshot if it is due, and record when the next one is."""
+        """Take a snapshot of a group's context if it is due, and record when the next one is due.
+
+        If the files are busy or slow, that is only logged.
+        """
         now_ms = self._clock.now_ms()
         if now_ms < self._snapshot_due_ms.get(folder, 0):
             return
@@ -394,22 +432,30 @@ class ContextRecorder:
             log.warning("context.no_snapshot", group=folder, reason=str(error) or TOO_LONG)
 
     def _take_snapshot(self, folder: Folder, now_ms: int) -> int:
-        """Take a snapshot if one is due and something changed; return when the next is due, in ms."""
+        """Take a snapshot of a group's context, unless the newest is too new or nothing changed since.
+
+        Blocks. Return when the next one is due, in epoch milliseconds.
+        """
         manager = self.manager(folder)
-        newest = max((snapshot.at_ms for snapshot in manager.snapshots()), default=0)
-        if newest <= now_ms < newest + SNAPSHOT_MS:
-            return newest + SNAPSHOT_MS
+        newest_ms = max((snapshot.at_ms for snapshot in manager.snapshots()), default=0)
+        # A time in the future means that the clock was set back: then a snapshot is taken.
+        if newest_ms <= now_ms < newest_ms + SNAPSHOT_MS:
+            return newest_ms + SNAPSHOT_MS
         version = self._version(folder)  # before the snapshot: a change in between is in the next one
         manager.snapshot(now_ms=now_ms)
         self._snapshot_versions[folder] = version
         return now_ms + SNAPSHOT_MS
 
     async def _notify_owner_of_repairs(self) -> None:
-        """Notify the owner, once, of each context that had to be repaired."""
+        """Notify the owner, once, of each context that had a file which could not be read.
+
+        Such a context is an older one now, so all turns are read into it again.
+        """
         while self._repairs:
             repair = self._repairs.popleft()
+            # An active plan or task was gone. The agent reads about it in its next prompt (`memory.note`).
             if repair.kind == "dangling":
-                continue  # the agent reads about it: `memory.note` is part of its next prompt
+                continue
             self._last_read_turns.pop(Folder(repair.folder), None)
             async with self._database.transaction() as tx:
                 is_new = await owner.notify(
@@ -433,7 +479,10 @@ class _NewExchanges:
 
 
 async def _exchanges_after(tx: Tx, *, folder: Folder, last_read_turn: int) -> _NewExchanges | None:
-    """Return a group's exchanges after a turn, at most `MAX_EXCHANGES`; None if the group is gone."""
+    """Return a group's questions and answers of the turns after `last_read_turn`, at most `MAX_EXCHANGES`.
+
+    None if the group is gone.
+    """
     group = await groups.by_folder(tx, folder)
     if group is None:
         return None
@@ -453,7 +502,7 @@ class _ExchangePart:
 
 
 async def next_events(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
-    """Wait for an event, and return it with all others that are in the queue."""
+    """Wait for an event, and return it with all others that are in the queue by then."""
     arrived = [await events.get()]
     while not events.empty():
         arrived.append(events.get_nowait())
@@ -461,9 +510,9 @@ async def next_events(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
 
 
 async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitable[None]]) -> None:
-    """Call `work` for each folder, for `AT_ONCE` at a time: one whose files are locked delays no other.
+    """Call `work` for each folder, for `AT_ONCE` at a time, so that one with locked files delays few others.
 
-    Not for all at once: the process never returns the memory of a thousand tasks to the system.
+    It is not done for all at once: the process never returns the memory of a thousand tasks to the system.
     """
     ordered = sorted(folders)
     remaining = iter(ordered)
@@ -477,7 +526,7 @@ async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitabl
 
 
 def _split_at_clear(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_ExchangePart]:
-    """Split exchanges after each one that cleared the conversation."""
+    """Yield the exchanges in parts, each up to one by which somebody cleared the conversation (`/clear`)."""
     spoken: list[TurnExchange] = []
     for exchange in turn_exchanges:
         if exchange.command is SessionCommand.CLEAR:
@@ -489,7 +538,8 @@ def _split_at_clear(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_Exchang
 
 
 def _close(manager: ContextManager, turn: int, now_ms: int) -> None:
-    """Delete a conversation that was cleared in this turn, unless that was done before."""
+    """Delete the stored conversation, which was cleared in this turn, unless that was done before."""
+    # Closing it raises the floor to this turn.
     if manager.load(now_ms=now_ms).context.conversation.seen.floor < turn:
         manager.close_conversation(now_ms=now_ms, through_turn=turn)
 
@@ -512,9 +562,10 @@ class ContextCopies:
     _digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
     def write(self, folder: str, contents: SnapshotContents, *, is_new: bool = False) -> bool:
-        """Update the copies of a group and return whether they are up to date, or not needed yet.
+        """Write the copies of a group's context and workflow where they changed since the last call.
 
-        `is_new`: its container is new and has no copies yet.
+        Return False if they could not be written, which is logged; True also if the group never had a
+        container, so that no copy is needed. `is_new` says that the container is new: both are written.
         """
         version = (contents.context.writer, contents.context.revision)
         if not is_new and self._written.get(folder) == version:

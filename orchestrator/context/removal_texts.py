@@ -20,7 +20,10 @@ _KINDS = {
 
 
 def question(*, messages: int, notes: int, is_korean: bool) -> str:
-    """Return the question that asks to confirm, with lists of what is removed and what stays."""
+    """Return the question whether a person really wants to be forgotten, with what is removed and what stays.
+
+    `messages` and `notes` are the numbers of the person's messages and of the notes about them.
+    """
     if is_korean:
         return (
             "이 그룹에서 당신을 잊을까요?\n"
@@ -42,7 +45,10 @@ def question(*, messages: int, notes: int, is_korean: bool) -> str:
 
 
 def accepted(*, is_busy: bool, is_korean: bool) -> str:
-    """Return the reply to a confirmation."""
+    """Return the reply to a person who confirmed that they want to be forgotten.
+
+    `is_busy` says whether it has to wait for the end of a running turn.
+    """
     if is_korean:
         return "알겠어요. 지금 하는 일이 끝나는 대로 잊을게요." if is_busy else "알겠어요. 지금 잊을게요."
     later = "as soon as what I am working on is over" if is_busy else "now"
@@ -50,7 +56,7 @@ def accepted(*, is_busy: bool, is_korean: bool) -> str:
 
 
 def only_oneself(*, is_korean: bool) -> str:
-    """Return the refusal to forget somebody else."""
+    """Return the refusal to a person who wants somebody else to be forgotten."""
     if is_korean:
         return (
             "본인만 그렇게 말할 수 있어요. 주인은 콘솔이나 'andy context forget GROUP WHO'으로 할 수 있어요."
@@ -62,7 +68,11 @@ def only_oneself(*, is_korean: bool) -> str:
 
 
 def done(counts: Mapping[str, int], lines_by_file: Mapping[str, int]) -> str:
-    """Return the report of what was removed and which files still have the name, in both languages."""
+    """Return the report on a person who was forgotten, in English and Korean.
+
+    `counts` has the number of removed items by kind. `lines_by_file` has the paths of files that still have
+    the person's name, each with the number of such lines.
+    """
     # The counts with the names of their kinds in English and Korean.
     removed = [(count, *_KINDS[kind]) for kind, count in counts.items() if count and kind in _KINDS]
     english = ", ".join(f"{count} {kind_text}" for count, kind_text, _ in removed) or "nothing was there"

@@ -75,7 +75,11 @@ class _SessionState:
 
 
 def plan_restore(facts: RestoreFacts) -> RestoreDecision:
-    """Return the decision how a conversation goes on."""
+    """Return the decision how a conversation goes on in a new container.
+
+    Its session is resumed if its transcript is usable, not too old and fits the model; the turns that it
+    lacks at its end are added. Otherwise a new session begins.
+    """
     if facts.session_id is None:
         return start_new_session(facts, "there is no session to resume")
     if facts.answered is None:
@@ -87,7 +91,8 @@ def plan_restore(facts: RestoreFacts) -> RestoreDecision:
     resumed = RestoreDecision(
         mode="resume", reason="its session holds all of it", session_id=facts.session_id
     )
-    # After a slow read the session is resumed unchecked: it has more than the stored context.
+    # The transcript could not be read in time: the session is resumed unchecked, as it has more than the
+    # stored context.
     if facts.transcript is None:
         return replace(resumed, reason="its session could not be looked at")
     resumed = _from_checkpoint(facts.transcript, session_state, resumed)
@@ -98,7 +103,7 @@ def plan_restore(facts: RestoreFacts) -> RestoreDecision:
 
 
 def start_new_session(facts: RestoreFacts, reason: str) -> RestoreDecision:
-    """Return the decision for a new session, which is told the stored context if there is one."""
+    """Return the decision for a new session, which gets the stored context if there is one."""
     if facts.has_stored_context:
         return RestoreDecision(mode="rehydrate", reason=reason)
     return RestoreDecision(mode="fresh", reason=f"{reason}, and nothing was kept")
@@ -119,8 +124,8 @@ def _reason_not_to_resume(
 def _unusable_reason(transcript: Transcript | None) -> str | None:
     """Return why a session cannot be resumed from its transcript; None if it can.
 
-    None, too, for a transcript that was not read in time: what a slow disk delays may still be whole, and the
-    session has more than the stored context.
+    It can also if the transcript is None, as it was not read in time: the file on a slow disk may still be
+    whole, and the session has more than the stored context.
     """
     if transcript is None:
         return None
@@ -138,7 +143,11 @@ def _unusable_reason(transcript: Transcript | None) -> str | None:
 
 
 def _missing_turns_reason(facts: RestoreFacts, session_state: _SessionState) -> str | None:
-    """Return why a session lacks too much of the conversation; None if it does not."""
+    """Return why a session lacks too much of the conversation to be resumed; None if it does not.
+
+    It does if it has no answered turn, if it lacks turns that are not stored word for word, or if it was
+    compacted after the last answered turn.
+    """
     if facts.transcript is None:
         return None
     if session_state.last is None and any(checkpoint.uuid for checkpoint in facts.checkpoints):
@@ -171,7 +180,7 @@ def _other_model_reason(facts: RestoreFacts, answered: AnsweredSession) -> str |
 
 
 def _too_old_reason(facts: RestoreFacts, answered: AnsweredSession) -> str | None:
-    """Return why a session is too old to be resumed; None if it is not."""
+    """Return why a session was unused for too long to be resumed; None if it was not."""
     idle_ms = facts.now_ms - answered.at_ms
     return f"nothing was said for {idle_ms // DAY_MS} days" if idle_ms > IDLE_MS else None
 
@@ -180,10 +189,11 @@ def _session_state(facts: RestoreFacts) -> _SessionState:
     """Return the newest checkpoint that the session's transcript has, and the turns after it."""
     transcript = facts.transcript or Transcript(TranscriptState.MISSING)
     last, after = None, 0
-    # All checkpoints are tried, not the last alone: a damaged transcript may have any of them.
-    for position, checkpoint in enumerate(facts.checkpoints, start=1):
+    # All checkpoints are tried, not the last alone: a damaged transcript may have any of them. `after` is the
+    # index of the first checkpoint after the newest that is in the transcript.
+    for next_index, checkpoint in enumerate(facts.checkpoints, start=1):
         if checkpoint.uuid is not None and transcript.has(checkpoint.uuid):
-            last, after = checkpoint.uuid, position
+            last, after = checkpoint.uuid, next_index
     missing = sorted(
         checkpoint.turn
         for checkpoint in facts.checkpoints[after:]
@@ -195,7 +205,11 @@ def _session_state(facts: RestoreFacts) -> _SessionState:
 def _from_checkpoint(
     transcript: Transcript, session_state: _SessionState, resumed: RestoreDecision
 ) -> RestoreDecision:
-    """Return the decision to continue before an unanswered question: it is asked again, or has failed."""
+    """Return the decision `resumed`, going on right before a question without an answer if there is one.
+
+    That is the first question in the transcript after the newest answered turn. It is dropped from the
+    session because it will be asked again, or has failed for good.
+    """
     position = transcript.first_question_after(session_state.last) if session_state.last is not None else None
     if position is None:
         return resumed

@@ -20,7 +20,10 @@ _SENTENCE_END = re.compile(r"[.!?…。！？](?=\s|$)|\n")
 
 @cache
 def _compiled(pattern: str) -> Any:
-    """Compile a pattern at its first use: loading the library takes 8 ms, which would delay each start."""
+    """Return a pattern compiled by the library `regex`.
+
+    The library is loaded at the first use: that takes 8 ms, which would delay each start.
+    """
     import regex
 
     return regex.compile(pattern)
@@ -29,14 +32,17 @@ def _compiled(pattern: str) -> Any:
 def weight(text: str) -> int:
     """Return the weight of a text: 7 for each Hangul, Han or Kana character, 4 for any other.
 
-    `FULL` is the limit.
+    So 400 Korean characters weigh as much as 700 Latin ones, which is `FULL`, the limit of a summary.
     """
     wide = len(_compiled(_WIDE).findall(text))
     return wide * WIDE_WEIGHT + (len(text) - wide) * NARROW_WEIGHT
 
 
 def prefix(text: str, max_chars: int) -> str:
-    """Return at most `max_chars` characters from the start, without cutting a grapheme."""
+    """Return at most `max_chars` characters from the start of a text.
+
+    No grapheme, such as a letter with its accents, is cut, unless it is longer than `MAX_GRAPHEME`.
+    """
     if len(text) <= max_chars:
         return text
     end = 0
@@ -49,7 +55,10 @@ def prefix(text: str, max_chars: int) -> str:
 
 
 def suffix(text: str, max_chars: int) -> str:
-    """Return at most `max_chars` characters from the end, without cutting a grapheme."""
+    """Return at most `max_chars` characters from the end of a text.
+
+    No grapheme, such as a letter with its accents, is cut, unless it is longer than `MAX_GRAPHEME`.
+    """
     if len(text) <= max_chars:
         return text
     start = len(text) - max(max_chars, 0)
@@ -64,7 +73,8 @@ def suffix(text: str, max_chars: int) -> str:
 def within(text: str, limit: int = FULL) -> str:
     """Return `text` cut to a weight of at most `limit`, ellipsis included.
 
-    It is cut at the end of a sentence or else of a word, if there is one in the last third.
+    It is cut at the end of a sentence or else of a word, if there is one in the last third. The weight of a
+    text is counted by `weight`.
     """
     text = text.strip()
     if weight(text) <= limit:
@@ -82,13 +92,13 @@ def within(text: str, limit: int = FULL) -> str:
 
 
 def shortened(text: str, max_chars: int) -> str:
-    """Return at most `max_chars` characters, ellipsis included, without cutting a grapheme."""
+    """Return a text without surrounding blanks, cut to `max_chars` characters, ellipsis included."""
     text = text.strip()
     return text if len(text) <= max_chars else f"{prefix(text, max_chars - 1).rstrip()}{ELLIPSIS}"
 
 
 def _fitting(text: str, room: int) -> int:
-    """Return how many characters from the start weigh at most `room`."""
+    """Return how many characters from the start of a text weigh at most `room` (see `weight`)."""
     # A binary search between the numbers for only wide and for only narrow characters.
     low, high = room // WIDE_WEIGHT, min(room // NARROW_WEIGHT, len(text))
     while low < high:

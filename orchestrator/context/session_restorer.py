@@ -72,13 +72,17 @@ class SessionRestorer:
         self._bus = bus
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the loop to supervise by its name."""
+        """Map the name of the loop that the host is to run and supervise to its function."""
         return {"restoring": self.run}
 
     # Before a container starts
 
     async def restore(self, turn: Turn, group: Group, session_id: str | None) -> Restoration:
-        """Return how a new container continues the conversation of a group whose session is `session_id`."""
+        """Return how a new container continues the conversation of a group.
+
+        `session_id` is the group's agent session, None if it has none. Nothing is raised: if what is stored
+        cannot be read in time, the session is resumed unchecked.
+        """
         ids = {"group": group.folder, "turn": turn.id}
         facts = _facts_without_store(session_id, now_ms=self._clock.now_ms())
         try:
@@ -95,7 +99,7 @@ class SessionRestorer:
         return _unchecked_restoration(facts)
 
     async def _with_transcript_in_time(self, facts: RestoreFacts, group: Group) -> RestoreFacts:
-        """Return the facts with the transcript, if it can be read in time."""
+        """Return the facts with the transcript of the session; unchanged if it cannot be read in time."""
         try:
             async with asyncio.timeout(TRANSCRIPT_SECONDS):
                 return await asyncio.to_thread(_with_transcript, facts, self._session_files, group.folder)
@@ -104,7 +108,11 @@ class SessionRestorer:
             return facts
 
     async def _decide(self, group: Group, facts: RestoreFacts, agent: ChosenAgent) -> Restoration:
-        """Return how the conversation continues, decided by the facts and the stored context."""
+        """Return how the conversation continues, decided by the facts and the stored context.
+
+        Raises:
+            ContextBusy, OSError: the stored context cannot be read.
+        """
         # Without this, a conversation that was cleared a moment ago would be retold.
         await self._recorder.catch_up(group.folder)
         manager = self._recorder.manager(group.folder)
@@ -125,7 +133,10 @@ class SessionRestorer:
         )
 
     async def _store_facts(self, turn: Turn, session_id: str | None, agent: ChosenAgent) -> RestoreFacts:
-        """Return the facts from the store; `session_id` is the group's session, if it has one."""
+        """Return the facts for the decision that are in the database.
+
+        `session_id` is the group's agent session, None if it has none. `agent` will answer.
+        """
         async with self._database.reading() as tx:
             cursor = await sessions.cursor_of(tx, turn.folder)
             return RestoreFacts(
@@ -142,7 +153,10 @@ class SessionRestorer:
     # After a turn
 
     async def run(self) -> None:
-        """Record the state of a group's session in its context whenever a turn was answered."""
+        """Record the state of a group's agent session in its context whenever a turn was answered.
+
+        Runs until it is cancelled.
+        """
         with self._bus.listening("turn.answered") as events:
             while True:
                 answered = await next_events(events)
@@ -152,7 +166,7 @@ class SessionRestorer:
                 await asyncio.sleep(event_bus.PAUSE_SECONDS)
 
     async def _note(self, folder: Folder) -> None:
-        """Record the state of a group's session in its context."""
+        """Record the state of a group's agent session in its context; a failure is only logged."""
         session = await self._database.read(partial(_answered_session, folder=folder))
         if session is None:
             return
@@ -167,7 +181,10 @@ class SessionRestorer:
 async def _answered_session(
     tx: Tx, *, folder: Folder
 ) -> tuple[checkpoints.AnsweredSession, list[checkpoints.TurnCheckpoint]] | None:
-    """Return the state of a group's session; None if it has none, or nothing was answered in it."""
+    """Return the state of a group's agent session, and the turns that were answered in it.
+
+    None if the group has no session, or nothing was answered in it.
+    """
     session_id = await sessions.current(tx, folder)
     if session_id is None or await groups.by_folder(tx, folder) is None:
         return None
@@ -176,10 +193,11 @@ async def _answered_session(
 
 
 def _facts_without_store(session_id: str | None, *, now_ms: int) -> RestoreFacts:
-    """Return facts for the case that not even the store can be read.
+    """Return the facts for the case that not even the database can be read.
 
-    The session is resumed then, if there is one.
+    With them, the decision is to resume the session if there is one.
     """
+    # Without an answered turn, a new session would begin.
     answered = checkpoints.AnsweredSession(session_id=session_id, at_ms=now_ms) if session_id else None
     return RestoreFacts(session_id=session_id, answered=answered, now_ms=now_ms)
 
@@ -187,6 +205,7 @@ def _facts_without_store(session_id: str | None, *, now_ms: int) -> RestoreFacts
 def _unchecked_restoration(facts: RestoreFacts) -> Restoration:
     """Return a restoration that resumes the session unchecked and retells nothing."""
     transcript_read = facts.transcript
+    # Only the turns that the session has: for a missing one, texts of the stored context would be needed.
     in_transcript = [
         checkpoint
         for checkpoint in facts.checkpoints
@@ -228,7 +247,7 @@ class _RestorePlan:
         )
 
     def facts(self) -> dict[str, int]:
-        """Return figures about the texts, for the event."""
+        """Return figures about the text that the container gets, to be published with the event."""
         hydrated = self.part if self.decision.session_id is not None else self.whole
         return {
             "messages_in_window": len(hydrated.message_ids),
@@ -238,7 +257,10 @@ class _RestorePlan:
 
 
 def _make_plan(manager: ContextManager, facts: RestoreFacts, *, factors: TokenFactors) -> _RestorePlan:
-    """Read the stored context, and decide. Blocks."""
+    """Read a group's stored context, and decide how its conversation continues in a new container. Blocks.
+
+    `factors` are by how much each model counts more tokens. Return the decision with the texts for the model.
+    """
     manager = manager.counting_as(factors.of(facts.model))
     contents = manager.load(now_ms=facts.now_ms)
     context = contents.context
@@ -253,6 +275,7 @@ def _make_plan(manager: ContextManager, facts: RestoreFacts, *, factors: TokenFa
     decision = plan_restore(facts)
     missing = {message.id for message in window if message.turn in decision.missing}
     part = hydrate.delta(context, missing=missing, exclude=repeated_ids)
+    # The text for a resumed session is short. If not all missing messages fit, a new session gets them all.
     if decision.mode == "resume_plus_delta" and len(part.message_ids) < len(missing):
         decision = start_new_session(facts, f"{decision.reason}, more than it can be told")
     elif decision.mode == "resume_plus_delta" and not part:
@@ -271,7 +294,11 @@ def _make_plan(manager: ContextManager, facts: RestoreFacts, *, factors: TokenFa
 def _conversation_figures(
     context: Context, whole: Hydrated, facts: RestoreFacts, repeated_ids: Collection[str]
 ) -> RestoredConversation:
-    """Return figures of the conversation without the messages of `repeated_ids`, which the prompt has."""
+    """Return figures about the conversation before the next prompt, which are given to the container.
+
+    `whole` is the text for a new session. `repeated_ids` are the ids of messages that are in the prompt: they
+    are not counted.
+    """
     loaded = set(whole.message_ids)
     questions = [each for each in context.conversation.recent_window if each.role == "user"]
     before = [each.content for each in questions if each.id in loaded]
@@ -288,7 +315,13 @@ def _conversation_figures(
 
 
 def _with_transcript(facts: RestoreFacts, session_files: Path, folder: str) -> RestoreFacts:
-    """Return the facts with the session's transcript. Blocks. Raises `OSError`."""
+    """Return the facts with the transcript of the session; unchanged if there is nothing to resume. Blocks.
+
+    `session_files` is `data/sessions`.
+
+    Raises:
+        OSError: the transcript cannot be read, or not in time.
+    """
     if facts.session_id is None or facts.answered is None:
         return facts
     return replace(facts, transcript=transcript.read(session_files, folder, facts.session_id))
@@ -299,7 +332,7 @@ def _note_session(
     answered: checkpoints.AnsweredSession,
     turn_checkpoints: Sequence[checkpoints.TurnCheckpoint],
 ) -> None:
-    """Record in the context the session's state and its newest checkpoint. Blocks."""
+    """Record in a group's context the state of its session and the newest turn that is in it. Blocks."""
     in_transcript = (
         Checkpoint(turn=checkpoint.turn, uuid=checkpoint.uuid)
         for checkpoint in reversed(turn_checkpoints)
@@ -316,5 +349,5 @@ def _note_session(
 
 
 def _text(hydrated: Hydrated) -> str | None:
-    """Return a text for the order, cut to `MAX_RESTORE_CHARS`; None if it is empty."""
+    """Return a text as a container's order has it, cut to `MAX_RESTORE_CHARS`; None if it is empty."""
     return hydrated.text[:MAX_RESTORE_CHARS] or None

@@ -55,7 +55,7 @@ def stamp(at_ms: int) -> str:
 
 
 def name_of(revision: int, at_ms: int) -> str:
-    """Return the file name of a snapshot."""
+    """Return the file name of the snapshot of this revision, taken at `at_ms` epoch milliseconds."""
     return f"context-{stamp(at_ms)}-r{revision}.json"
 
 
@@ -73,9 +73,9 @@ def parsed_name(name: str) -> ContextSnapshot | None:
 
 
 def surplus(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[ContextSnapshot, ...]:
-    """Return the snapshots to delete.
+    """Return the snapshots to delete, newest first.
 
-    The newest 48 stay, the newest of each day for 14 days, and pinned ones.
+    The newest 48 stay, the newest of each day (in UTC) for 14 days, and pinned ones.
     """
     ordered = sorted(snapshots, key=_age, reverse=True)
     retained = {snapshot.name for snapshot in ordered[:MAX_NEWEST]} | {
@@ -115,7 +115,13 @@ class ContextSnapshots:
         return sorted(snapshots, key=_age, reverse=True)
 
     def create(self, contents: SnapshotContents, *, now_ms: int, reason: str) -> ContextSnapshot | None:
-        """Write a snapshot, and delete those that are past retention; None if this revision has one."""
+        """Write a snapshot of `contents` and return it; delete those that need not be retained any longer.
+
+        Return None, without a change, if there is one of this revision. `reason` is stored with it.
+
+        Raises:
+            OSError: it cannot be written; the earlier snapshots are unchanged.
+        """
         # A revision never changes, so a second snapshot of it would only push an older one out.
         if any(snapshot.revision == contents.context.revision for snapshot in self.listed()):
             return None
@@ -165,10 +171,10 @@ class ContextSnapshots:
         change: Callable[[Context], Context],
         change_plans: Callable[[Workflow], Workflow] = lambda plans: plans,
     ) -> None:
-        """Change all readable snapshots, for example to remove a text that was deleted from the context.
+        """Replace the context and the workflow in all readable snapshots by what the two functions return.
 
-        Otherwise a restore would bring that text back. A function that changes nothing returns its argument
-        itself, and a snapshot without any change is not written.
+        So a text that was deleted from the context does not return with a restored snapshot. A function that
+        changes nothing must return its argument itself: a snapshot without any change is not written.
         """
         for snapshot in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
@@ -183,7 +189,10 @@ class ContextSnapshots:
                     self._replace_parts(snapshot.name, parts)
 
     def _replace_parts(self, name: str, parts: Mapping[str, Any]) -> None:
-        """Replace some parts of a snapshot file; the others stay unchanged."""
+        """Replace top-level fields of a snapshot's document by those of `parts`.
+
+        The others stay unchanged.
+        """
         document = disk.read_document(self.folder / name, most_bytes=MAX_BYTES)
         disk.write_durably(self.folder / name, disk.encoded({**(document or {}), **parts}, self.redactor))
 
@@ -225,7 +234,11 @@ def _pin_name(name: str) -> str:
 
 
 def _contents_of(name: str, document: dict[str, Any]) -> SnapshotContents:
-    """Return the contents of a snapshot's document. Raises `SnapshotDamaged`."""
+    """Return the contents of the document of the snapshot `name`.
+
+    Raises:
+        SnapshotDamaged: its version is not known, or it is not valid.
+    """
     # Only the major number must agree: a later minor version adds fields that can be ignored.
     version = str(document.get("version"))
     if version.partition(".")[0] != models.VERSION.partition(".")[0]:

@@ -79,11 +79,13 @@ class ModelSummarizer:
         self._seconds = seconds
 
     async def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
-        """Return a summary of an old summary and of the messages that left the window.
+        """Return a model's summary of an old summary and of the messages `evicted`, oldest first.
+
+        Many messages are summarised in parts, and then the parts together.
 
         Raises:
             AndyError: the model did not answer, or its text cannot be used.
-            TimeoutError: the summary took longer than 20 s in all.
+            TimeoutError: the summary took longer than its limit, by default 20 s.
         """
         # One limit for all parts, because the jobs of all other groups wait for this one.
         async with asyncio.timeout(self._seconds):
@@ -103,7 +105,13 @@ class ModelSummarizer:
 
 
 def checked(text: str, sources: Sequence[str]) -> str:
-    """Return a summary without secrets, after checking it. Raises `SummaryRefused`."""
+    """Return a summary that a model wrote, without secrets, after checking it.
+
+    `sources` are the texts that it summarises.
+
+    Raises:
+        SummaryRefused: it is empty or too long, or has a path, link, number or id that no source has.
+    """
     # A model may repeat a key that somebody pasted, and a summary goes to later prompts and to disk.
     clean = redact(text.strip())
     if not clean:
@@ -113,6 +121,7 @@ def checked(text: str, sources: Sequence[str]) -> str:
     # The next session takes invented paths and ids for memories, so one of them spoils the whole summary.
     known = "\n".join(sources).casefold()
     for match in _NAMED.finditer(clean):
+        # Without the punctuation of the sentence, which the pattern may have taken along.
         name = match.group().rstrip(".,;:!?)]}").casefold()
         if name and name not in known:
             raise SummaryRefused("The summary names what nobody spoke of.")
@@ -120,7 +129,7 @@ def checked(text: str, sources: Sequence[str]) -> str:
 
 
 def _parts(messages: Sequence[ContextMessage], counter: TokenCounter) -> Iterator[list[dict[str, str]]]:
-    """Yield the messages in their order, in parts of at most `PART_TOKENS`."""
+    """Yield the messages, as roles and texts, in parts of at most `PART_TOKENS`, in their order."""
     part: list[dict[str, str]] = []
     room = PART_TOKENS
     for message in messages:
@@ -146,7 +155,7 @@ class SummaryJob:
     extractive_summary: str
 
     def extended_by(self, registered: RegisteredMessages) -> SummaryJob:
-        """Return the job with the messages that left the window since."""
+        """Return the job with the messages that are only summarised since, and with their newer summary."""
         return replace(
             self,
             evicted=(*self.evicted, *registered.evicted)[-MAX_MESSAGES:],
@@ -179,21 +188,27 @@ class SummarizerJob:
         self._running_group: Folder | None = None
 
     def note(self, group: Group, registered: RegisteredMessages) -> None:
-        """Record that messages left a group's window; several calls before the job runs make one job."""
+        """Record that a group's messages are no longer stored in full, so that a model summarises them.
+
+        `registered` has these messages. Several calls before the job runs make one job.
+        """
         job = self._jobs.get(group.folder)
         if job is None:
             job = SummaryJob(group=group, old=registered.old_summary, evicted=(), extractive_summary="")
         self._jobs[group.folder] = job.extended_by(registered)
 
     def drop(self, folder: Folder) -> None:
-        """Drop a group's job: some of the messages in it were deleted."""
+        """Drop a group's job, waiting or running, because some of the messages in it were deleted."""
         self._jobs.pop(folder, None)
         # A running request cannot be cancelled; its result is discarded.
         if self._running_group == folder:
             self._running_group = None
 
     async def run(self) -> None:
-        """Run the open jobs whenever a message was sent or a turn failed, and once a minute."""
+        """Run the open jobs whenever a message was sent or a turn failed, and once a minute.
+
+        A job of a group whose agent is answering waits. Runs until it is cancelled.
+        """
         with self._bus.listening("message.sent", "turn.failed") as events:
             while True:
                 await self._until_event(events)
@@ -204,7 +219,7 @@ class SummarizerJob:
                         await self._run_job(self._jobs.pop(folder))
 
     async def _until_event(self, events: asyncio.Queue[HostEvent]) -> None:
-        """Wait for an event, at most `SWEEP_SECONDS`."""
+        """Wait for the next event, or for `SWEEP_SECONDS` if none comes."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 await events.get()
@@ -212,12 +227,19 @@ class SummarizerJob:
             return
 
     async def _is_answering(self, folder: Folder) -> bool:
-        """Return whether the group's agent is answering; a cycle of the dashboard worker does not count."""
+        """Return whether the group's agent is answering.
+
+        A turn that only updates a dashboard does not count.
+        """
         turn = await self._database.read(lambda tx: turns.running_of(tx, folder))
         return turn is not None and turn.kind is not TurnKind.WORKER
 
     async def _run_job(self, job: SummaryJob) -> None:
-        """Have the model write a summary, and store it unless messages in it were deleted meanwhile."""
+        """Have the model write a summary, and store it in place of the extractive one.
+
+        It is not stored if messages in it were deleted meanwhile, or the summary was replaced. A failure of
+        the model is only logged.
+        """
         folder = self._running_group = job.group.folder
         try:
             summary = await self._summariser(job.group).fold(job.old, job.evicted)

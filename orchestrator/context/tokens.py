@@ -55,8 +55,9 @@ class EstimatingCounter:
     is_exact = False
 
     def count(self, text: str) -> int:
-        """Return the estimated number of tokens."""
-        return -(-len(text.encode("utf-8", "replace")) // 3)
+        """Return the estimated number of tokens: a third of the bytes, rounded up."""
+        byte_count = len(text.encode("utf-8", "replace"))
+        return (byte_count + 2) // 3
 
 
 class EncodingCounter:
@@ -92,10 +93,11 @@ class EncodingCounter:
 
 
 def learned(factor: float, *, counted: int, reported: int) -> float:
-    """Return a model's new factor after it reported `reported` tokens for a text counted as `counted`.
+    """Return a model's new factor: the number of its tokens for each token of our own counter.
 
-    The factor moves a fifth of the way, and stays between 0.8 and 1.6. Small samples, and pairs that cannot
-    be of the same text, leave it unchanged.
+    `factor` is the one before. The model reported `reported` tokens for a text that our counter counted as
+    `counted`. The factor moves a fifth of the way to their quotient, and stays between 0.8 and 1.6. Small
+    samples, and pairs so far apart that they cannot be of the same text, leave it unchanged.
     """
     if counted < MIN_SAMPLE_TOKENS or not counted // 2 <= reported <= counted * 5 // 2:
         return factor
@@ -122,7 +124,10 @@ class TokenFactors:
             return last_learned if model is None else known.get(model, START_FACTOR)
 
     def learn(self, model: str, *, counted: int, reported: int) -> float:
-        """Learn from one text, store the factor and return it. A failed write is only logged."""
+        """Adjust a model's factor by one text, store it and return it. A failed write is only logged.
+
+        The model reported `reported` tokens for the text, and our own counter counted `counted`.
+        """
         with self._lock:
             known = self._read()
             before = known.get(model, START_FACTOR)
@@ -135,7 +140,7 @@ class TokenFactors:
             return after
 
     def _read(self) -> dict[str, float]:
-        """Return the factors by model, read from the file at the first call."""
+        """Return the factors by model, read from the file at the first call; none if it cannot be read."""
         if self._known is None:
             try:
                 stored = json.loads(self.path.read_text(encoding="utf-8"))
@@ -145,7 +150,7 @@ class TokenFactors:
         return self._known
 
     def _write(self) -> None:
-        """Store the factors; a failure is only logged."""
+        """Write the factors to their file; a failure is only logged."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.write_whole(self.path, json.dumps(self._known), mode=0o600)
@@ -154,8 +159,9 @@ class TokenFactors:
 
 
 def _valid_factors(stored: Any) -> dict[str, float]:
-    """Return the factors of a stored document, each within its bounds; entries that are no numbers are left
-    out.
+    """Return the factors by model of a stored document, each within its bounds.
+
+    Entries that are no finite numbers are left out; a document of another form has none.
     """
     if not isinstance(stored, dict):
         return {}
@@ -203,14 +209,17 @@ class TokenCalibration:
         self._learned_to_ms = clock.now_ms()
 
     async def run(self) -> None:
-        """Learn from earlier turns whenever a turn was answered."""
+        """Adjust the factors by earlier turns whenever a turn was answered; run until cancelled."""
         with self._bus.listening("turn.answered") as events:
             while True:
                 await events.get()
                 await self.learn()
 
     async def learn(self) -> None:
-        """Learn from each turn that ended since the last call, but not in the last `LEDGER_MS`."""
+        """Adjust the factors of models by the turns that ended since the last call.
+
+        Turns of the last `LEDGER_MS` wait for the next call: their usage may not be complete yet.
+        """
         until_ms = self._clock.now_ms() - LEDGER_MS
         since_ms = self._learned_to_ms
         plain_answers = await self._database.read(
@@ -221,7 +230,7 @@ class TokenCalibration:
         self._learned_to_ms = max(self._learned_to_ms, until_ms)
 
     def _learn_from(self, plain_answers: Sequence[usage.PlainAnswer]) -> None:
-        """Learn from answers whose texts and tokens are known. Blocks."""
+        """Adjust the factors of models by answers whose texts and numbers of tokens are known. Blocks."""
         for answer in plain_answers:
             self._factors.learn(
                 answer.model, counted=self._counter.count(answer.text), reported=answer.output_tokens

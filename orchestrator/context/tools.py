@@ -38,9 +38,10 @@ class ContextToolRefused(BadRequest):
 def use(
     manager: ContextManager, tool: str, arguments: Mapping[str, Any], *, request_id: str, now_ms: int
 ) -> Reply:
-    """Carry out a tool call and return the reply; its code says why nothing was done.
+    """Carry out a call of a tool on a group's stored context and return the reply. Blocks.
 
-    A request that arrives again changes nothing.
+    A call that fails gets a reply with an error code. A request that arrives again with the same `request_id`
+    changes nothing.
     """
     try:
         request = _read(tool, arguments)
@@ -67,6 +68,7 @@ def _read(tool: str, arguments: Mapping[str, Any]) -> Any:
         return kind.model_validate(arguments)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
+        # The path of the wrong field; empty if the arguments as a whole are wrong.
         place = ".".join(str(part) for part in first["loc"]) or "arguments"
         raise ContextToolRefused("bad_arguments", f"{place}: {first['msg']}.") from error
 
@@ -106,7 +108,7 @@ class _ToolRunner:
                 assert_never(request)
 
     def _set_plan(self, request: wire.SetActivePlan) -> Reply:
-        """Make a plan the active one, or none."""
+        """Make the plan of the request the active one, or no plan if it names none."""
         plan = self._manager.set_active_plan(
             request.plan_id, resets_summary=request.resets_summary, now_ms=self._now_ms
         )
@@ -124,13 +126,16 @@ class _ToolRunner:
         )
 
     def _decide(self, decision: str) -> Reply:
-        """Store a decision."""
+        """Store a decision; the reply has the number of stored decisions. Raises `ContextToolRefused`."""
         _check("decision", decision, wire.MAX_DECISION_CHARS)
         decisions = self._manager.record_decision(decision, now_ms=self._now_ms)
         return self._done("Kept.", decisions=len(decisions))
 
     def _open_file(self, path: str) -> Reply:
-        """Store the path of an open file, relative to the group's folder."""
+        """Store the path of a file that the agent works on, relative to the group's folder.
+
+        The reply has all stored paths. Raises `ContextToolRefused`.
+        """
         # In one form, or the same file could be listed twice.
         path = path.strip().removeprefix(f"{WORKSPACE}/")
         _check("path", path, wire.MAX_PATH_CHARS)
@@ -161,7 +166,10 @@ class _ToolRunner:
         return self._done(f"Made and active: {_plan(plan)}.", plan_id=plan.id, tasks=tasks)
 
     def _update(self, request: wire.UpdatePlanTask) -> Reply:
-        """Change a task of a plan, or add one."""
+        """Change a task of a plan, or add one if the request names no task. Raises `ContextToolRefused`.
+
+        Without a plan in the request, the active plan is meant.
+        """
         if request.title is not None or not request.task_id:
             _check("title", request.title or "", wire.MAX_TITLE_CHARS)
         _check("description", request.description or "", wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
@@ -185,10 +193,10 @@ class _ToolRunner:
         )
 
     def _compact(self, request: wire.Compacting | wire.Compacted) -> Reply:
-        """Handle a compaction of the session.
+        """Handle a compaction: the agent's program replaces the older part of its session by a summary.
 
-        Before it, a snapshot is taken, and the reply has the text to repeat to the session. After it, the
-        session's own summary is merged into the running one.
+        Before it, a snapshot is taken, and the reply has the text on plans and decisions to repeat to the
+        session. After it, the session's summary is merged into the stored one.
         """
         if isinstance(request, wire.Compacting):
             self._manager.snapshot(now_ms=self._now_ms, reason="compact")
@@ -207,7 +215,10 @@ class _ToolRunner:
 
 
 def _check(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> None:
-    """Raise `ContextToolRefused` if a text is empty or has more than `limit` characters."""
+    """Raise `ContextToolRefused` if a text has more than `limit` characters or, unless allowed, is empty.
+
+    `name` is what the message calls the text.
+    """
     if not text.strip() and not may_be_empty:
         raise ContextToolRefused("empty", f"The {name} is empty: say in a few words what it is.")
     if len(text.strip()) > limit:

@@ -83,11 +83,14 @@ class Transcript:
         return {uuid: position for position, uuid in enumerate(self.chain)}
 
     def has(self, uuid: str) -> bool:
-        """Return whether a message is in the chain."""
+        """Return whether the message with this uuid is in the chain."""
         return uuid in self._positions
 
     def first_question_after(self, uuid: str) -> int | None:
-        """Return the position of the first question after a message, or None."""
+        """Return the position in the chain of the first question after the message `uuid`; None if none is.
+
+        The message must be in the chain.
+        """
         start = self._positions[uuid] + 1
         return next(
             (position for position in range(start, len(self.chain)) if self.chain[position] in self.prompts),
@@ -98,7 +101,10 @@ class Transcript:
 def read(
     sessions: Path, folder: str, session_id: str, *, limits: TranscriptLimits | None = None
 ) -> Transcript:
-    """Return the transcript of a group's session; `sessions` is `data/sessions`. Blocks.
+    """Return the messages of a group's session, from the file that the agent's program wrote. Blocks.
+
+    `sessions` is `data/sessions`, `folder` the group's folder. The state of the result says if the file is
+    missing, or must not be used.
 
     Raises:
         OSError: the host cannot read its own directories, or has too many files open.
@@ -146,7 +152,10 @@ def _names(directory_fd: int) -> list[str]:
 
 
 def _find_longest(projects_fd: int, name: str, limits: TranscriptLimits) -> Transcript:
-    """Return the longest transcript of this name in any project, a folder named after a working directory."""
+    """Return the longest transcript of the file name `name` in any project folder of an open directory.
+
+    A project folder is named after a working directory of the agent.
+    """
     with os.scandir(projects_fd) as entries:
         # In all projects: measured, the CLI resumes a session from whatever working directory.
         names = sorted(entry.name for entry in islice(entries, limits.projects))
@@ -175,7 +184,7 @@ def _in_project(projects_fd: int, project: str, name: str, limits: TranscriptLim
 
 
 def _refusal_reason(info: os.stat_result, limits: TranscriptLimits) -> str | None:
-    """Return why a file must not be read; None if it may."""
+    """Return why the transcript file with this status must not be read; None if it may."""
     # A hard link could be another file of this disk.
     if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
         return "its transcript is no file of its own"
@@ -193,7 +202,11 @@ class _Entry:
 
 
 def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
-    """Return the transcript in an open file. Raises `TimeoutError`."""
+    """Return the messages in an open transcript file.
+
+    Raises:
+        TimeoutError: reading took longer than `limits.seconds`.
+    """
     entries: dict[str, _Entry] = {}
     until = time.monotonic() + limits.seconds
     for number, line in enumerate(_lines(file, limits)):
@@ -203,16 +216,20 @@ def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
             raise TimeoutError(f"the transcript could not be read in {limits.seconds:g} s")
         entry = _entry(line, limits) if CONVERSATION_MARK in line else None
         if entry is not None:
-            # An entry that is repeated counts where it stands last, so it is moved to the end of the dict.
+            # An entry that is repeated counts at its last place in the file, so it moves to the dict's end.
             entries.pop(entry.uuid, None)
             entries[entry.uuid] = entry
     return _transcript(entries)
 
 
 def _lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
-    """Yield the lines that are not too long; stop at `file_bytes`, because the file may grow meanwhile."""
+    """Yield the lines of a file that have at most `line_bytes`; longer ones are skipped.
+
+    Reading stops after `file_bytes`, because the file may grow meanwhile.
+    """
     remaining = limits.file_bytes
-    is_rest = False  # whether the next piece goes on with a line that is too long
+    # `readline` returns a line that is too long in pieces. This says that the next piece continues one.
+    is_rest = False
     while remaining > 0 and (piece := file.readline(min(remaining, limits.line_bytes))):
         remaining -= len(piece)
         is_whole = piece.endswith(b"\n") or len(piece) < limits.line_bytes
@@ -222,10 +239,14 @@ def _lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
 
 
 def _entry(line: bytes, limits: TranscriptLimits) -> _Entry | None:
-    """Return the message on a line; None if the line is no message of the main conversation."""
+    """Return the message on a line of a transcript; None if it is no message of the main conversation.
+
+    Of a line that is longer than `parsed_bytes` only the ids are read.
+    """
     message = _parsed(line) if len(line) <= limits.parsed_bytes else _ids_of_long_line(line)
     if message is None or message.is_sidechain or not MESSAGE_ID.fullmatch(message.uuid or ""):
         return None
+    # A compaction starts a new chain; the logical parent is the message before it.
     is_boundary = message.subtype == "compact_boundary"
     parent = message.parent or (message.logical_parent if is_boundary else None)
     is_no_question = message.is_meta or message.is_summary or NOT_A_QUESTION.search(line)
@@ -251,7 +272,7 @@ class _Message(BaseModel):
 
 
 def _parsed(line: bytes) -> _Message | None:
-    """Return the fields of a line; None if it is no message."""
+    """Return the fields of a transcript's line; None if it is no valid message."""
     try:
         # The CLI accepts a lone surrogate, which a cut text may end with; pydantic refuses it.
         return _Message.model_validate_json(ESCAPED_SURROGATE.sub(rb"\\ufffd", line))
@@ -272,10 +293,10 @@ def _ids_of_long_line(line: bytes) -> _Message | None:
 
 
 def _transcript(entries: dict[str, _Entry]) -> Transcript:
-    """Return the messages of the conversation, oldest first: the newest, its parent, that one's parent and so
-    on.
+    """Return the conversation in the entries of a transcript, which are by uuid in the order of the file.
 
-    The CLI follows them in this way, too. Other entries, such as those of a branch that was left, are not in
+    It is the last entry, its parent, the parent of that and so on, in the order oldest first. The agent's
+    program follows them in the same way. Other entries, such as those of a branch that was left, are not in
     it.
     """
     if not entries:

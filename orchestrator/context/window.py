@@ -37,10 +37,9 @@ def cost(message: ContextMessage, counter: TokenCounter) -> int:
 def trimmed(
     window: Sequence[ContextMessage], counter: TokenCounter, *, budget: int = WINDOW_TOKENS
 ) -> TrimmedWindow:
-    """Return the newest messages that have at most `budget` tokens together, and those that were removed for
-    that.
+    """Return the newest messages that have at most `budget` tokens together, and the older ones.
 
-    The newest message is never removed: if it alone is too long, its middle is cut out.
+    `window` is oldest first. The newest message always stays: if it alone is too long, its middle is cut out.
     """
     costs = [cost(message, counter) for message in window]
     total, first = sum(costs), 0
@@ -96,15 +95,15 @@ def in_order(messages: Iterable[ContextMessage]) -> tuple[ContextMessage, ...]:
 
 
 def _is_outsized(message: ContextMessage, tokens: int, budget: int) -> bool:
-    """Return whether a message must be cut.
+    """Return whether a message in the window must be shortened: it has too many tokens or characters.
 
-    Only a message that is alone can have too many tokens; spaces can exceed the characters without that.
+    A long row of spaces has few tokens, so the characters are limited, too.
     """
     return tokens > budget or len(message.content) > MAX_CONTENT_CHARS
 
 
 def _with_cut_middle(message: ContextMessage, counter: TokenCounter, budget: int) -> ContextMessage:
-    """Return a message whose text fits into the budget, with its middle cut out."""
+    """Return a message with the middle of its text cut out, so that it has at most `budget` tokens."""
     return message.model_copy(update={"content": cut_middle(message.content, budget - OVERHEAD, counter)})
 
 
@@ -114,9 +113,13 @@ def _marker(missing: int, unit: str) -> str:
 
 
 def _longest(text: str, max_tokens: int, counter: TokenCounter, *, from_start: bool) -> str:
-    """Return the longest piece of the start or the end that has at most `max_tokens` tokens."""
+    """Return the longest piece of a text's start, or else of its end, that has at most `max_tokens` tokens.
+
+    It also has at most its share of `MAX_CONTENT_CHARS`.
+    """
     share = HEAD_SHARE if from_start else 1 - HEAD_SHARE
     # Start and end together get 90 % of the characters, so that the marker between them fits, too.
+    # The longest piece is found by a binary search.
     low, high = 0, min(len(text), int(MAX_CONTENT_CHARS * 0.9 * share))
     while low < high:
         middle = (low + high + 1) // 2

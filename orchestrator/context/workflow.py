@@ -67,11 +67,16 @@ _ALIASES = {
 
 
 def status_of(word: object) -> PlanStatus:
-    """Return the state that a word of any known vocabulary means; pending where it means none."""
-    key = str(word or "").strip().lower().replace("-", "_").replace(" ", "_")
+    """Return the state that a word such as "done" or "on hold" means; pending for any unknown word."""
+    key = _status_key(str(word or ""))
     key = _ALIASES.get(key, key)
     # An unknown word means pending, because a file with one wrong status must still be readable.
     return PlanStatus(key) if key in set(PlanStatus) else PlanStatus.PENDING
+
+
+def _status_key(word: str) -> str:
+    """Return a word for a state in the form of `_ALIASES`: lower case, with `_` for blanks and hyphens."""
+    return word.strip().lower().replace("-", "_").replace(" ", "_")
 
 
 AnyStatus = Annotated[PlanStatus, BeforeValidator(status_of)]
@@ -158,7 +163,10 @@ class Workflow(StoredModel):
         return next((plan for plan in self.plans if plan.id == plan_id), None)
 
     def made_by(self, request_id: str | None) -> str | None:
-        """Return the id of the plan or task that a request changed; None if it was not carried out yet."""
+        """Return the id of the plan or task that the request with this id changed or made.
+
+        None if no such request was carried out, or `request_id` is None.
+        """
         return dict(self.requests).get(request_id) if request_id else None
 
 
@@ -199,7 +207,9 @@ def bootstrap(project_name: str, now_ms: int) -> Workflow:
 
 
 def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow:
-    """Return a version 1 file, a flat list of tasks, as a workflow with one plan. Ids of tasks stay.
+    """Return a document of version 1, a flat list of tasks, as a workflow with one plan of these tasks.
+
+    Ids of tasks stay. `project_name` is used if the document has none.
 
     Raises:
         ValueError: the tasks cannot be read.
@@ -208,7 +218,7 @@ def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow
     tasks_read = old.get("tasks")
     if not isinstance(tasks_read, list):
         raise ValueError("it has no list of tasks")  # noqa: TRY004  # of a document, not of an argument
-    # In this order a task's own id replaces the number, and the plan's id replaces any other plan.
+    # Later entries win: a task's own id replaces the numbered one, and its `plan_id` is replaced.
     tasks = tuple(
         PlanTask.model_validate({"id": f"task_{number:03d}", **task, "plan_id": LEGACY})
         for number, task in enumerate(tasks_read, 1)
@@ -223,14 +233,14 @@ def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow
 
 
 def known_plan(workflow: Workflow, plan_id: str) -> Plan:
-    """Return a plan. Raises `UnknownPlan`, which lists the plans there are."""
+    """Return the plan with this id. Raises `UnknownPlan`, which lists the plans there are."""
     if (plan := workflow.plan(plan_id)) is None:
         raise UnknownPlan(plan_id, (each.id for each in workflow.plans))
     return plan
 
 
 def known_task(plan: Plan, task_id: str) -> PlanTask:
-    """Return a task of a plan. Raises `UnknownPlanTask`, which lists the tasks there are."""
+    """Return the task of a plan with this id. Raises `UnknownPlanTask`, which lists the plan's tasks."""
     if (task := plan.task(task_id)) is None:
         raise UnknownPlanTask(task_id, (each.id for each in plan.tasks))
     return task
@@ -246,9 +256,10 @@ def with_new_plan(
     request_id: str | None = None,
     now_ms: int,
 ) -> Workflow:
-    """Return the workflow with a new plan, which becomes the current one; its tasks are pending.
+    """Return the workflow with a new plan at the end, which becomes the current one.
 
-    `request_id` is stored, so that a repetition can be recognised.
+    `tasks` are the titles of its tasks, all of them pending. `request_id` is stored, so that a repetition can
+    be recognised; None for a request that is never repeated.
 
     Raises:
         PlanRefused: it has no title or is too long, or too many plans are open.
@@ -291,9 +302,10 @@ def with_task(
     now_ms: int,
     **fields: Unpack[TaskFields],
 ) -> Workflow:
-    """Return the workflow with a changed task; without `task_id`, with a new task.
+    """Return the workflow with a changed task of a plan; without `task_id`, with a new task at its end.
 
-    `request_id` is stored, so that a repetition can be recognised.
+    A field that is missing or None is unchanged; outputs are added to those the task has. The plan's state
+    follows from its tasks. `request_id` is stored, so that a repetition can be recognised.
 
     Raises:
         UnknownPlan, UnknownPlanTask: no such plan or task exists.
@@ -316,6 +328,7 @@ def with_task(
     task = task.model_copy(update=changes)
     # A changed task stays at its place, because the tasks are in the order of work.
     others = [each for each in plan.tasks if each.id != task.id]
+    # A new task is not among the plan's yet: it goes to the end.
     position = next((index for index, each in enumerate(plan.tasks) if each.id == task.id), len(others))
     plan = plan.model_copy(update={"tasks": (*others[:position], task, *others[position:])})
     plan = plan.model_copy(update={"status": _status_by_tasks(plan)})
@@ -338,7 +351,11 @@ def with_plan_text(workflow: Workflow, plan_id: str, *, title: str, objective: s
 
 
 def without_plan(workflow: Workflow, plan_id: str, *, now_ms: int) -> Workflow:
-    """Return the workflow without a plan; if it was current, none is. Raises `UnknownPlan`."""
+    """Return the workflow without the plan with this id; if it was the current one, none is now.
+
+    Raises:
+        UnknownPlan: no plan has this id.
+    """
     removed = known_plan(workflow, plan_id)
     changes = {
         "plans": tuple(plan for plan in workflow.plans if plan.id != removed.id),
@@ -350,7 +367,8 @@ def without_plan(workflow: Workflow, plan_id: str, *, now_ms: int) -> Workflow:
 def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Workflow:
     """Return the workflow with another current plan, or without one if `plan_id` is None.
 
-    Raises `UnknownPlan`.
+    Raises:
+        UnknownPlan: no plan has this id.
     """
     if plan_id is not None:
         known_plan(workflow, plan_id)
@@ -358,9 +376,9 @@ def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Wor
 
 
 def next_task(plan: Plan) -> PlanTask | None:
-    """Return the next task: one in progress, else the first pending one that waits for no other.
+    """Return the task of a plan to work on next; None if there is none.
 
-    None if there is none.
+    It is the first in progress, else the first pending one whose dependencies have all ended.
     """
     ended = {task.id for task in plan.tasks if task.status.is_over}
     in_progress = [task for task in plan.tasks if task.status is PlanStatus.IN_PROGRESS]
@@ -374,20 +392,24 @@ def next_task(plan: Plan) -> PlanTask | None:
 
 
 def without_oldest_finished(workflow: Workflow) -> tuple[Workflow, Plan | None]:
-    """Return the workflow without its oldest ended plan, and that plan; None if there is none.
+    """Return the workflow without its oldest finished plan, and that plan.
 
-    The current plan stays.
+    The current plan is never removed. If no other is finished, return the workflow unchanged, and None.
     """
     ended = [plan for plan in workflow.plans if plan.status.is_over and plan.id != workflow.current_plan_id]
     if not ended:
         return workflow, None
     oldest = min(ended, key=lambda plan: (plan.updated_at, plan.id))
-    rest = tuple(plan for plan in workflow.plans if plan.id != oldest.id)
-    return workflow.model_copy(update={"plans": rest}), oldest
+    remaining = tuple(plan for plan in workflow.plans if plan.id != oldest.id)
+    return workflow.model_copy(update={"plans": remaining}), oldest
 
 
 def _status_by_tasks(plan: Plan) -> PlanStatus:
-    """Return the state of a plan: it ends with its last task, and is in progress again with a new one."""
+    """Return the state of a plan that follows from its tasks.
+
+    It is over once all tasks are; completed if one of them was, else cancelled. A plan that was over and has
+    an open task is in progress again. Otherwise its state is unchanged.
+    """
     if all(task.status.is_over for task in plan.tasks):
         is_done = any(task.status is PlanStatus.COMPLETED for task in plan.tasks)
         return PlanStatus.COMPLETED if is_done else PlanStatus.CANCELLED
@@ -405,20 +427,25 @@ def _task_changes(
         changes["description"] = _checked("description", description, MAX_TEXT_CHARS, may_be_empty=True)
     if status is not None:
         changes["status"] = _checked_status(status)
-        done = changes["status"] is PlanStatus.COMPLETED
-        changes["completed_at"] = (task.completed_at or iso(now_ms)) if done else None
+        is_completed = changes["status"] is PlanStatus.COMPLETED
+        # A task that is completed again has the time of the first completion.
+        changes["completed_at"] = (task.completed_at or iso(now_ms)) if is_completed else None
     return changes
 
 
 def _appended_task(plan: Plan, title: str | None, now_ms: int) -> PlanTask:
-    """Return a new task for the end of a plan. Raises `PlanRefused`, also without a title."""
+    """Return a new pending task with the next free id, to be added to a plan.
+
+    Raises:
+        PlanRefused: the plan has too many tasks, or the title is missing or too long.
+    """
     if len(plan.tasks) >= MAX_TASKS:
         raise PlanRefused(f"A plan has at most {MAX_TASKS} tasks: make another plan.")
     return _new_task(_next_id("task", [task.id for task in plan.tasks]), plan.id, title or "", now_ms)
 
 
 def _new_task(task_id: str, plan_id: str, title: str, now_ms: int) -> PlanTask:
-    """Return a pending task. Raises `PlanRefused` for a bad title."""
+    """Return a pending task. Raises `PlanRefused` if the title is empty or too long."""
     return PlanTask(
         id=task_id,
         title=_checked("title", title, MAX_TITLE_CHARS),
@@ -428,7 +455,7 @@ def _new_task(task_id: str, plan_id: str, title: str, now_ms: int) -> PlanTask:
 
 
 def _with_plan(workflow: Workflow, plan: Plan, now_ms: int) -> Workflow:
-    """Return the workflow with a changed plan in the place of the old one."""
+    """Return the workflow with `plan` in place of the plan with its id, marked as updated now."""
     plan = plan.model_copy(update={"updated_at": iso(now_ms)})
     return workflow.model_copy(
         update={"plans": tuple(plan if each.id == plan.id else each for each in workflow.plans)}
@@ -436,9 +463,9 @@ def _with_plan(workflow: Workflow, plan: Plan, now_ms: int) -> Workflow:
 
 
 def _with_activity(workflow: Workflow, now_ms: int, request_id: str | None, changed_id: str) -> Workflow:
-    """Return the workflow with the present time.
+    """Return the workflow marked as changed now.
 
-    The id of a request, if there is one, is recorded with `changed_id`, the id of what it changed.
+    If there is a `request_id`, it is recorded with `changed_id`, the id of the plan or task that it changed.
     """
     at = iso(now_ms)
     requests = (*workflow.requests, (request_id, changed_id)) if request_id else workflow.requests
@@ -452,7 +479,10 @@ def _with_activity(workflow: Workflow, now_ms: int, request_id: str | None, chan
 
 
 def _next_id(kind: str, taken: Sequence[str]) -> str:
-    """Return an id such as `plan_007`: one more than the largest number in `taken`."""
+    """Return a new id of a plan or task (`kind`), such as `plan_007`.
+
+    Its number is one more than the largest in the ids `taken`.
+    """
     numbers = (used_id.removeprefix(f"{kind}_") for used_id in taken)
     # Imported ids may be anything; a very long number would make all later ids as long.
     newest = max((int(number) for number in numbers if number.isdecimal() and len(number) < 16), default=0)
@@ -460,7 +490,11 @@ def _next_id(kind: str, taken: Sequence[str]) -> str:
 
 
 def _checked(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> str:
-    """Return a text on one line, redacted. Raises `PlanRefused` if it is empty or longer than `limit`."""
+    """Return a text on one line, with its secrets replaced. `name` is what an error calls it.
+
+    Raises:
+        PlanRefused: it has more than `limit` characters or, unless allowed, is empty.
+    """
     clean = redact(" ".join(text.split()))
     if not clean and not may_be_empty:
         raise PlanRefused(f"The {name} is empty: say in a few words what it is.")
@@ -470,14 +504,22 @@ def _checked(name: str, text: str, limit: int, *, may_be_empty: bool = False) ->
 
 
 def _checked_list(name: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return texts as `_checked` does. Raises `PlanRefused` for more than `MAX_LISTED`."""
+    """Return texts, each on one line and with its secrets replaced. `name` is what an error calls one.
+
+    Raises:
+        PlanRefused: there are more than `MAX_LISTED`, or one is empty or too long.
+    """
     if len(texts) > MAX_LISTED:
         raise PlanRefused(f"At most {MAX_LISTED} are kept of each {name}: leave some out.")
     return tuple(_checked(name, text, MAX_TEXT_CHARS) for text in texts)
 
 
 def _checked_context(context: PlanContext) -> PlanContext:
-    """Return the background of a plan with checked texts. Raises `PlanRefused`."""
+    """Return the background of a plan, each text on one line and with its secrets replaced.
+
+    Raises:
+        PlanRefused: a text is too long, or there are too many.
+    """
     return PlanContext(
         background=_checked("background", context.background, MAX_TEXT_CHARS, may_be_empty=True),
         constraints=_checked_list("constraint", context.constraints),
@@ -486,25 +528,31 @@ def _checked_context(context: PlanContext) -> PlanContext:
 
 
 def _checked_dependencies(plan: Plan, task: PlanTask, ids: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids of the tasks that must end before a task. Raises `PlanRefused` for a circle."""
+    """Return the ids `ids`, each once, of the tasks of a plan that must end before `task`.
+
+    Raises:
+        UnknownPlanTask: the plan has no task with one of them.
+        PlanRefused: the task would wait for itself, directly or through others.
+    """
     before = tuple(dict.fromkeys(known_task(plan, task_id).id for task_id in ids))
     waits_for = {other.id: other.dependencies for other in plan.tasks}
-    # A list and not recursion: a chain of 500 tasks must not reach Python's recursion limit.
-    waiting, visited = list(before), set[str]()
-    while waiting:
-        if (task_id := waiting.pop()) == task.id:
+    # Follow the dependencies of dependencies. A list and not recursion: a chain of 500 tasks must not reach
+    # Python's recursion limit.
+    to_visit, visited = list(before), set[str]()
+    while to_visit:
+        if (task_id := to_visit.pop()) == task.id:
             raise PlanRefused(f"Task {task.id} would wait for itself: leave a task out.")
         if task_id not in visited:
             visited.add(task_id)
-            waiting += waits_for.get(task_id, ())
+            to_visit += waits_for.get(task_id, ())
     return before
 
 
 def _checked_status(word: str) -> PlanStatus:
-    """Return the state that an agent names. Raises `PlanRefused` for an unknown word."""
+    """Return the state that a word of an agent means. Raises `PlanRefused` for an unknown word."""
     status = status_of(word)
     # A misspelt state is refused here, where an agent can correct it; in a file it counts as pending.
-    if status is PlanStatus.PENDING and word.strip().lower() not in {"pending", *_ALIASES}:
+    if status is PlanStatus.PENDING and _status_key(word) not in {"pending", *_ALIASES}:
         raise PlanRefused(f"'{word}' is no state. There are: {', '.join(PlanStatus)}.")
     return status
 

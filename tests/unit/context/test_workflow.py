@@ -97,6 +97,13 @@ def test_c_9_only_one_vocabulary_is_written():
         workflow.with_task(with_trip(), "plan_001", "task_001", status="maybe", now_ms=NOW)
 
 
+@pytest.mark.parametrize("word", ["to-do", "to do", "Not started", "not-started"])
+def test_a_word_for_pending_is_taken_with_blanks_and_hyphens_as_other_states_are(word: str):
+    plans = workflow.with_task(with_trip(), "plan_001", "task_001", status=word, now_ms=NOW)
+
+    assert plans.plans[0].tasks[0].status is PlanStatus.PENDING
+
+
 def test_c_7_a_file_of_version_1_becomes_one_plan():
     old = {
         "version": "1.0",
