@@ -73,13 +73,21 @@ class FetchedFile:
 async def keep(
     context: ChannelContext, file: FileFacts, group: Group, source: Path, *, chat: ChatJid, sent_ms: int
 ) -> FetchedFile:
-    """Copy a fetched file into its group's folder and transcribe a voice note in `chat`.
+    """Copy a fetched file into its group's folder, and transcribe it if it is a voice note.
 
-    `source` is in a folder of the host's own, because a container can change the group's folder:
-    `groups.attachments.keep` follows no link that is planted there.
+    Return the text that represents the file in its message, and the transcription.
+
+    Args:
+        context: has the home, the database and the transcriber.
+        file: the properties of the file.
+        group: the group whose folder gets the copy.
+        source: the fetched file, in a folder of the host's own. A container can change the group's folder:
+            `groups.attachments.keep` follows no link that is planted there.
+        chat: the chat of the message; its newest messages show in which language a voice note is spoken.
+        sent_ms: when the message was sent, in epoch milliseconds; it becomes a part of the copy's name.
 
     Raises:
-        OSError: it cannot be copied; nothing is left half written.
+        OSError: the file cannot be copied; nothing is left half written.
     """
     transcript = await _transcribe(context, file, group, chat, source)
     path = await asyncio.to_thread(
@@ -91,7 +99,10 @@ async def keep(
 async def _transcribe(
     context: ChannelContext, file: FileFacts, group: Group, chat: ChatJid, source: Path
 ) -> SpokenText:
-    """Return the transcription of a voice note; an empty one for other files, or if transcribing is off."""
+    """Return the transcription of a voice note; an empty one for other files, or if transcribing is off.
+
+    The language is guessed from the newest messages of `chat`. `source` is the file to transcribe.
+    """
     if context.voice is None or file.kind != VOICE_NOTE:
         return SpokenText()
     newest = await context.database.read(lambda tx: messages.newest_texts(tx, chat, limit=LANGUAGE_MESSAGES))
@@ -101,7 +112,7 @@ async def _transcribe(
 
 
 def wait_seconds(context: ChannelContext, file: FileFacts) -> float:
-    """Return for how many seconds a turn waits for a file of its message."""
+    """Return for how many seconds the agent's answer waits for a file: to be fetched, and transcribed."""
     voice = context.voice
     listening_seconds = voice.seconds_for(file.seconds) if voice and file.kind == VOICE_NOTE else 0
     return fetch_seconds(file) + listening_seconds
@@ -109,6 +120,7 @@ def wait_seconds(context: ChannelContext, file: FileFacts) -> float:
 
 def fetch_seconds(file: FileFacts) -> float:
     """Return how many seconds fetching a file may take, with all attempts. Pure."""
+    # One second more for each MB.
     return FETCH_SECONDS + file.size / 1_000_000
 
 
@@ -120,7 +132,8 @@ def fetch_failed(file: FileFacts) -> FetchedFile:
 def placeholder_of(file: FileFacts | None, *, will_be_fetched: bool, limit_bytes: int) -> str | None:
     """Return the text in a message in place of its file; None for a message without a file. Pure.
 
-    The text says that the file is too large, or is not fetched yet, or only names the file's kind.
+    The text says that the file is larger than `limit_bytes`, or is not fetched yet. If it will not be fetched
+    for another reason, the text only names the file's kind.
     """
     if file is None:
         return None
@@ -133,7 +146,8 @@ def placeholder_of(file: FileFacts | None, *, will_be_fetched: bool, limit_bytes
 def file_text(file: FileFacts, path: str, transcript: SpokenText | None = None) -> str:
     """Return the text for a file at `path`: `[voice note attachments/a.ogg, 12 s]`. Pure.
 
-    `transcript` is that of a voice note; None for other files.
+    `transcript` is the transcription of a voice note; None for other files. Its text is put on a line before;
+    if transcribing failed, the reason is put inside the brackets.
     """
     seconds = f", {file.seconds} s" if file.seconds else ""
     failure = f": {transcript.failure}" if transcript and transcript.failure else ""
@@ -142,7 +156,7 @@ def file_text(file: FileFacts, path: str, transcript: SpokenText | None = None) 
 
 
 def file_name(file: FileFacts, *, sent_ms: int) -> str:
-    """Return the name to store a file under: when it was sent, then its own name or its kind. Pure."""
+    """Return the name to store a file under: when it was sent (UTC), then its own name or its kind. Pure."""
     # The sender's client sets this time: one that `datetime` cannot represent must not keep the file away.
     sent_at = datetime.fromtimestamp(min(max(sent_ms, 0), LATEST_SENT_MS) / 1000, UTC)
     own_name = attachments.safe_name(file.name)

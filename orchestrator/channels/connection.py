@@ -34,7 +34,10 @@ class LoggedOut(ChannelError):
 
 
 class ChannelConnection(Generic[Login]):
-    """Reconnects a channel again and again, and has its status. One task calls `stay_connected`."""
+    """Connects a channel with its login, again after each break, and records the status of the connection.
+
+    One task calls `stay_connected`.
+    """
 
     def __init__(
         self,
@@ -83,22 +86,21 @@ class ChannelConnection(Generic[Login]):
                 await self._pause(str(_first_error(error)), failures)
 
     def _was_healthy(self) -> bool:
-        """Return whether the connection that just ended had lasted a while."""
+        """Return whether the connection that just ended had lasted for at least `HEALTHY_MS`."""
         since_ms = self.status.current.connected_since_ms
         if self.status.current.state != "connected" or since_ms is None:
             return False
         return self._context.clock.now_ms() - since_ms >= HEALTHY_MS
 
     async def note_connected(self) -> None:
-        """Record that the messenger has answered, and hurry what waited for it."""
+        """Record and publish that the messenger has answered, and make the messages that wait for it due."""
         now_ms = self._context.clock.now_ms()
         await self.status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
         log.info("channel.connected", channel=self._channel.name)
         self._context.bus.publish("channel.state", detail=f"{self._channel.name} connected")
-        # What waited for the messenger is sent now, not when its own pause ends.
-        await self._context.database.write(
-            lambda tx: deliveries.hurry(tx, [f"{self._chats}%"], now_ms=now_ms)
-        )
+        # Messages that waited for the messenger are sent now, not when the pause after their failure ends.
+        address_pattern = f"{self._chats}%"  # of SQL's LIKE: all addresses of the channel
+        await self._context.database.write(lambda tx: deliveries.hurry(tx, [address_pattern], now_ms=now_ms))
         self._context.wake_outbox()
 
     def why_down(self) -> ChannelDown:
@@ -113,11 +115,14 @@ class ChannelConnection(Generic[Login]):
         await asyncio.sleep(LOGIN_SECONDS)
 
     async def _pause(self, reason: str, failures: int) -> None:
-        """Record that the connection ended, and wait; the more failures in a row, the longer."""
+        """Record that the connection ended because of `reason`, and wait; the longer, the more `failures`.
+
+        `failures` is the number of connections in a row, from 1 on, that failed.
+        """
         # Pauses grow, because messengers ban an address that reconnects without end. The exponent has a
         # bound: after a thousand failures the power would overflow a float.
         longest_seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
-        # Random waits, so that not all hosts reconnect at once.
+        # A random wait between half of it and all of it, so that not all hosts reconnect at once.
         seconds = longest_seconds * (1 - self._chance() / 2)
         await self._record_end("disconnected", reason, seconds=seconds)
         log.warning("channel.down", channel=self._channel.name, reason=reason, pause_seconds=seconds)
@@ -135,7 +140,10 @@ class ChannelConnection(Generic[Login]):
             await asyncio.sleep(LOGIN_SECONDS)
 
     def _advice(self, state: str, reason: str) -> str:
-        """Return the advice of the channel's description about a state, or the reason if it has none."""
+        """Return the English advice of the channel's description about a state of the connection.
+
+        If the description has no advice about it, name the state and the `reason` why the connection ended.
+        """
         text = self._channel.advice.get(state, {}).get("en")
         if text is None:
             return f"{self._channel.title} is {state.replace('_', ' ')}: {reason}"
@@ -145,7 +153,10 @@ class ChannelConnection(Generic[Login]):
             return text  # another package's description may contain other braces
 
     async def _record_end(self, state: str, reason: str, *, seconds: float | None) -> None:
-        """Store and publish that the connection ended; `seconds` are until the next try, None for no try."""
+        """Record and publish that the connection ended: its new `state`, and the `reason`.
+
+        `seconds` is the time until the next try; None if no try follows.
+        """
         now_ms = self._context.clock.now_ms()
         await self.status.record(
             state=state,

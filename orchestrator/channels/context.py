@@ -30,6 +30,7 @@ class ChannelContext:
     attachment_bytes: int
     """Bytes of the largest file that is fetched; 0 fetches none."""
     wake_outbox: Callable[[], None]
+    """Makes the delivery look now for messages to send."""
     on_typing: Callable[[ChatJid], None] = lambda _: None
     """Called when somebody types in a chat, registered or not. It must neither block nor raise."""
     voice: VoiceTranscriber | None = None

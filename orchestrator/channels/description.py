@@ -103,7 +103,10 @@ class ChannelDescription:
         ChannelError: the messenger refuses, or cannot be reached.
     """
     log_out: Callable[[Path], Awaitable[str]] | None = None
-    """End the login and delete it from the home; return a sentence. Raises `ChannelError`."""
+    """End the login, delete it from the home, and return a sentence about the result.
+
+    Raises `ChannelError`.
+    """
     pair_command: str = ""
     """The command that logs in, if that takes more than answers."""
     account: Callable[[Path], str] = _no_account
@@ -136,7 +139,7 @@ class ChannelDescription:
 
     @property
     def add_command(self) -> str:
-        """The command that leads to a login."""
+        """The command by which the owner logs in to the messenger."""
         return self.pair_command or f"andy channels add {self.name}"
 
     @property
@@ -146,7 +149,7 @@ class ChannelDescription:
 
     @property
     def missing_library(self) -> str:
-        """The sentence for a channel whose library is not installed."""
+        """The sentence for the owner that the channel's library is not installed, and how to install it."""
         return (
             f"{self.title} needs a library that is not installed:"
             f" {self.install_command}. Then start Andy again."

@@ -41,7 +41,10 @@ def shipped() -> tuple[str, ...]:
 
 
 def _other_entry_points() -> dict[str, Any]:
-    """Return the entry points of channels of other packages, by name, without names of shipped channels."""
+    """Return the entry points of channels of other packages, by name.
+
+    An entry point with the name of a channel that comes with Andy is left out.
+    """
     # Searching the metadata of all packages takes tens of milliseconds: only on request.
     from importlib.metadata import entry_points
 
@@ -83,7 +86,7 @@ def find(name: str) -> ChannelDescription:
 
 
 def installed() -> list[ChannelDescription]:
-    """Return every description that can be loaded; those that cannot are left out."""
+    """Return the descriptions of all installed channels; one that cannot be loaded is left out."""
     descriptions = []
     for name in names():
         with suppress(BrokenChannel):
@@ -92,9 +95,12 @@ def installed() -> list[ChannelDescription]:
 
 
 def switched_on(requested: Sequence[str]) -> list[ChannelDescription]:
-    """Return the descriptions of the chats of this machine and of the `requested` ones, in this order.
+    """Return the descriptions of the local channel, which is always on, and of those with `requested` names.
+
+    They are in this order, each once.
 
     Raises:
-        UnknownChannel, BrokenChannel: one of the `requested` ones cannot be had.
+        UnknownChannel: there is no channel with one of the names.
+        BrokenChannel: a channel's package cannot be loaded.
     """
     return [find(name) for name in dict.fromkeys((ALWAYS_ON, *requested))]

@@ -23,9 +23,12 @@ TAKE_PAUSE_SECONDS = 5.0
 
 
 async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> bool:
-    """Deliver a message, with several attempts; return whether the host has it.
+    """Deliver a message to the host through `receive`, and return whether the host has stored it.
 
-    `cursor` is the position in the messenger's stream that is stored with it; None stores none.
+    While the database cannot be used, this waits. A message that the host refuses, or that fails `TAKE_TRIES`
+    times, is skipped and logged: False.
+
+    `cursor` is the position in the messenger's stream of messages that is stored with it; None stores none.
     """
     log_fields = {"channel": message.channel, "message": message.id}
     tries = 0
@@ -49,9 +52,10 @@ async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> 
 
 
 def storable(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON object in text that a database accepts: half a surrogate pair becomes `?`. Pure.
+    """Return a JSON object whose texts a database accepts: half a surrogate pair in them becomes `?`. Pure.
 
-    Raises what `json` raises for an object that it cannot write.
+    Raises:
+        RecursionError, TypeError, ValueError: the object cannot be written as JSON.
     """
     text = json.dumps(document, ensure_ascii=False)
     encodable = text.encode("utf-8", "replace").decode()

@@ -24,15 +24,24 @@ log = structlog.get_logger(__name__)
 
 
 def build(context: ChannelContext, names: Sequence[str]) -> tuple[Channel, ...]:
-    """Return the channels of these names, and that of this machine. None connects before its `run`.
+    """Return the local channel and the channels with these `names`. None connects before its `run`.
 
-    Raises `SettingError`.
+    A channel that cannot be built is replaced by an `UnusableChannel`.
+
+    Raises:
+        SettingError: there is no channel with one of the names, or its package cannot be loaded.
     """
     return tuple(_build_channel(description, context) for description in switched_on(names))
 
 
 def _build_channel(description: ChannelDescription, context: ChannelContext) -> Channel:
-    """Return the channel of a description; one whose library is missing or broken is an `UnusableChannel`."""
+    """Build and return the channel of a description.
+
+    If its library is missing or broken, log that and return an `UnusableChannel` in its place.
+
+    Raises:
+        SettingError: a setting of the channel is wrong.
+    """
     try:
         return description.build(context)
     except ImportError as error:
@@ -79,11 +88,14 @@ class PairingService(Protocol):
     """
 
     async def progress(self) -> BaseModel:
-        """Return how far pairing is."""
+        """Return how far the pairing with a phone has got."""
         ...
 
     async def request_code(self, phone: str = "") -> BaseModel:
-        """Request a code: a QR code, or one for the phone with a number."""
+        """Request a code that pairs the phone, and return the progress.
+
+        With an empty `phone` it is a QR code; with a phone number, a code to type on the phone with it.
+        """
         ...
 
 

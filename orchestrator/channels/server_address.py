@@ -9,12 +9,13 @@ from orchestrator.domain.errors import BadRequest
 
 
 def checked_address(text: str, *, credential_kind: str) -> str:
-    """Return the address of a server, without a trailing slash.
+    """Return the address of a server that a person typed: with its scheme, without a trailing slash.
 
-    `credential_kind` is what will be sent there, such as "password", for the error.
+    Without a scheme, `https://` is added. `credential_kind` is the secret that will be sent there, such as
+    "password", for the text of the error.
 
     Raises:
-        BadRequest: it is no address, or would transmit the secret unencrypted.
+        BadRequest: `text` is no address, or would send the secret unencrypted to another machine.
     """
     parts = urlsplit(text if "://" in text else f"https://{text}")
     if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:

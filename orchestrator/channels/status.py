@@ -60,7 +60,7 @@ class StatusFile:
         self.current = stored.model_copy(update={"state": state, "connected_since_ms": None})
 
     async def record(self, **changes: Any) -> None:
-        """Change the status and write it. A failed write is logged and stops nothing."""
+        """Set fields of the status and write it to the file. A failed write is only logged."""
         self.change(**changes)
         try:
             await asyncio.to_thread(write, self._path, self.current)
@@ -68,11 +68,11 @@ class StatusFile:
             log.warning("channel.status_not_written", path=str(self._path), reason=error.strerror)
 
     def change(self, **changes: Any) -> None:
-        """Change the status in memory only: changes with each message are not worth a write."""
+        """Set fields of the status in memory only: what changes with each message is not worth a write."""
         self.current = self.current.model_copy(update=changes)
 
     def as_data(self) -> dict[str, Any]:
-        """Return the state and its set fields, for `/status`."""
+        """Return the state and those fields that differ from their defaults, for `/status`."""
         set_fields = self.current.model_dump(exclude_defaults=True, exclude={"state"})
         return set_fields | {"state": self.current.state}
 

@@ -42,7 +42,11 @@ def _enabled_names(home: Home) -> tuple[str, ...]:
 
 
 def write_setting(home: Home, names: Sequence[str]) -> None:
-    """Write the enabled messengers to `.env`, for the next start. Blocks. Raises `SettingError`."""
+    """Write the names of the enabled messengers to `.env`; they count at the next start. Blocks.
+
+    Raises:
+        SettingError: `.env` cannot be written, or another source of settings overrides it.
+    """
     value = ",".join(dict.fromkeys(names))
     # A name without a value has no effect in `.env`.
     dotenv_file.put(home.root / ".env", {CHANNELS_SETTING: value or "none"})

@@ -12,9 +12,10 @@ from orchestrator.domain.values import ChatJid, Message, MessageId
 
 
 class UnusableChannel:
-    """Owns the addresses of the channel; messages to them wait in the outbox."""
+    """Owns the addresses of the channel that it replaces; messages to them wait in the outbox."""
 
     def __init__(self, description: ChannelDescription) -> None:
+        """`description` is that of the replaced channel."""
         self._description = description
         self.name = description.name
         self.features = description.features
@@ -26,7 +27,7 @@ class UnusableChannel:
         return self._description.owns(jid)
 
     async def run(self, receive: Receive) -> None:
-        """Wait until cancelled: the library can only be loaded by the next start."""
+        """Wait until cancelled: no message comes before the next start, which may find the library."""
         del receive
         await asyncio.Event().wait()
 
@@ -54,5 +55,5 @@ class UnusableChannel:
         raise ChannelDown(self._description.missing_library)
 
     def status(self) -> dict[str, Any]:
-        """Return that it cannot be used, and what to do."""
+        """Return, for `/status`, that the channel cannot be used, and what to install."""
         return {"state": "unusable", "advice": self._description.missing_library}

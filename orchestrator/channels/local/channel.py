@@ -28,7 +28,7 @@ class LocalChannel:
     max_file_bytes = CHANNEL.max_file_bytes
 
     def __init__(self, context: ChannelContext | None = None) -> None:
-        """Accept the context of every channel; nothing of it is needed."""
+        """Accept the context that each channel is passed; this channel needs nothing of it."""
         del context
 
     def owns(self, jid: ChatJid) -> bool:
@@ -52,10 +52,10 @@ class LocalChannel:
         thread: str | None = None,
         poll: Poll | None = None,
     ) -> None:
-        """Do nothing: clients read the store, where one id is one message."""
+        """Do nothing: the message is in the database already, where the clients of this machine read it."""
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        """Do nothing: clients learn of turns by events."""
+        """Do nothing: clients of this machine learn from the host's events that the agent is at work."""
 
     async def react(self, message: Message, sign: str) -> None:
         """Do nothing: this channel lacks the feature."""
@@ -67,12 +67,16 @@ class LocalChannel:
         """Do nothing: this channel lacks the feature."""
 
     def status(self) -> dict[str, Any]:
-        """Return nothing: there is no connection."""
+        """Return an empty dictionary: there is no connection to report on."""
         return {}
 
 
 def new_message(jid: ChatJid, text: str, *, sender: str, now_ms: int, quote: Quote | None = None) -> Inbound:
-    """Return a message that somebody at this machine wrote, with a new id."""
+    """Return a message that somebody at this machine wrote in the chat `jid`, with a new id.
+
+    `sender` is the writer's name; the owner is `OWNER`. `now_ms` is when it was sent, in epoch milliseconds.
+    `quote` is the message that it answers.
+    """
     return Inbound(
         chat_jid=jid,
         id=MessageId(f"L{secrets.token_hex(10)}"),

@@ -88,9 +88,11 @@ class MatrixChannel:
         await self._connection.stay_connected(partial(self._run_session, receive=receive))
 
     async def _run_session(self, matrix_login: MatrixLogin, *, receive: Receive) -> None:
-        """Connect with a login, and deliver what happens until the connection ends.
+        """Connect with a login, and pass each message of its rooms to `receive` until the connection ends.
 
-        Raises `ChannelDown`, `LoggedOut`.
+        Raises (always, since only an error ends the connection):
+            LoggedOut: the homeserver has ended the login.
+            ChannelDown: the connection broke for another reason.
         """
         await self._connection.status.record(
             state="connecting", account=matrix_login.user_id, next_try_ms=None
@@ -107,6 +109,7 @@ class MatrixChannel:
                     changes = await session.sync(position)
                     position = changes.position
                     self._login = matrix_login
+                    # The first answer shows that the login is valid.
                     if self._session is None:
                         self.max_file_bytes = await session.max_file_bytes()
                         self._session = session
@@ -130,7 +133,25 @@ class MatrixChannel:
         thread: str | None = None,
         poll: Poll | None = None,
     ) -> MessageId | None:
-        """Send a message, as `Channel.send` says; return the id of its event, never None."""
+        """Send a message to the room `jid`; return the id of its event, never None.
+
+        If an earlier attempt has already sent it, it is not sent again.
+
+        Args:
+            jid: the address of the room.
+            text: the text; for a file, its caption; for a poll, the text for clients that show no polls.
+            message_id: the host's id of the message, the same at each attempt.
+            attachment: the file to send.
+            quote: the message that this one answers.
+            mention: the person to mention at its start.
+            thread: the id of the first event of the thread that it goes into.
+            poll: the poll to send.
+
+        Raises:
+            ChannelDown: it was not sent; it may work later.
+            ChannelRefused: it was not sent, and never will be.
+            OutcomeUnknown: an earlier attempt may have sent it, which cannot be found out.
+        """
         session, room = self._connected(), jid.removeprefix(PREFIX)
         # An upload is useless on another homeserver, which a later login may use.
         upload_key = (session.homeserver, message_id)
@@ -158,9 +179,15 @@ class MatrixChannel:
         return MessageId(event)
 
     async def _earlier_event(self, session: MatrixSession, room: str, message_id: MessageId) -> str | None:
-        """Return the event that an earlier attempt has sent to the room; None if the message is to be sent.
+        """Return the id of the event that an earlier attempt has sent; None if the message is to be sent now.
 
-        In that case this attempt is recorded as the first. Raises as `MatrixSession.find_own` does.
+        The account and time of the first attempt are stored. If the message turns out not to have arrived in
+        the room, the present attempt is stored as the first instead.
+
+        Raises:
+            ChannelDown, LoggedOut: the homeserver cannot be asked.
+            ChannelRefused: the homeserver refuses to show the room's messages.
+            OutcomeUnknown: the room has too many messages to search, or one of them was redacted.
         """
         now_ms, account = self._context.clock.now_ms(), session.account
         first_try = await self._context.database.write(
@@ -181,10 +208,14 @@ class MatrixChannel:
     async def _upload_once(
         self, session: MatrixSession, room: str, upload_key: tuple[str, MessageId], file: Attachment
     ) -> dict[str, Any]:
-        """Upload the file of a message, unless that was done; return its part of the message's content.
+        """Upload the file of a message, unless that was done; return the part of its content about the file.
 
-        `upload_key` is the homeserver and the id of the message. Raises as `MatrixSession.upload` does; after
-        `SLOW_UPLOADS` uploads that were too slow, `ChannelRefused`.
+        `upload_key` is the homeserver and the id of the message.
+
+        Raises:
+            UploadTooSlow: the upload took too long; it may be tried again.
+            ChannelDown, LoggedOut: the upload failed; it may work later.
+            ChannelRefused: the homeserver refuses the file, or `SLOW_UPLOADS` uploads of it took too long.
         """
         _, message_id = upload_key
         if upload_key not in self._uploaded:
@@ -198,16 +229,19 @@ class MatrixChannel:
                 raise ChannelRefused(error.advice, is_chat_fine=True) from error
             self._slow_uploads.pop(message_id, None)
             if len(self._uploaded) > MAX_UPLOADED:
-                self._uploaded.popitem(last=False)
+                self._uploaded.popitem(last=False)  # the oldest
         return self._uploaded[upload_key]
 
     async def _event_id_of(self, jid: ChatJid, message_id: MessageId) -> str:
-        """Return the id of a message's event; it differs from the host's id for messages of Andy's own."""
+        """Return the id of a message's event in the room `jid`.
+
+        It is the host's id of the message, except for messages of Andy's own, whose event ids are stored.
+        """
         async with self._context.database.reading() as tx:
             return await messages.channel_id_of(tx, jid, message_id) or message_id
 
     def _connected(self) -> MatrixSession:
-        """Return the session. Raises `ChannelDown` when there is none."""
+        """Return the session with the homeserver. Raises `ChannelDown` when there is none."""
         if self._session is None:
             raise self._connection.why_down()
         return self._session
@@ -223,9 +257,11 @@ class MatrixChannel:
             log.debug("matrix.typing_failed", reason=str(error))
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put a sign under a message in place of the previous one; an empty sign removes it.
+        """Put the emoji `sign` under a message in place of Andy's previous one; if empty, only remove that.
 
-        Raises as `Channel.react` says.
+        Raises:
+            ChannelDown: the emoji was not put there; it may work later.
+            ChannelRefused: the emoji was not put there, and never will be.
         """
         session, own_login = self._connected(), self._login
         assert own_login is not None
@@ -253,11 +289,17 @@ class MatrixChannel:
                 raise
 
     async def end_poll(self, message: Message) -> None:
-        """Close a poll, as `Channel.end_poll` says."""
+        """Close a poll of Andy's own, so that it takes no more votes.
+
+        Raises:
+            ChannelDown: it still takes votes; it may work later.
+            ChannelRefused: the homeserver refuses to close it.
+        """
         session, room = self._connected(), message.chat_jid.removeprefix(PREFIX)
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 body = content.poll_end_content(await self._event_id_of(message.chat_jid, message.id))
+                # The same transaction at each attempt, so that the homeserver closes the poll only once.
                 await session.send(room, events.POLL_END, body, transaction=f"{message.id}.end")
         except TimeoutError as error:
             raise ChannelDown("The homeserver did not answer in time.") from error
@@ -265,7 +307,12 @@ class MatrixChannel:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
 
     async def withdraw(self, message: Message) -> None:
-        """Redact a message of Andy's own, as `Channel.withdraw` says."""
+        """Redact a message of Andy's own, which deletes it for everybody.
+
+        Raises:
+            ChannelDown: it was not deleted; it may work later.
+            ChannelRefused: it was not deleted, and never will be.
+        """
         session, room = self._connected(), message.chat_jid.removeprefix(PREFIX)
         try:
             async with asyncio.timeout(CALL_SECONDS):

@@ -37,7 +37,10 @@ def _markdown() -> MarkdownIt:
 
 
 def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, Any]:
-    """Return the content of a message with Markdown, addressed to `mention` if set."""
+    """Return the content of a message whose `text` is Markdown: the text itself, and its rendered HTML.
+
+    `mention` is the person whom the message notifies; the text then contains their name.
+    """
     plain = _with_name(text, mention)
     content: dict[str, Any] = {"msgtype": "m.text", "body": plain, "m.mentions": {}}
     rendered = _markdown().render(plain).strip()
@@ -46,7 +49,7 @@ def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, A
         name = html.escape(mention.name or mention.jid)
         link = f'<a href="https://matrix.to/#/{percent(mention.jid)}">{name}</a>'
         rendered = rendered.replace(name, link, 1)
-    # A text without formatting and mention needs no second form.
+    # The HTML is left out if it shows no more than the text, or would make the event too large.
     if rendered != f"<p>{html.escape(plain)}</p>":
         formatted = content | {"format": "org.matrix.custom.html", "formatted_body": rendered}
         if len(json.dumps(formatted, ensure_ascii=False).encode()) <= MAX_CONTENT_BYTES:
@@ -61,14 +64,22 @@ def _with_name(text: str, mention: ChatMember | None) -> str:
 
 
 def file_content(*, caption: str, name: str, mime: str, size: int, source: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a message with an uploaded file; `source` has its `url` or encrypted `file`."""
+    """Return the content of a message with an uploaded file.
+
+    Args:
+        caption: the text under the file; empty for none.
+        name: the name of the file.
+        mime: its MIME type.
+        size: its size in bytes.
+        source: where it was uploaded: `{"url": …}`, or `{"file": {…}}` with its keys in an encrypted room.
+    """
     content = text_content(caption) if caption else {"body": name, "m.mentions": {}}
     kind = MSGTYPES.get(mime.partition("/")[0], "m.file")
     return content | {"msgtype": kind, "filename": name, "info": {"mimetype": mime, "size": size}, **source}
 
 
 def poll_content(poll: Poll, text: str) -> dict[str, Any]:
-    """Return the content of a poll (MSC3381, as clients read it), with a text for clients that do not."""
+    """Return the content of a poll (MSC3381), with the `text` that clients show which know no polls."""
     answers = [{"id": str(index), TEXT: option} for index, option in enumerate(poll.options)]
     start = {
         "question": {"msgtype": "m.text", "body": poll.question, TEXT: poll.question},
@@ -86,9 +97,10 @@ def poll_end_content(event_id: str) -> dict[str, Any]:
 
 
 def with_relations(content: dict[str, Any], *, answered_event: str, thread_root: str) -> dict[str, Any]:
-    """Return the content as an answer to an event, in a thread, or both; an empty id is none.
+    """Return the content of an event as an answer to another event, in a thread, or both.
 
-    `thread_root` is the first event of the thread.
+    `answered_event` is the id of the answered event, `thread_root` that of the first event of the thread.
+    Each is empty for none.
     """
     relation: dict[str, Any] = {}
     if thread_root:

@@ -11,7 +11,11 @@ from orchestrator.domain.errors import ChannelDown
 
 
 def account(home: Path) -> str:
-    """Return the account that is logged in, or an empty text. Blocks. Raises `ChannelDown`."""
+    """Return the Matrix account that is logged in, or an empty text if nobody is. Blocks.
+
+    Raises:
+        ChannelDown: the file with the login is there and cannot be read.
+    """
     path = home / LOGIN
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["user_id"])
@@ -22,7 +26,7 @@ def account(home: Path) -> str:
 
 
 def check_library(home: Path) -> ChannelFinding:
-    """Check that the library is installed and can read encrypted rooms."""
+    """Check that the library is installed and can read encrypted rooms. `home` is not used."""
     del home
     try:
         import nio

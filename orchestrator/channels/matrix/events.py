@@ -59,7 +59,7 @@ _URI = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixFile:
-    """A file that an event names: its `channels.attachments.FileFacts`, and its address."""
+    """A file that an event names: its properties, as `channels.attachments.FileFacts`, and its address."""
 
     kind: str
     mime: str
@@ -102,9 +102,13 @@ class RoomMessage:
 
 
 def read_event(event: dict[str, Any]) -> RoomMessage | None:
-    """Return the message in an event, or None if it has none for anybody."""
+    """Return the message in an event of a room; None if the event has nothing that people are shown.
+
+    An event without a valid time gets the time -1.
+    """
     event_id, sender = _id(event.get("event_id")), _id(event.get("sender"))
     content = event.get("content")
+    # An event with a `state_key` sets a property of the room, such as its name, and is no message.
     if not event_id or not sender or not isinstance(content, dict) or "state_key" in event:
         return None
     sent_ms = event.get("origin_server_ts")
@@ -120,13 +124,14 @@ def read_event(event: dict[str, Any]) -> RoomMessage | None:
 def _fields_of_kind(event: dict[str, Any], kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fields of `RoomMessage` that depend on the event's kind; None for one that is not shown."""
     if "redacted_because" in _table(event.get("unsigned")):
-        return None
+        return None  # it was deleted, and its content is gone
     match kind:
         case "m.room.message":
             return _message_fields(content)
         case "m.reaction":
             return _reaction_fields(content)
         case "m.room.redaction":
+            # The field moved into the content with room version 11.
             target = _id(event.get("redacts")) or _id(content.get("redacts"))
             return {"redacts": target} if target else None
         case "m.room.encrypted":
@@ -143,16 +148,16 @@ def _fields_of_kind(event: dict[str, Any], kind: str, content: dict[str, Any]) -
 
 
 def _unknown_fields(kind: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields for an event of an unknown kind, with its text if it has any."""
+    """Return the fields of `RoomMessage` for an event of an unknown kind, with its text if it has any."""
     own_text = _text(content) or _extensible_text(content)
     text = own_text or f"[something that cannot be read here: {kind[:MAX_KIND_CHARS]}]"
     return {"text": text, "ignored": UNKNOWN_KIND}
 
 
 def _poll_fields(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields for a poll, a vote or the end of one (MSC3381, before and after its acceptance).
+    """Return the fields of `RoomMessage` for a poll, a vote or the end of a poll; None for any other event.
 
-    None for any other event.
+    Events of the proposal (MSC3381) are read as well as those of the accepted specification.
     """
     if kind == "m.poll.response" or f"{POLL}.response" in content or "m.poll.response" in content:
         fields = {"text": "[voted in a poll]", "ignored": VOTE, "answers": _referenced_event(content)}
@@ -167,7 +172,10 @@ def _poll_fields(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _chosen(content: dict[str, Any]) -> tuple[str, ...] | None:
-    """Return the valid answer ids of a vote; None if it has no list."""
+    """Return the ids of the answers that a vote chooses, each once; None if the vote has no list of answers.
+
+    An id that is no text or too long is left out.
+    """
     listed_before_acceptance = _table(content.get(f"{POLL}.response")).get("answers")
     listed = (
         listed_before_acceptance
@@ -196,12 +204,12 @@ def _poll_text(poll: dict[str, Any]) -> str:
 
 
 def _referenced_event(content: dict[str, Any]) -> str:
-    """Return the event that a vote or the end of a poll refers to; empty if there is none."""
+    """Return the id of the event that a vote or the end of a poll refers to; empty if there is none."""
     return _id(_table(content.get("m.relates_to")).get("event_id"))
 
 
 def _extensible_text(value: object) -> str:
-    """Return the text of an extensible event (MSC1767), or of a part of one."""
+    """Return the text of an extensible event (MSC1767) or of a part of one; empty if it has no text."""
     table = _table(value)
     # A text is a string, an object with a `body`, or a list of such objects, of which the first is preferred.
     for field in ("m.text", "org.matrix.msc1767.text", "body"):
@@ -216,31 +224,34 @@ def _extensible_text(value: object) -> str:
 
 
 def replacement_of(event: dict[str, Any]) -> str:
-    """Return the room that replaces the event's room; empty for any other event."""
+    """Return the id of the new room if an event reports that its room was replaced; else an empty text."""
     if event.get("type") != "m.room.tombstone" or event.get("state_key") != "":
         return ""
     return _id(_table(event.get("content")).get("replacement_room"))
 
 
 def with_call(text: str, names: Collection[str], *, call_text: str) -> str:
-    """Replace one of Andy's `names` at the start of a text by `call_text`.
+    """Return a text that begins with `call_text` in place of one of Andy's `names`.
 
-    Clients write a mention as the name. A text that starts with no name is returned unchanged.
+    Clients write a mention as the name. A text that starts with none of the names is returned unchanged.
     """
     # Longer names first: one name may be the beginning of another.
     for name in sorted(filter(None, names), key=len, reverse=True):
-        rest = text[len(name) :]
-        if text[: len(name)].casefold() == name.casefold() and not rest[:1].isalnum():
-            return f"{call_text} {rest.lstrip(' ,:')}".rstrip()
+        text_after_name = text[len(name) :]
+        # "Andyman" does not mention Andy.
+        is_whole_word = not text_after_name[:1].isalnum()
+        if text[: len(name)].casefold() == name.casefold() and is_whole_word:
+            return f"{call_text} {text_after_name.lstrip(' ,:')}".rstrip()
     return text
 
 
 def match_own_message(
     event: dict[str, Any], message_id: str, *, since_ms: int
 ) -> Literal["yes", "perhaps", "no", "too_old"]:
-    """Return whether an event of Andy's own is the message with this id, sent after `since_ms`.
+    """Return whether an event of Andy's own is the message with the host's id `message_id`.
 
-    "perhaps": the event was redacted, and has lost its id. "too_old": it was sent before `since_ms`.
+    "perhaps": the event was redacted, and has lost the id of its message. "too_old": the event was sent
+    before `since_ms`, in epoch milliseconds, and is not the message.
     """
     if _table(event.get("content")).get(MESSAGE_ID) == message_id and _id(event.get("event_id")):
         return "yes"
@@ -251,7 +262,10 @@ def match_own_message(
 
 
 def is_join_of(event: dict[str, Any], user_id: str) -> bool:
-    """Return whether an event reports that the account `user_id` joined the room; it was not in it before."""
+    """Return whether an event reports that the account `user_id` joined the room and was not in it before.
+
+    Such an event is also sent when a member changes their name or picture.
+    """
     before = _table(_table(event.get("unsigned")).get("prev_content"))
     return (
         event.get("type") == "m.room.member"
@@ -262,7 +276,10 @@ def is_join_of(event: dict[str, Any], user_id: str) -> bool:
 
 
 def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields for a message or an edit; None for an edit without text or target."""
+    """Return the fields of `RoomMessage` for a message or an edit.
+
+    None for an edit without a text, or without the id of the edited message.
+    """
     relation = _table(content.get("m.relates_to"))
     if relation.get("rel_type") == "m.replace":
         target, new = _id(relation.get("event_id")), _table(content.get("m.new_content"))
@@ -294,7 +311,10 @@ def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _ignored_fields(kind: str, content: dict[str, Any]) -> dict[str, str]:
-    """Return the fields that keep a program's message, or a request to compare keys, from a turn."""
+    """Return the fields of `RoomMessage` by which a message never triggers the agent; empty if it may.
+
+    Those messages are notices, which programs write, and requests to compare keys. `kind` is the `msgtype`.
+    """
     if kind == "m.notice":
         # The specification forbids answers to notices: two programs would talk for ever.
         return {"ignored": NOTICE}
@@ -304,14 +324,14 @@ def _ignored_fields(kind: str, content: dict[str, Any]) -> dict[str, str]:
 
 
 def _location_text(content: dict[str, Any], text: str) -> str:
-    """Return a location as text, with its coordinates if they are valid."""
+    """Return the text of a location: its coordinates and `text`, or `text` alone if they are not valid."""
     uri = content.get("geo_uri") or _table(content.get("org.matrix.msc3488.location")).get("uri")
     coordinates = _GEO.match(uri) if isinstance(uri, str) else None
     return f"[place] {coordinates[1]}, {coordinates[2]} {text}".rstrip() if coordinates else text
 
 
 def _reaction_fields(content: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields for a reaction; None if it is incomplete."""
+    """Return the fields of `RoomMessage` for a reaction; None if its event or its emoji is missing."""
     relation = _table(content.get("m.relates_to"))
     target, sign = _id(relation.get("event_id")), relation.get("key")
     if relation.get("rel_type") != "m.annotation" or not target or not isinstance(sign, str) or not sign:
@@ -320,9 +340,13 @@ def _reaction_fields(content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def file_of(content: dict[str, Any], kind: str | None) -> MatrixFile | None:
-    """Return the file of this kind that a message's content names, or None."""
+    """Return the file that a message's content names; None if it names no valid one, or if `kind` is None.
+
+    `kind` is the kind in words, such as `image`; None for a message that is not about a file.
+    """
     if kind is None:
         return None
+    # In an encrypted room, `file` has the address and the key; in other rooms, `url` is the address.
     encrypted = content.get("file")
     key = encrypted if isinstance(encrypted, dict) else None
     uri = key.get("url") if key else content.get("url")
@@ -350,7 +374,10 @@ def _caption(content: dict[str, Any]) -> str:
 
 
 def _text(content: dict[str, Any]) -> str:
-    """Return the text of a message's content, cut to `MAX_TEXT_CHARS`; empty if there is none."""
+    """Return the text of a message's content, cut to `MAX_TEXT_CHARS`; empty if there is none.
+
+    `* ` is put before the text of an emote, which says what its sender does.
+    """
     body = content.get("body")
     if not isinstance(body, str):
         return ""
@@ -372,7 +399,10 @@ def _mentions(content: dict[str, Any]) -> frozenset[str]:
 
 
 def _pills(content: dict[str, Any]) -> dict[str, str]:
-    """Map the accounts that links in the text lead to, to the names that the links show."""
+    """Map each account that a link in a message's HTML leads to, to the name that the link shows.
+
+    At most `MAX_MENTIONS` links are read.
+    """
     formatted = content.get("formatted_body")
     if not isinstance(formatted, str) or len(formatted) > MAX_TEXT_CHARS:
         return {}
@@ -383,7 +413,7 @@ def _pills(content: dict[str, Any]) -> dict[str, str]:
 
 
 def _id(value: object) -> str:
-    """Return a value as an id of an event or account; empty if it cannot be one."""
+    """Return a value if it can be the id of an event, a room or an account; else an empty text."""
     # Half a surrogate pair is refused: no database accepts it. `screening` has replaced those in events.
     is_id = isinstance(value, str) and 0 < len(value) <= MAX_ID_CHARS
     return str(value) if is_id and value == str(value).encode("utf-8", "replace").decode() else ""

@@ -49,7 +49,7 @@ UNREADABLE = (
 
 
 def address_of(room_id: str) -> ChatJid:
-    """Return the address of a room."""
+    """Return the host's address of a room: `matrix:` and the room's id."""
     return ChatJid(f"{PREFIX}{room_id}")
 
 
@@ -84,9 +84,9 @@ class RoomReceiver:
         return f"{self._login.user_id} {self._login.device_id} "
 
     async def resume(self) -> str | None:
-        """Load the stored invitations, and return the position in the stream from which to go on.
+        """Load the unanswered invitations, and return the position in the stream of events to go on from.
 
-        An earlier host has stored everything before it. None if there is no position of this login.
+        All messages before this position are stored already. None if no position of this login is stored.
         """
         async with self._context.database.reading() as tx:
             position = await chats.cursor(tx, CHANNEL.name) or ""
@@ -98,9 +98,13 @@ class RoomReceiver:
         return position.removeprefix(self.position_prefix)
 
     async def deliver(self, changes: SyncChanges) -> int:
-        """Deliver all changes since the last sync; return the number of messages.
+        """Deliver all changes since the last sync to the host; return the number of messages among them.
 
-        The position in the stream is stored too, unless files are being fetched.
+        The position after them in the stream of events is stored too, unless files are being fetched. The
+        owner is notified of replaced rooms, and the newest message of each registered room is marked as read.
+
+        Raises:
+            ChannelError, StoreError: the changes could not be delivered, and have to be fetched again.
         """
         for room_id in changes.typed_in:
             self._context.on_typing(address_of(room_id))
@@ -139,19 +143,20 @@ class RoomReceiver:
         return len(room_messages)
 
     async def _store_position(self) -> None:
-        """Store the position in the stream up to which everything is delivered."""
+        """Store the position in the stream of events up to which everything is delivered."""
         async with self._context.database.transaction() as tx:
             await chats.set_cursor(tx, CHANNEL.name, self.position_prefix + self._position)
 
     async def _update_invitations(self, added: Mapping[str, str], *, removed: Collection[str]) -> None:
-        """Change and store the unanswered invitations, and wake the task that answers them.
+        """Add and remove unanswered invitations, store them, and wake the task that answers them.
 
-        This comes before the position in the stream is stored: the homeserver reports each invitation once.
+        `added` maps each room to the inviting account; `removed` has rooms. This must be called before the
+        position in the stream of events is stored, because the homeserver reports each invitation once.
         """
         unanswered = {
             room: inviter for room, inviter in {**self._invitations, **added}.items() if room not in removed
         }
-        unanswered = dict(list(unanswered.items())[-MAX_INVITATIONS:])
+        unanswered = dict(list(unanswered.items())[-MAX_INVITATIONS:])  # the newest
         if unanswered == self._invitations:
             return
         self._invitations = unanswered
@@ -172,13 +177,17 @@ class RoomReceiver:
             await self._update_invitations({}, removed=answered)
             if answered or not self._invitations:
                 pause_seconds = FIRST_PAUSE_SECONDS
+            # Wait for a new invitation; if some are left to be retried, no longer than the pause.
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_seconds if self._invitations else None):
                     await self._has_invitations.wait()
             pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
 
     async def _answer_invitation(self, room_id: str, inviter: str) -> bool:
-        """Accept an invitation of the owner, reject any other; return False to try it again later."""
+        """Accept an invitation of the owner, or reject one of anybody else.
+
+        Return whether it is done with; False if the homeserver could not handle it and it is to be retried.
+        """
         is_owner = inviter == self._login.owner
         try:
             await (self._session.join(room_id) if is_owner else self._session.leave(room_id))
@@ -196,7 +205,10 @@ class RoomReceiver:
         return True
 
     async def _notify_upgrade(self, room_id: str, replacement: str) -> None:
-        """Notify the owner that a registered room was replaced: the new one may have other members."""
+        """Notify the owner, once, that a registered room was replaced by the room `replacement`.
+
+        The group is not moved there by itself, because the new room may have other members.
+        """
         async with self._context.database.transaction() as tx:
             group = await groups.by_jid(tx, address_of(room_id))
             if group is None or not owns(address_of(replacement)):
@@ -208,7 +220,10 @@ class RoomReceiver:
             self._context.wake_outbox()
 
     async def _mark_read(self, newest_by_room: dict[str, RoomMessage]) -> None:
-        """Mark the newest message of each registered room as read; errors are only logged."""
+        """Mark the newest message of each registered room as read; errors are only logged.
+
+        `newest_by_room` maps a room's id to its newest message.
+        """
         for room_id, message in newest_by_room.items():
             async with self._context.database.reading() as tx:
                 group = await groups.by_jid(tx, address_of(room_id))
@@ -221,9 +236,12 @@ class RoomReceiver:
     # One message
 
     async def _deliver_message(self, room_id: str, message: RoomMessage, *, is_last: bool) -> bool:
-        """Deliver a message and start to fetch its file; return whether the position was stored with it.
+        """Deliver a message to the host and start to fetch its file.
 
         A room that cannot be read is left, and a request to compare keys is declined.
+
+        Return whether the position in the stream of events was stored with the message. That is so only for
+        the last message of a sync (`is_last`), and only while no file is being fetched.
         """
         inbound = await self._inbound(room_id, message)
         if inbound.is_unreadable and not self._session.is_readable(room_id):
@@ -253,9 +271,11 @@ class RoomReceiver:
             log.warning("matrix.encrypted_room", room=room_id, reason=str(error))
 
     async def _inbound(self, room_id: str, message: RoomMessage) -> Inbound:
-        """Return a room's message as the host takes it, with its quote, its vote and its file's placeholder.
+        """Return a room's message as the host takes it, with the quoted message, the vote, and a text that
+        stands for its file.
 
-        `file_until_ms` is set if the file will be fetched.
+        Its `file_until_ms`, until when an answer waits for the file, is set if the file will be fetched: in a
+        registered room, and if the file is not too large.
         """
         jid = address_of(room_id)
         quote = await self._quote(room_id, message) if message.answers else None
@@ -305,14 +325,16 @@ class RoomReceiver:
         )
 
     async def _vote(self, poll_id: MessageId, answer_ids: tuple[str, ...]) -> tuple[int, ...] | None:
-        """Return the indexes of the options that a vote chooses; None for a poll that is not Andy's own.
+        """Return the indexes of the options that a vote chooses; None if it does not count.
 
-        A vote with an unknown option is invalid, by the specification.
+        A vote does not count in a poll that is not Andy's own. One with an unknown option is invalid, by the
+        specification; of several options in a poll with one choice, the first counts.
         """
         async with self._context.database.reading() as tx:
             poll = await polls.of_message(tx, poll_id)
         if poll is None:
             return None
+        # Andy's own polls are sent with the index of each option as its id.
         index_by_id = {str(index): index for index in range(len(poll.options))}
         if not all(answer_id in index_by_id for answer_id in answer_ids):
             return None
@@ -320,7 +342,10 @@ class RoomReceiver:
         return chosen_indexes if poll.is_multiple else chosen_indexes[:1]
 
     def _text_with_call(self, room_id: str, message: RoomMessage) -> str:
-        """Return the text of a message; a leading mention of Andy becomes the call that people type."""
+        """Return the text of a message, in which a leading mention of Andy becomes `@` and his name.
+
+        People type this name to address Andy, so the rest of the host looks for it.
+        """
         own_account = self._login.user_id
         if own_account not in message.mentions:
             return message.text
@@ -333,13 +358,20 @@ class RoomReceiver:
         return events.with_call(message.text, names, call_text=f"@{self._context.assistant}")
 
     async def _redacted_message(self, jid: ChatJid, event_id: str) -> MessageId:
-        """Return the host's id of a message that was redacted."""
+        """Return the host's id of the message that was redacted as the event `event_id`.
+
+        Messages of Andy's own have another id in the host; for others it is the event's id.
+        """
         async with self._context.database.reading() as tx:
             own = await messages.own_by_channel_id(tx, jid, MessageId(event_id))
         return own or MessageId(event_id)
 
     async def _quote(self, room_id: str, message: RoomMessage) -> Quote:
-        """Return the quoted message; Andy's own with the host's id."""
+        """Return the message that a message answers: from the database, else from the homeserver.
+
+        Its sender and text are empty if it is in neither. A message of Andy's own has the host's id and no
+        text, since the host has it.
+        """
         jid, answered = address_of(room_id), MessageId(message.answers)
         async with self._context.database.reading() as tx:
             own_id = await messages.own_by_channel_id(tx, jid, answered)
@@ -361,7 +393,7 @@ class RoomReceiver:
     async def _fetch_and_deliver(self, inbound: Inbound, file: MatrixFile) -> None:
         """Fetch the file of a message, and deliver the message again with it.
 
-        The position in the stream is stored after the last file.
+        After the last file that is being fetched, the position in the stream of events is stored.
         """
         try:
             fetched = await self._fetch_file(inbound, file)
@@ -375,7 +407,10 @@ class RoomReceiver:
             await self._store_position()
 
     async def _fetch_file(self, inbound: Inbound, file: MatrixFile) -> attachments.FetchedFile:
-        """Return the text for a message's file: where it is stored, or that it could not be fetched."""
+        """Fetch a message's file into its group's folder, and return the text for it; never raise an error.
+
+        The text says where the file is stored, or that it could not be fetched.
+        """
         download_path = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")
         try:
             async with self._context.database.reading() as tx:
@@ -383,7 +418,8 @@ class RoomReceiver:
             if group is None:
                 return attachments.fetch_failed(file)
             limit_bytes, seconds = self._context.attachment_bytes, attachments.fetch_seconds(file)
-            # The limit excludes later work: a voice note may wait long for its transcription.
+            # The limit on concurrent downloads excludes later work: a voice note may wait long for its
+            # transcription.
             async with self._slots:
                 await self._session.download(file, download_path, limit_bytes=limit_bytes, seconds=seconds)
             return await attachments.keep(

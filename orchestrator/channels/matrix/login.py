@@ -45,10 +45,10 @@ class MatrixLogin(BaseModel):
 
 
 def read_login(home: Path) -> MatrixLogin | None:
-    """Return the login of a home, or None. Blocks.
+    """Return the stored Matrix login of a home, or None if nobody is logged in. Blocks.
 
     Raises:
-        ChannelDown: it exists and cannot be read.
+        ChannelDown: the file with the login is there and cannot be read.
     """
     path = home / LOGIN
     try:
@@ -74,7 +74,10 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         self.client_session = session
 
     async def send(self, *arguments: Any, **options: Any) -> Any:
-        """Send a request. Raises `aiohttp.ClientError`."""
+        """Send a request with the arguments of the library's own `send`, and return the answer.
+
+        Raises `aiohttp.ClientError` when the client is closed or the homeserver cannot be reached.
+        """
         if self.is_closed:
             raise aiohttp.ClientConnectionError("The session is over.")
         return await super().send(*arguments, **options)
@@ -84,7 +87,7 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         try:
             answer = await super().parse_body(transport_response)
         except (RecursionError, ValueError):
-            # Otherwise it would come again with each sync, and hold up all rooms.
+            # If the answer failed as a whole, it would come again with each sync, and hold up all rooms.
             answer = parse_hostile_json(await transport_response.read())
         return with_parsable_events(answer)
 
@@ -97,14 +100,19 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
             return None
 
     def guard_decryption(self) -> None:
-        """Treat an event that cannot be read after decryption as undecrypted: its sender wrote it."""
+        """Make the library keep an event as undecrypted if reading it after decryption raises any error.
+
+        Its sender can write anything into it, and would otherwise break the whole answer.
+        """
         if self.olm is None:
-            return
+            return  # encryption is not installed
         self.olm.decrypt_megolm_event = _with_encryption_errors(self.olm.decrypt_megolm_event)
 
     def encrypt(self, room_id: str, message_type: str, content: dict[Any, Any]) -> tuple[str, dict[str, str]]:
-        """Return the type and the content of an encrypted message; its id stays readable for a later login,
-        which has other keys.
+        """Return the type and the content of a message encrypted for its room.
+
+        The host's id of the message is left readable in the content: a later login has other keys, and has to
+        recognise the message by it.
         """
         kind, encrypted = super().encrypt(room_id, message_type, content)
         if MESSAGE_ID in content:
@@ -113,7 +121,10 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
 
 
 def _with_encryption_errors(decrypt: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `decrypt` with any error of its own raised as `EncryptionError`, which the library handles."""
+    """Return a function that calls `decrypt`, and raises any error of it as an `EncryptionError`.
+
+    The library handles that error alone.
+    """
 
     def guarded(*arguments: Any, **options: Any) -> Any:
         """Decrypt, and raise `EncryptionError` for any error."""
@@ -128,7 +139,7 @@ def _with_encryption_errors(decrypt: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_client(home: Path, login: MatrixLogin) -> nio.AsyncClient:
-    """Return a client with this login, whose keys of encrypted rooms are loaded. Blocks."""
+    """Return a client with this login, after loading the keys of encrypted rooms from the home. Blocks."""
     store = home / CRYPTO
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
     client = _client(login.homeserver, login.user_id, store=str(store), device_id=login.device_id)
@@ -138,7 +149,11 @@ def make_client(home: Path, login: MatrixLogin) -> nio.AsyncClient:
 
 
 def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "") -> _Client:
-    """Return the library's client for an account, with timeouts but no retries of its own."""
+    """Return the library's client for an account, with timeouts but no retries of its own.
+
+    `store` is the folder for the keys of encrypted rooms; if it is empty, the client does not encrypt.
+    `device_id` is the id of an existing login; empty for a client that logs in.
+    """
     # No retry of the library's own: the channel has to know that it is down, and waits longer each time. No
     # pause of its own either: it would delay a send until the delivery considers the channel dead.
     config = nio.AsyncClientConfig(
@@ -152,22 +167,25 @@ def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "")
 
 
 def pause_of(error: nio.ErrorResponse) -> float:
-    """Return the pause in seconds that a homeserver asks for; 0 if it asks for none."""
+    """Return the pause in seconds that a homeserver asks for in an error; 0 if it asks for none."""
     http = error.transport_response
     if error.status_code != "M_LIMIT_EXCEEDED" and (http is None or http.status != 429):
         return 0.0
-    # A proxy before the homeserver sets it only in the header, if at all.
+    # The homeserver gives the pause in the body; a proxy before it gives it in the header, or not at all.
     retry_after = http.headers.get("Retry-After", "") if http is not None else ""
     seconds = UNNAMED_PAUSE_SECONDS
     if error.retry_after_ms:
         seconds = min(error.retry_after_ms, int(LONGEST_PAUSE_SECONDS * 1000)) / 1000
     elif retry_after.isascii() and retry_after.isdecimal():
-        seconds = float(retry_after[:9])
+        seconds = float(retry_after[:9])  # cut, because a header may have any number of digits
     return min(max(seconds, LEAST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
 
 
 async def log_in(home: Path, answers: Mapping[str, str]) -> str:
-    """Log in with `homeserver`, `user`, `owner` and `password`; return a sentence about the result.
+    """Log in to a homeserver and store the login in the home; return a sentence about the result.
+
+    `answers` has `homeserver`, `user` (Andy's account), `owner` (the owner's account) and `password`. A login
+    that was stored before is replaced, and ended at its homeserver.
 
     Raises:
         BadRequest: an answer cannot be used.
@@ -228,7 +246,7 @@ async def log_out(home: Path) -> str:
 
 
 async def _log_out_at_server(login: MatrixLogin) -> bool:
-    """End a login at its homeserver; return whether that worked."""
+    """End a login at its homeserver; return whether that worked. An unreachable homeserver is no error."""
     client = _client(login.homeserver, login.user_id)
     client.access_token = login.token
     try:

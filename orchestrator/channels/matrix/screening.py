@@ -43,9 +43,10 @@ _LISTS: tuple[tuple[str, Parse], ...] = (
 
 
 def parse_hostile_json(body: bytes) -> object:
-    """Parse JSON that the standard parser refuses, without the parts that it cannot take.
+    """Parse JSON that the standard parser refuses, without the parts that it refuses.
 
-    Those are nested too deep, or are numbers of too many digits. Return None if it is no JSON at all.
+    A list or object nested deeper than `MAX_DEPTH` becomes null, and a number of more than `MAX_DIGITS`
+    digits becomes 0. Return None if `body` is no JSON at all.
     """
     text = body.decode("utf-8", "replace")
     pieces: list[str] = []
@@ -69,14 +70,18 @@ def parse_hostile_json(body: bytes) -> object:
 
 
 def _bounded_int(digits: str) -> int:
-    """Return a number; 0 for one with more than `MAX_DIGITS` digits."""
+    """Return the number that is written in `digits`; 0 for more than `MAX_DIGITS` of them."""
     return int(digits) if len(digits) <= MAX_DIGITS else 0
 
 
 def with_parsable_events(answer: object) -> dict[Any, Any]:
-    """Return the JSON of an answer with every event in it as the library can parse it."""
+    """Return the JSON of a homeserver's answer, changed so that the library can parse every event in it.
+
+    An answer that is no JSON object becomes an empty one.
+    """
     if not isinstance(answer, dict):
         return {}
+    # A page of a room's messages has its events in `chunk`; an answer to a sync has them in `rooms`.
     if isinstance(answer.get("chunk"), list):
         answer["chunk"] = list(_parsable(answer["chunk"], nio.Event.parse_event, wraps_others=True))
     for section in _objects_in(answer.get("rooms")):
@@ -87,7 +92,11 @@ def with_parsable_events(answer: object) -> dict[Any, Any]:
 
 
 def original_event(event: dict[str, Any]) -> dict[str, Any]:
-    """Return an event as received, in text that can be stored: half a surrogate pair becomes `?`."""
+    """Return an event as it was received, but with text that a database can store.
+
+    An event that was wrapped, because the library cannot parse it, is unwrapped. Half a surrogate pair
+    becomes `?`. The content of an event that cannot be written as JSON becomes empty.
+    """
     if event.get("type") == _WRAPPED:
         event = event["content"]["event"]
     try:
@@ -97,9 +106,10 @@ def original_event(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _screen_lists(holder: dict[str, Any], lists: tuple[tuple[str, Parse], ...]) -> None:
-    """Replace the lists of events in `holder` by those that the library can parse.
+    """Replace each list of events in `holder`, a JSON object, by the events that the library can parse.
 
-    `lists` has the name of each list with the function that parses its events.
+    `lists` has the name of each list with the function that parses its events. In the list of messages
+    (`timeline`), other events are wrapped instead of left out, so that the rest of the host can read them.
     """
     for name, parse in lists:
         part = holder.get(name)
@@ -108,9 +118,10 @@ def _screen_lists(holder: dict[str, Any], lists: tuple[tuple[str, Parse], ...]) 
 
 
 def _parsable(items: list[Any], parse: Parse, *, wraps_others: bool) -> Iterator[dict[str, Any]]:
-    """Yield events that `parse` accepts; with `wraps_others` also the others, wrapped in one that it accepts.
+    """Yield the events that `parse` accepts, and with `wraps_others` also the others.
 
-    Items that are no JSON objects are left out.
+    An event that `parse` does not accept is yielded as the content of an event that it accepts. Items that
+    are no JSON objects are left out.
     """
     for event in items:
         if not isinstance(event, dict):

@@ -76,6 +76,7 @@ class _ForeignRefusal(ChannelDown):
     """A proxy before the homeserver refuses a request, with an answer that is not Matrix's."""
 
     def __init__(self, status: int) -> None:
+        """`status` is the HTTP status of the answer; the advice for the owner depends on it."""
         super().__init__(f"A server before the homeserver refuses it (HTTP {status}).")
         self.advice = _FOREIGN_ADVICE.get(status, _FOREIGN_ADVICE[0]).format(status=status)
 
@@ -93,8 +94,10 @@ class UploadTooSlow(ChannelDown):
     """A file did not reach the homeserver in time, although the connection works."""
 
     def __init__(self, name: str, *, size: int, seconds: float) -> None:
-        """`name` is that of the file, `size` its bytes, and `seconds` the time after which it was given
-        up.
+        """Set the text of the error, and the advice for the person who asked for the file.
+
+        `name` and `size` (in bytes) are those of the file. `seconds` is the time after which the upload was
+        given up.
         """
         super().__init__(f"{name} did not get to the homeserver in {seconds:.0f} s.")
         self.advice = (
@@ -126,8 +129,9 @@ class SyncChanges:
 
 
 class MatrixSession:
-    """One client that is logged in. One task calls `sync`; other methods may be
-    called from other tasks at any time.
+    """A connection to the homeserver with one login.
+
+    One task calls `sync`; other methods may be called from other tasks at any time.
     """
 
     def __init__(self, client: nio.AsyncClient, login: MatrixLogin) -> None:
@@ -147,7 +151,10 @@ class MatrixSession:
     @classmethod
     @asynccontextmanager
     async def open(cls, home: Path, login: MatrixLogin) -> AsyncGenerator[MatrixSession]:
-        """Open a client; the connection is made by the first `sync`."""
+        """Yield a session with a client for `login`, and close the client at the end.
+
+        The connection is made by the first `sync`. `home` has the keys of encrypted rooms.
+        """
         client = make_client(home, login)
         try:
             yield cls(client, login)
@@ -155,9 +162,10 @@ class MatrixSession:
             await client.close()
 
     async def sync(self, since: str | None) -> SyncChanges:
-        """Wait for events after the position `since` and return them; if it is None, leave past events out.
+        """Return the changes after the position `since` in the stream of events; wait if there are none yet.
 
-        The keys of encrypted rooms are exchanged too, and requests to compare keys are declined.
+        With None for `since`, past events are left out. The first call of a session does not wait. The keys
+        of encrypted rooms are exchanged too, and requests to compare keys are declined.
 
         Raises:
             ChannelDown: the homeserver cannot be reached.
@@ -194,9 +202,15 @@ class MatrixSession:
         )
 
     async def _new_events(self, room_id: str, room_info: Any, since: str | None) -> list[dict[str, Any]]:
-        """Return the events of a room since the last sync, also those that the sync left out.
+        """Return the events of a room since the last sync, oldest first.
 
-        `since` is the position of that sync; events from before Andy joined are not among them.
+        If there are too many for one answer, the homeserver leaves out the older ones; these are fetched.
+        Events from before Andy joined the room are not returned.
+
+        Args:
+            room_id: the id of the room.
+            room_info: the part of the homeserver's answer about the room.
+            since: the position of the last sync in the stream of events.
         """
         received = [_json_of(event) for event in room_info.timeline.events]
         join_indexes = [
@@ -212,9 +226,9 @@ class MatrixSession:
         return received
 
     async def _missed_events(self, room_id: str, *, start: str, end: str) -> list[dict[str, Any]]:
-        """Return the events from the position `start` back to the position `end`, oldest first.
+        """Fetch the events of a room from the position `start` back to the earlier position `end`.
 
-        If there are more than `MAX_GAP_EVENTS`, the oldest are left out.
+        Return them oldest first. If there are more than `MAX_GAP_EVENTS`, the oldest are left out.
         """
         missed: list[dict[str, Any]] = []
         while len(missed) < MAX_GAP_EVENTS:
@@ -229,7 +243,8 @@ class MatrixSession:
                 )
             )
             missed += [_json_of(self._decrypted(event)) for event in answer.chunk]
-            if not answer.chunk or not answer.end or answer.end == start:
+            is_last_page = not answer.end or answer.end == start
+            if not answer.chunk or is_last_page:
                 break
             start = answer.end
         log.info("matrix.caught_up", room=room_id, events=len(missed))
@@ -245,7 +260,7 @@ class MatrixSession:
             return event
 
     def _inviter(self, invitation: Any) -> str:
-        """Return the inviting account; empty when the invitation does not name it."""
+        """Return the account that invited Andy to a room; empty when the `invitation` does not name it."""
         return next(
             (
                 event.sender
@@ -258,16 +273,22 @@ class MatrixSession:
         )
 
     def _is_typed_in(self, room_info: Any) -> bool:
-        """Return whether the typing notices in a room's part of a sync name anybody but Andy."""
+        """Return whether anybody but Andy is typing in a room, by the typing notices in `room_info`.
+
+        `room_info` is the part of the homeserver's answer about the room.
+        """
         notices = [event for event in room_info.ephemeral if isinstance(event, nio.TypingNoticeEvent)]
         # The homeserver reports Andy's own typing sign to him, too.
         return any(user != self._login.user_id for notice in notices for user in notice.users)
 
     async def _exchange_keys(self) -> None:
-        """Exchange the keys that encrypted rooms need between two syncs."""
+        """Exchange the keys that encrypted rooms need, as the library requests it between two syncs.
+
+        Raises `ChannelDown`, `LoggedOut`, `ChannelRefused`.
+        """
         client = self._client
         if client.olm is None:
-            return
+            return  # encryption is not installed
         if client.should_upload_keys:
             await self._request_patiently(client.keys_upload)
         if client.should_query_keys:
@@ -278,7 +299,13 @@ class MatrixSession:
             _raise_for_error(answer)
 
     async def _request(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
-        """Return the answer to a request. Raises `ChannelDown`, `ChannelRefused`, `LoggedOut`."""
+        """Await a `call` of the library, and return the homeserver's answer if it is no error.
+
+        Raises:
+            ChannelDown: there was no answer within `seconds`, or the request may work later.
+            ChannelRefused: the homeserver will never accept the request.
+            LoggedOut: the login has ended.
+        """
         try:
             # The library itself would wait without end for a first sync, an upload and a download.
             async with asyncio.timeout(seconds):
@@ -295,10 +322,11 @@ class MatrixSession:
             raise ChannelDown(f"The Matrix library broke ({type(error).__name__}).") from error
 
     async def _request_for_message(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
-        """Return the answer to a request that carries a message. Raises as `send` does.
+        """Return the answer to a request with a message or a file, as `_request` does.
 
-        A refusal that is not Matrix's comes from a proxy in between. If the homeserver answers other
-        requests, it concerns this message and stays.
+        A refusal that is not Matrix's comes from a proxy before the homeserver. If the homeserver answers
+        another request, the proxy refuses this message for good: `ChannelRefused`. Otherwise the way to the
+        homeserver is broken: `ChannelDown`.
         """
         try:
             return await self._request(call, seconds=seconds)
@@ -321,7 +349,7 @@ class MatrixSession:
     # Rooms
 
     def room_name(self, room_id: str) -> str | None:
-        """Return the name of a room to show; None for an unknown room."""
+        """Return the name of a room for people; None for an unknown room."""
         room = self._client.rooms.get(room_id)
         return str(room.display_name) if room is not None else None
 
@@ -336,12 +364,15 @@ class MatrixSession:
         return int(room.member_count) if room is not None else None
 
     def is_readable(self, room_id: str) -> bool:
-        """Return whether messages of a room can be read here: it is not encrypted, or the keys are here."""
+        """Return whether messages of a room can be read here.
+
+        That is so if the room is not encrypted or not known, or if the library can decrypt.
+        """
         room = self._client.rooms.get(room_id)
         return self._client.olm is not None or room is None or not room.encrypted
 
     def member_name(self, room_id: str, user_id: str) -> str:
-        """Return a member's name in a room; the account if it has none."""
+        """Return a member's name in a room; without one, the local part of the account `@local:server`."""
         room = self._client.rooms.get(room_id)
         name = room.user_name(user_id) if room is not None else None
         return str(name or user_id.removeprefix("@").partition(":")[0])
@@ -351,7 +382,7 @@ class MatrixSession:
         await self._request_patiently(lambda: self._client.join(room_id))
 
     async def leave(self, room_id: str) -> None:
-        """Leave a room, or reject the invitation to it."""
+        """Leave a room, or reject the invitation to it. Raises `ChannelError`."""
         await self._request_patiently(lambda: self._client.room_leave(room_id))
 
     async def event(self, room_id: str, event_id: str) -> dict[str, Any] | None:
@@ -363,17 +394,23 @@ class MatrixSession:
         return _json_of(self._decrypted(answer.event))
 
     async def mark_read(self, room_id: str, event_id: str) -> None:
-        """Mark the messages of a room up to an event as read."""
+        """Mark the messages of a room up to an event as read. Raises `ChannelError`."""
         await self._request(self._client.room_read_markers(room_id, event_id, event_id))
 
     async def set_typing(self, room_id: str, *, is_typing: bool) -> None:
-        """Show or hide the typing sign in a room."""
+        """Show or hide the typing sign in a room; the homeserver hides it after `TYPING_MS`.
+
+        Raises `ChannelError`.
+        """
         await self._request(self._client.room_typing(room_id, typing_state=is_typing, timeout=TYPING_MS))
 
     # Sending
 
     async def send(self, room_id: str, kind: str, body: dict[str, Any], *, transaction: str) -> str:
-        """Send an event and return its id; a repeated transaction is shown once and has the same id.
+        """Send an event of the type `kind` with the content `body` to a room, and return its id.
+
+        `transaction` is the same for each attempt to send the event: the homeserver then shows it once, and
+        returns the same id.
 
         Raises:
             ChannelDown, LoggedOut: it may work later.
@@ -383,7 +420,7 @@ class MatrixSession:
             raise ChannelRefused("Andy is not in this room: invite him again.")
         loop = asyncio.get_running_loop()
         async with self._send_locks[room_id]:
-            # The limit covers all rooms: while it lasts, a request for another room fails, too.
+            # A requested pause covers all rooms: until its end, the homeserver refuses any message.
             if (remaining_seconds := self._silent_until - loop.time()) > 0:
                 raise ChannelDown("The homeserver asked for a pause.", pause_seconds=remaining_seconds)
             try:
@@ -404,11 +441,15 @@ class MatrixSession:
         return str(answer.event_id)
 
     async def find_own(self, room_id: str, message_id: str, *, since_ms: int) -> str | None:
-        """Return the event of a message that may have been sent since `since_ms`; None if it is not there.
+        """Search a room for the event of a message that may have been sent since `since_ms`.
+
+        Return the event's id; None if the message is not in the room. `message_id` is the host's id of the
+        message, which its content has.
 
         Raises:
-            ChannelDown, LoggedOut, ChannelRefused: as `send` does.
-            OutcomeUnknown: the room has too many messages to search, or one was redacted.
+            ChannelDown, LoggedOut: the homeserver cannot be asked now.
+            ChannelRefused: it refuses to show the room's messages.
+            OutcomeUnknown: the room has too many messages to search, or one was redacted: it has lost its id.
         """
         page_start, searched, may_be_there = None, 0, False
         # From the newest event back, page by page.
@@ -441,7 +482,10 @@ class MatrixSession:
         raise OutcomeUnknown
 
     async def decline_verification(self, room_id: str, event_id: str) -> None:
-        """Refuse a comparison of keys in a room; the other side would wait for an answer."""
+        """Refuse a comparison of keys that was requested by the event `event_id` of a room.
+
+        Without an answer the other side would wait. An error is only logged.
+        """
         relation = {"m.relates_to": {"rel_type": "m.reference", "event_id": event_id}}
         try:
             async with asyncio.timeout(CALL_SECONDS):
@@ -452,7 +496,10 @@ class MatrixSession:
             log.warning("matrix.verification", room=room_id, reason=str(error))
 
     async def _decline_device_verification(self, request: dict[str, Any]) -> None:
-        """Refuse a comparison of keys that one device requested directly from this one."""
+        """Refuse a comparison of keys that another device requested directly from this one.
+
+        Any other event, or an incomplete `request`, is ignored. An error is only logged.
+        """
         content = request.get("content")
         if request.get("type") != "m.key.verification.request" or not isinstance(content, dict):
             return
@@ -471,7 +518,7 @@ class MatrixSession:
             log.warning("matrix.verification", by=sender, reason=str(error))
 
     async def redact(self, room_id: str, event_id: str) -> None:
-        """Redact an event, which deletes its content for everybody."""
+        """Redact an event, which deletes its content for everybody. Raises `ChannelError`."""
         await self._request(self._client.room_redact(room_id, event_id, tx_id=secrets.token_hex(10)))
 
     async def max_file_bytes(self) -> int | None:
@@ -484,10 +531,13 @@ class MatrixSession:
         return answer.upload_size or None
 
     async def upload(self, room_id: str, file: Attachment) -> dict[str, Any]:
-        """Upload a file for a room; return the part of its message that refers to it.
+        """Upload a file for a room, encrypted if the room is; return the arguments of `content.file_content`.
+
+        The caption among them is empty.
 
         Raises:
-            ChannelDown, LoggedOut, ChannelRefused: as `send` does.
+            ChannelDown, LoggedOut: the upload may work later.
+            ChannelRefused: the homeserver will never take the file.
             UploadTooSlow: it did not arrive in time, though the homeserver answers.
         """
         room = self._client.rooms.get(room_id)
@@ -523,7 +573,10 @@ class MatrixSession:
         return {"caption": "", "name": file.name, "mime": file.mime, "size": size, "source": source}
 
     async def own_reaction(self, room_id: str, event_id: str, user_id: str) -> str | None:
-        """Return an account's newest reaction to an event, by its id, or None."""
+        """Return the id of the newest reaction of an account to an event; None if there is none.
+
+        An event that the homeserver does not know, or a homeserver that cannot be reached, counts as none.
+        """
         try:
             async for reaction in self._client.room_get_event_relations(
                 room_id, event_id, RelationshipType.annotation, events.REACTION
@@ -538,7 +591,9 @@ class MatrixSession:
     # Files
 
     async def download(self, file: MatrixFile, target: Path, *, limit_bytes: int, seconds: float) -> None:
-        """Write a file to `target`, which must not exist; `seconds` includes all pauses.
+        """Fetch a file, decrypt it if needed, and write it to `target`, which must not exist.
+
+        `seconds` is the limit for fetching, including the pauses that the homeserver asks for.
 
         Raises:
             ChannelDown: the homeserver cannot be reached, or asks for longer pauses.
@@ -552,7 +607,12 @@ class MatrixSession:
         await asyncio.to_thread(_write_new, target, _decrypted_file(content, file.key))
 
     async def _download(self, file: MatrixFile, *, limit_bytes: int) -> bytes:
-        """Return a file as it is stored at the homeserver. Raises `ChannelRefused`, `ChannelDown`."""
+        """Return the bytes of a file as they are stored at the homeserver, where it may be encrypted.
+
+        Raises:
+            ChannelDown: the homeserver asks for a pause.
+            ChannelRefused: it does not have the file, or the file is larger than `limit_bytes`.
+        """
         path = f"/_matrix/client/v1/media/download/{file.uri.removeprefix('mxc://')}"
         headers = {"Authorization": f"Bearer {self._login.token}"}
         response = await self._client.send("GET", path, headers=headers)
@@ -572,13 +632,15 @@ class MatrixSession:
 
 @dataclass(frozen=True, slots=True)
 class _Uploaded:
+    """The homeserver's answer to an upload, and the keys of the file."""
+
     answer: Any
     keys: dict[str, Any]
     """The keys by which a receiver decrypts the file; empty if it is not encrypted."""
 
 
 async def _encrypted(open_file: Any, keys: dict[str, Any]) -> AsyncGenerator[bytes]:
-    """Yield the pieces of an open file encrypted; `keys` receives the keys to decrypt it."""
+    """Yield the pieces of an open file encrypted, and put the keys that decrypt it into `keys`."""
     last_piece = b""
     # The library's own upload learns the keys after the last piece is sent, and never if the homeserver has
     # answered by then. So the last piece waits here for the keys.
@@ -593,7 +655,13 @@ async def _encrypted(open_file: Any, keys: dict[str, Any]) -> AsyncGenerator[byt
 
 
 def _raise_for_error(response: Any) -> Any:
-    """Return an answer that is no error. Raises `ChannelDown`, `LoggedOut`, `ChannelRefused`."""
+    """Return the homeserver's answer if it is no error; else raise the error that it means.
+
+    Raises:
+        LoggedOut: the login has ended.
+        ChannelRefused: the room, or this message, will never be accepted.
+        ChannelDown: it may work later, after `pause_seconds` if the homeserver asks for a pause.
+    """
     error = response.answer if isinstance(response, _Uploaded) else response
     if not isinstance(error, nio.ErrorResponse):
         return response
@@ -612,7 +680,7 @@ def _raise_for_error(response: Any) -> Any:
 
 
 def _refusal(response: Any, body: bytes) -> nio.ErrorResponse:
-    """Return the homeserver's reason in an answer that the library has not parsed."""
+    """Return the error in an answer that the library has not parsed; `body` is the answer's content."""
     try:
         error = nio.ErrorResponse.from_dict(json.loads(body))
     except ValueError:
@@ -622,7 +690,10 @@ def _refusal(response: Any, body: bytes) -> nio.ErrorResponse:
 
 
 async def retry_after_pauses(request: Callable[[], Awaitable[T]]) -> T:
-    """Run `request`, again after each pause that the homeserver asks for. Raises its other errors."""
+    """Return the result of `request`, called again after each pause that the homeserver asks for.
+
+    An error that asks for no pause is raised.
+    """
     while True:
         try:
             return await request()
@@ -634,13 +705,13 @@ async def retry_after_pauses(request: Callable[[], Awaitable[T]]) -> T:
 
 
 def _json_of(event: Any) -> dict[str, Any]:
-    """Return an event of the library as received JSON; empty if it has none."""
+    """Return the JSON from which the library made an event; empty if it has none."""
     source = event.source
     return screening.original_event(source) if isinstance(source, dict) else {}
 
 
 def _decrypted_file(body: bytes, key: dict[str, Any] | None) -> bytes:
-    """Return a file of an encrypted room; unchanged if `key` is None, because the room is not encrypted.
+    """Return the content of a file, decrypted with `key`; unchanged if that is None: it is not encrypted.
 
     Raises `ChannelRefused` when it cannot be decrypted.
     """
@@ -654,7 +725,10 @@ def _decrypted_file(body: bytes, key: dict[str, Any] | None) -> bytes:
 
 
 def _write_new(target: Path, body: bytes) -> None:
-    """Write a file that does not exist yet. Blocks."""
+    """Write `body` to the file `target`, which must not exist yet; its folder is made if needed. Blocks.
+
+    Raises `OSError`, for an existing file as well.
+    """
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with target.open("xb") as file:
         file.write(body)

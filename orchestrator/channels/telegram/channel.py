@@ -113,9 +113,11 @@ class TelegramChannel:
         await self._connection.stay_connected(partial(self._poll, receive=receive))
 
     async def _poll(self, stored_login: TelegramLogin, *, receive: Receive) -> None:
-        """Connect with a stored login, and deliver updates until the connection ends.
+        """Connect with a stored login, and pass the updates to `receive` until the connection ends.
 
-        Raises `ChannelDown`, `LoggedOut`.
+        Raises (always, since only an error ends the connection):
+            LoggedOut: Telegram has answered `MAX_TOKEN_REFUSALS` times in a row that the token is unknown.
+            ChannelDown: the connection broke for another reason.
         """
         await self._connection.status.record(
             state="connecting", account=f"@{stored_login.username}", next_try_ms=None
@@ -144,7 +146,14 @@ class TelegramChannel:
             await asyncio.shield(bot.shutdown())
 
     async def _receive_updates(self, bot: login.PollingBot, receiver: UpdateReceiver) -> None:
-        """Deliver updates until the connection ends. Raises `ChannelDown`, `LoggedOut`."""
+        """Fetch updates and deliver them until the connection ends.
+
+        After the first answer, continue what an earlier connection left: files to fetch, votes to deliver.
+
+        Raises:
+            ChannelDown: Telegram cannot be reached.
+            LoggedOut: Telegram does not know the token.
+        """
         next_update, is_first = await receiver.first_unstored_update(), True
         while True:
             # The first request does not wait: it shows whether the token is accepted.
@@ -154,17 +163,19 @@ class TelegramChannel:
                 await self._connection.note_connected()
                 await receiver.resume_downloads()
                 await receiver.deliver_waiting_votes()
+            # An empty page has no next update: the number stays.
             next_update = await receiver.deliver_page(page) or next_update
             if page:
                 self._connection.status.change(last_message_ms=self._context.clock.now_ms())
 
     async def _next_page(self, bot: login.PollingBot, next_update: int | None, *, seconds: int) -> list[Any]:
-        """Return the next updates as JSON, from the number `next_update` on.
+        """Return the next updates as JSON, from the number `next_update` on; None for all unconfirmed ones.
 
-        A pause that Telegram asks for is waited for, and is no outage.
+        Telegram waits up to `seconds` for a first one. A pause that Telegram asks for is waited for.
 
         Raises:
-            ChannelDown, LoggedOut
+            ChannelDown: Telegram cannot be reached, or its answer is no list.
+            LoggedOut: it does not know the token.
         """
         while True:
             try:
@@ -193,8 +204,28 @@ class TelegramChannel:
         thread: str | None = None,
         poll: Poll | None = None,
     ) -> MessageId | None:
-        """Send a message, as `Channel.send` says; return Telegram's number of it, never None."""
+        """Send a message to the chat `jid`; return Telegram's number of it, never None.
+
+        If its topic was deleted, it is sent outside of topics. If the chat has moved to another address, its
+        group is moved there, too.
+
+        Args:
+            jid: the address of the chat.
+            text: the text; for a file, its caption.
+            message_id: the host's id of the message, the same at each attempt.
+            attachment: the file to send.
+            quote: the message that this one answers.
+            mention: the person to mention.
+            thread: the id of the topic that it goes into.
+            poll: the poll to send instead of the text.
+
+        Raises:
+            ChannelDown: it was not sent; it may work later, at the address `moved_to` if the chat has moved.
+            ChannelRefused: it was not sent, and never will be.
+            OutcomeUnknown: it may have been sent.
+        """
         answered = await self._number_of(jid, quote.id) if quote is not None else None
+        # Both are arguments of the library's methods for sending.
         outside_topic: dict[str, Any] = {"chat_id": int(jid.removeprefix(PREFIX)), "message_thread_id": None}
         target = outside_topic | {"message_thread_id": int(thread) if thread else None}
         if answered is not None:
@@ -223,13 +254,22 @@ class TelegramChannel:
         mention: ChatMember | None,
         target: dict[str, Any],
     ) -> MessageId:
-        """Send a message in as many parts as it needs, and return the number of the first.
+        """Send a message in as many parts as it needs, and return Telegram's number of the first part.
 
-        `mention` is the person to notify, if there is one. `target` has the chat, the topic and the quoted
-        message, as arguments of the library's methods.
+        A part that this process has already sent at an earlier attempt is not sent again. A short text is the
+        caption of the file instead of a part.
+
+        Args:
+            message_id: the host's id of the message.
+            text: the text, with Markdown.
+            attachment: the file to send, if any.
+            mention: the person to notify, if any.
+            target: the chat, the topic and the quoted message, as arguments of the library's methods.
 
         Raises:
-            ChannelDown, ChannelRefused, OutcomeUnknown, ChatMigrated
+            ChannelDown, ChannelRefused: the part was not sent.
+            OutcomeUnknown: the part may have been sent.
+            ChatMigrated: the chat has another address now.
         """
         bot = self._connected()
         plain, plain_marks = parse_markdown(text) if text else ("", ())
@@ -244,7 +284,7 @@ class TelegramChannel:
         for part_text, part_marks in split_text(plain, plain_marks, max_units=MAX_TEXT_CHARS):
             entities = [_entity(mark) for mark in part_marks]
             requests.append(partial(bot.send_message, text=part_text, entities=entities, **target))
-        # A text of only formatting leaves no text.
+        # A text of only formatting leaves no part to send, but Telegram takes no empty message.
         requests = requests or [partial(bot.send_message, text="…", **target)]
         message_numbers = [
             await self._send_part_once(f"{message_id}.{index}", request)
@@ -253,9 +293,15 @@ class TelegramChannel:
         return message_numbers[0]
 
     async def _send_poll(self, message_id: MessageId, poll: Poll, target: dict[str, Any]) -> MessageId:
-        """Send a poll whose votes have names, unless this process has; return its number.
+        """Send a poll whose votes have names, unless this process has sent it; return its message's number.
 
-        Telegram's id of it is stored, and votes that came before are delivered. Raises as `_send_parts` does.
+        Telegram's id of the poll is stored, by which votes name it. Votes that came before that are delivered
+        then. `target` has the chat, the topic and the quoted message, as arguments of the library.
+
+        Raises:
+            ChannelDown, ChannelRefused: the poll was not sent.
+            OutcomeUnknown: the poll may have been sent.
+            ChatMigrated: the chat has another address now.
         """
         request = partial(
             self._connected().send_poll,
@@ -276,7 +322,12 @@ class TelegramChannel:
         return self._sent[message_id]
 
     async def end_poll(self, message: Message) -> None:
-        """Stop a poll, as `Channel.end_poll` describes."""
+        """Stop a poll of the bot's own, so that it takes no more votes.
+
+        Raises:
+            ChannelDown: it still takes votes; it may work later.
+            ChannelRefused: Telegram will not stop it.
+        """
         bot, number = self._connected(), await self._number_of(message.chat_jid, message.id)
         if number is None:
             raise ChannelRefused("Telegram does not know this message.")
@@ -290,15 +341,20 @@ class TelegramChannel:
             raise ChannelDown(str(error)) from error
 
     def _remember(self, key: str, number: MessageId) -> None:
-        """Remember Telegram's number of a sent part; the oldest are forgotten."""
+        """Remember Telegram's `number` of a sent part of a message, so that it is not sent again.
+
+        `key` is the host's id of the message, with the index of the part behind a dot if it is no poll. The
+        oldest of more than `MAX_REMEMBERED` parts is forgotten.
+        """
         self._sent[key] = number
         if len(self._sent) > MAX_REMEMBERED:
             self._sent.popitem(last=False)
 
     async def _send_part_once(self, key: str, request: Callable[[], Awaitable[Any]]) -> MessageId:
-        """Send one part of a message, unless this process has; return its number.
+        """Send one part of a message, unless this process has sent it; return Telegram's number of the part.
 
-        `key` is the host's id of the message and the index of the part. Raises as `_send_request` does.
+        `key` is the host's id of the message and the index of the part. `request` sends the part. Raises what
+        `_send_request` raises.
         """
         if key not in self._sent:
             self._remember(key, MessageId(str((await self._send_request(request)).message_id)))
@@ -307,8 +363,13 @@ class TelegramChannel:
     async def _send_request(self, request: Callable[[], Awaitable[Any]]) -> Any:
         """Send a request with an effect that people see, and return Telegram's answer.
 
+        During a pause that Telegram has asked for, nothing is sent.
+
         Raises:
-            ChannelDown, ChannelRefused, OutcomeUnknown, ChatMigrated
+            ChannelDown: it has no effect yet, and may work later, after `pause_seconds` if that is set.
+            ChannelRefused: Telegram will never accept it.
+            OutcomeUnknown: the answer was lost, and Telegram may have accepted it.
+            ChatMigrated: the chat has another address now.
         """
         loop = asyncio.get_running_loop()
         if (remaining_seconds := self._silent_until - loop.time()) > 0:
@@ -323,7 +384,7 @@ class TelegramChannel:
         except ChatMigrated:
             raise
         except (BadRequest, Forbidden) as error:
-            is_topic_gone = any(sign in str(error).casefold() for sign in TOPIC_GONE)
+            is_topic_gone = any(phrase in str(error).casefold() for phrase in TOPIC_GONE)
             error_class = _TopicGone if is_topic_gone else ChannelRefused
             raise error_class(f"Telegram refuses: {error}.") from error
         except InvalidToken as error:
@@ -334,9 +395,9 @@ class TelegramChannel:
             raise ChannelDown(f"Telegram has trouble: {error}.") from error
 
     async def _number_of(self, jid: ChatJid, message_id: MessageId) -> int | None:
-        """Return Telegram's number of a message, which differs from the host's id for messages of Andy's own.
+        """Return Telegram's number of a message; None if it is not known.
 
-        None if it is not known.
+        It is the host's id of the message, except for messages of Andy's own, whose numbers are stored.
         """
         async with self._context.database.reading() as tx:
             number = await messages.channel_id_of(tx, jid, message_id) or message_id
@@ -345,13 +406,16 @@ class TelegramChannel:
         return int(number) if number.isdecimal() else None
 
     def _connected(self) -> telegram.Bot:
-        """Return the connected bot. Raises `ChannelDown` when there is none."""
+        """Return the client of the connected bot. Raises `ChannelDown` when there is no connection."""
         if self._bot is None:
             raise self._connection.why_down()
         return self._bot
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        """Show the typing sign in a chat; Telegram hides it after five seconds."""
+        """Show the typing sign in a chat; Telegram hides it after five seconds, or with the next message.
+
+        Do nothing to hide it, nor while Telegram is down. An error is only logged.
+        """
         if self._bot is None or not is_typing or not self.owns(jid):
             return
         try:
@@ -360,9 +424,13 @@ class TelegramChannel:
             log.debug("telegram.typing_failed", reason=str(error))
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put a sign under a message in place of the previous one; an empty sign removes it.
+        """Put the emoji `sign` under a message in place of the previous one; if empty, only remove that.
 
-        Raises `ChannelDown`, `ChannelRefused`.
+        An emoji that Telegram does not accept as a reaction is replaced by a similar one where that is known.
+
+        Raises:
+            ChannelDown: the emoji was not put there; it may work later.
+            ChannelRefused: the emoji was not put there, and never will be.
         """
         bot, number = self._connected(), await self._number_of(message.chat_jid, message.id)
         if number is None:
@@ -382,7 +450,12 @@ class TelegramChannel:
             raise ChannelDown(str(error)) from error
 
     async def withdraw(self, message: Message) -> None:
-        """Delete a message of Andy's own with all of its parts, as `Channel.withdraw` describes."""
+        """Delete a message of Andy's own for everybody, with all parts in which it was sent.
+
+        Raises:
+            ChannelDown: it was not deleted whole; it may work later.
+            ChannelRefused: it was not deleted, and never will be.
+        """
         bot, chat = self._connected(), int(message.chat_jid.removeprefix(PREFIX))
         number = await self._number_of(message.chat_jid, message.id)
         if number is None:
@@ -393,6 +466,7 @@ class TelegramChannel:
             try:
                 await self._send_request(partial(bot.delete_message, chat, part))
             except ChannelRefused as error:
+                # A part that somebody else has deleted is what is wanted.
                 if ALREADY_DELETED not in str(error).casefold():
                     raise
             except OutcomeUnknown as error:
@@ -412,7 +486,11 @@ class PauseRequested(Exception):
 
 
 def _error_for_lost_answer(error: NetworkError) -> ChannelError:
-    """Return the error for an answer that is not Telegram's, or for none at all."""
+    """Return the error for a request to which no answer of Telegram's came.
+
+    `ChannelDown` if the request was not sent, `ChannelRefused` if it was too large for the network, and
+    `OutcomeUnknown` if Telegram may have accepted it.
+    """
     if isinstance(error.__cause__, NOT_SENT):
         return ChannelDown("Telegram cannot be reached.")
     if TOO_LARGE in str(error):
@@ -429,10 +507,12 @@ def _pause_of(error: RetryAfter) -> float:
 
 
 async def _request(request: Any) -> Any:
-    """Return the answer to a request without an effect that people see.
+    """Return the answer to a `request` of the library that has no effect that people see.
 
     Raises:
-        ChannelDown, LoggedOut, PauseRequested
+        LoggedOut: Telegram does not know the token.
+        PauseRequested: Telegram asks for a pause.
+        ChannelDown: the request failed otherwise, or another program receives this bot's messages.
     """
     try:
         return await request
@@ -453,7 +533,10 @@ async def _request(request: Any) -> Any:
 
 
 async def _send_file(bot: telegram.Bot, file: Attachment, target: dict[str, Any]) -> Any:
-    """Send a file as its kind: Telegram displays pictures, voice notes, music and films as such."""
+    """Send a file as a picture, voice note, music, film or document, as its MIME type says.
+
+    Return the sent message. `target` has the chat, the caption and more, as arguments of the library.
+    """
     content = await asyncio.to_thread(file.path.read_bytes)
     kind = file.mime.partition("/")[0]
     if file.mime in {"image/jpeg", "image/png"} and len(content) <= MAX_PHOTO_BYTES:
@@ -470,9 +553,10 @@ async def _send_file(bot: telegram.Bot, file: Attachment, target: dict[str, Any]
 def _with_mention(
     text: str, marks: tuple[Mark, ...], mention: ChatMember | None
 ) -> tuple[str, tuple[Mark, ...]]:
-    """Put a person's name before a text, with a mark by which they are notified; return text and marks.
+    """Return a text and its marks so that Telegram notifies the person `mention`.
 
-    A text that contains the name gets only the mark. Without a person, both are unchanged.
+    A link to the person is marked on their name in the text; a text without the name gets it at its start.
+    Without a person, or without a text, both are returned unchanged.
     """
     if mention is None or not text:
         return text, marks

@@ -11,7 +11,11 @@ from orchestrator.domain.errors import ChannelDown
 
 
 def account(home: Path) -> str:
-    """Return the bot that is logged in, or an empty text. Blocks. Raises `ChannelDown`."""
+    """Return the `@name` of the bot that is logged in, or an empty text if none is. Blocks.
+
+    Raises:
+        ChannelDown: the file with the login is there and cannot be read.
+    """
     path = home / LOGIN
     try:
         return f"@{json.loads(path.read_text(encoding='utf-8'))['username']}"
@@ -24,7 +28,7 @@ def account(home: Path) -> str:
 
 
 def check_library(home: Path) -> ChannelFinding:
-    """Check that the library is installed, and name its version."""
+    """Check that the library is installed, and name its version. `home` is not used."""
     del home
     try:
         import telegram

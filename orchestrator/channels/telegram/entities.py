@@ -43,9 +43,12 @@ class Mark:
 
 @dataclass(slots=True)
 class _Writer:
+    """The text and the marks that were written so far, and what is still open."""
+
     text: str = ""
     marks: list[Mark] = field(default_factory=list)
     opened: list[tuple[str, int, str | None]] = field(default_factory=list)
+    """The marks that have no end yet, outermost first: kind, offset in UTF-16 units, target of a link."""
     lists: list[int | None] = field(default_factory=list)
     """The number of the next item of each open list; None for a list with bullets."""
 
@@ -59,7 +62,7 @@ class _Writer:
             self.marks.append(Mark(kind, begin, length, url, language))
 
     def end_block(self) -> None:
-        """End the text's last block: by one line break inside a list, else by a blank line."""
+        """End the last paragraph or other block of the text: in a list by a line break, else a blank line."""
         self.text = self.text.rstrip("\n") + ("\n" if self.lists else "\n\n")
 
 
@@ -69,7 +72,11 @@ def utf16_units(text: str) -> int:
 
 
 def parse_markdown(markdown: str) -> tuple[str, tuple[Mark, ...]]:
-    """Return the text without its marks, and their positions; blank lines in a row become one."""
+    """Return the plain text of Markdown, and the positions of its marks in that text.
+
+    A mark is bold, italic, a link and so on. The marks are sorted by their offsets, an outer one before those
+    inside it.
+    """
     writer = _Writer()
     for token in _markdown().parse(markdown):
         _write_block(writer, token)
@@ -79,15 +86,16 @@ def parse_markdown(markdown: str) -> tuple[str, tuple[Mark, ...]]:
         Mark(mark.kind, mark.offset, min(mark.length, length - mark.offset), mark.url, mark.language)
         for mark in writer.marks
     ]
-    return text, tuple(
-        sorted((mark for mark in marks if mark.length > 0), key=lambda mark: (mark.offset, -mark.length))
-    )
+    # A mark of the line breaks that were cut off the end has no length left.
+    visible_marks = (mark for mark in marks if mark.length > 0)
+    return text, tuple(sorted(visible_marks, key=lambda mark: (mark.offset, -mark.length)))
 
 
 def split_text(text: str, marks: Sequence[Mark], *, max_units: int) -> list[tuple[str, tuple[Mark, ...]]]:
-    """Return the messages, as text and marks, into which a text is cut so that Telegram shows each whole.
+    """Cut a text into pieces of at most `max_units` UTF-16 units and `MAX_MARKS` marks, for one message each.
 
-    Cut at white space if possible. A divided mark is in both messages, and no visible sign is divided.
+    Return the text and the marks of each piece. The text is cut at white space if possible. A mark across a
+    cut is in both pieces. A sign that people see as one, such as an emoji of several characters, is not cut.
     """
     signs = _visible_signs(text)
     unit_offsets = list(accumulate((utf16_units(sign) for sign in signs), initial=0))
@@ -95,20 +103,25 @@ def split_text(text: str, marks: Sequence[Mark], *, max_units: int) -> list[tupl
     while begin < len(signs):
         end = _piece_end(signs, unit_offsets, marks, begin, max_units)
         piece = "".join(signs[begin:end])
-        if end < len(signs) or begin:
+        is_whole_text = begin == 0 and end == len(signs)
+        if not is_whole_text:
             piece = piece.rstrip()
         if piece:
             pieces.append(
                 (piece, _marks_within(marks, unit_offsets[begin], unit_offsets[begin] + utf16_units(piece)))
             )
         begin = end
+        # White space at a cut is left out.
         while begin < len(signs) and signs[begin].isspace():
             begin += 1
     return pieces
 
 
 def _visible_signs(text: str) -> list[str]:
-    """Return a text in visible signs, such as an emoji of several characters, which may not be divided."""
+    """Return a text as the list of signs that people see: letters, or emoji of several characters.
+
+    A sign of more than `MAX_CLUSTER_CHARS` is returned as its single characters.
+    """
     import regex
 
     signs = []
@@ -120,9 +133,14 @@ def _visible_signs(text: str) -> list[str]:
 def _piece_end(
     signs: Sequence[str], unit_offsets: Sequence[int], marks: Sequence[Mark], begin: int, max_units: int
 ) -> int:
-    """Return the index of the sign before which the piece that starts with the sign `begin` ends.
+    """Return the index of the sign before which a piece of a text ends; it is after `begin`.
 
-    `unit_offsets` has the offset of each sign in UTF-16 units, and the end of the text.
+    Args:
+        signs: the text, as the signs that people see.
+        unit_offsets: the offset of each sign in UTF-16 units, and that of the end of the text.
+        marks: the marks of the text, by their offsets.
+        begin: the index of the first sign of the piece.
+        max_units: the greatest length of the piece in UTF-16 units.
     """
     mark_begins = [mark.offset for mark in marks if mark.offset + mark.length > unit_offsets[begin]]
     # The marks are in order: the first one too many ends the piece.
@@ -162,7 +180,11 @@ def _markdown() -> MarkdownIt:
 
 
 def _write_block(writer: _Writer, token: Token) -> None:
-    """Write one token of the parser that is a block or a side of one: a paragraph, a list, code."""
+    """Write a token of the parser that is a block of Markdown, or the begin or end of one, to `writer`.
+
+    Blocks are paragraphs, headings, lists, quotes and code.
+    """
+    # A type such as `bullet_list_open`.
     kind, _, side = token.type.rpartition("_")
     if token.type == "inline":
         for child in token.children or ():
@@ -179,7 +201,8 @@ def _write_block(writer: _Writer, token: Token) -> None:
         _begin_or_end_list(writer, token, is_open=side == "open", is_ordered=kind == "ordered_list")
     elif token.type == "list_item_open":
         number = writer.lists[-1]
-        writer.text += "  " * (len(writer.lists) - 1) + ("• " if number is None else f"{number}. ")
+        indentation = "  " * (len(writer.lists) - 1)
+        writer.text += indentation + ("• " if number is None else f"{number}. ")
         writer.lists[-1] = None if number is None else number + 1
     elif kind in MARKS:
         _begin_or_end_mark(writer, MARKS[kind], is_open=side == "open")
@@ -190,7 +213,7 @@ def _write_block(writer: _Writer, token: Token) -> None:
 
 
 def _begin_or_end_list(writer: _Writer, token: Token, *, is_open: bool, is_ordered: bool) -> None:
-    """Begin a list, or end the innermost one."""
+    """Begin the list of a token (`is_open`), or end the innermost list."""
     if is_open:
         writer.lists.append(int(token.attrs.get("start") or 1) if is_ordered else None)
     else:
@@ -199,7 +222,7 @@ def _begin_or_end_list(writer: _Writer, token: Token, *, is_open: bool, is_order
 
 
 def _write_inline(writer: _Writer, token: Token) -> None:
-    """Write one token of the parser inside a block: text, code, a link, a side of a mark."""
+    """Write a token inside a block to `writer`: text, code, a picture, or the begin or end of a mark."""
     kind, _, side = token.type.rpartition("_")
     if token.type in {"softbreak", "hardbreak"}:
         writer.text += "\n"
@@ -219,9 +242,10 @@ def _write_inline(writer: _Writer, token: Token) -> None:
 
 
 def _begin_or_end_mark(writer: _Writer, kind: str, *, is_open: bool, url: str | None = None) -> None:
-    """Begin a mark of a kind, or end the innermost one; a link that Telegram cannot open is written out.
+    """Begin a mark of a kind (`is_open`), or end the innermost mark.
 
-    `url` is the target of a link; None for other kinds.
+    `url` is the target of a link that begins; None for other kinds. At the end of a link that Telegram cannot
+    open, its target is written as text.
     """
     if is_open:
         writer.opened.append((kind, utf16_units(writer.text), url))

@@ -72,19 +72,24 @@ class UpdateReceiver:
         self._limit_bytes = min(context.attachment_bytes, MAX_FETCH_BYTES)
 
     async def first_unstored_update(self) -> int | None:
-        """Return the number of the first update that is not stored yet; None when that is not known."""
+        """Return the number of the first update that is not stored yet.
+
+        None if it is not known: no update of this bot was ever stored.
+        """
         async with self._context.database.reading() as tx:
             stored = await chats.cursor(tx, CHANNEL.name) or ""
+        # As `_position_after` writes it.
         bot, _, number = stored.partition(" ")
         return int(number) if bot == str(self._login.bot_id) and number.isdecimal() else None
 
     async def deliver_page(self, page: Sequence[Any]) -> int | None:
-        """Store a whole page of JSON; return the number of the next update, or None for an empty page.
+        """Deliver the updates of a page to the host; return the number from which to request the next page.
 
-        An update that cannot be read is recorded and skipped.
+        None for an empty page. An update that cannot be read is recorded and skipped; JSON without a valid
+        number is left out.
 
         Raises:
-            ChannelDown: nothing in the page has a number, so it cannot be confirmed.
+            ChannelDown: no update has a valid number, so the page cannot be confirmed to Telegram.
         """
         numbered = [(number, update) for update in page if (number := _number_of(update)) is not None]
         if page and not numbered:
@@ -94,10 +99,13 @@ class UpdateReceiver:
         return max(number for number, _ in numbered) + 1 if numbered else None
 
     async def _deliver_update(self, number: int, update: dict[str, Any]) -> None:
-        """Deliver the update with this number, and store the position after it."""
+        """Deliver one update to the host, and store the position after it in the stream of updates.
+
+        If its message has a file to fetch, the update is stored until that is done.
+        """
         position = self._position_after(number)
         try:
-            # In an id, half a surrogate pair would end the connection again at each attempt.
+            # Half a surrogate pair in an id could not be stored, which would end the connection each time.
             update = storable(update)
             content = self._read(update)
         except Exception as error:  # noqa: BLE001 - the library raises what it likes for what it does not know
@@ -106,6 +114,7 @@ class UpdateReceiver:
         if isinstance(content, ChatMove):
             await self._move_chat(content, position)
             return
+        # The bot's own reactions and votes are of no interest.
         if content is None or content.sender_id == self._login.bot_id:
             await self._store_position(position)
             return
@@ -123,7 +132,11 @@ class UpdateReceiver:
             await self._start_fetching(number, inbound, file)
 
     async def _deliver_vote(self, answer: PollAnswer, update: dict[str, Any], position: str) -> None:
-        """Deliver a vote; one whose poll is unknown waits, because that poll may just be being sent."""
+        """Deliver a vote to the host, and store `position`, the one after its update in the stream.
+
+        If its poll is not known, the update is stored: the poll may have been sent a moment ago, and
+        `deliver_waiting_votes` delivers the vote then. Of too many such votes the new ones are dropped.
+        """
         inbound = await self._vote(answer)
         if inbound is not None and await hand_in(self._receive, inbound, cursor=position):
             return
@@ -140,9 +153,10 @@ class UpdateReceiver:
         return f"{WAITING_VOTES}{self._login.bot_id}:"
 
     async def deliver_waiting_votes(self) -> None:
-        """Deliver the votes whose poll is known by now.
+        """Deliver the stored votes whose poll is known by now.
 
-        If `MAX_WAITING_VOTES` are waiting, the others are forgotten: their polls are hardly Andy's.
+        If as many as `MAX_WAITING_VOTES` are stored, the others are deleted, since their polls are probably
+        not Andy's, and new votes need the room.
         """
         async with self._context.database.reading() as tx:
             stored = await chats.cursors_of(tx, self._waiting_votes_prefix)
@@ -158,11 +172,15 @@ class UpdateReceiver:
                     await chats.forget_cursor(tx, f"{self._waiting_votes_prefix}{number}")
 
     async def _vote(self, answer: PollAnswer) -> Inbound | None:
-        """Return a vote as a message of its poll's chat; None if the poll is not known."""
+        """Return a vote as a message in the chat of its poll; None if the poll is not known.
+
+        Votes have no time, so it gets the present one. An invalid vote has a text but no `vote`.
+        """
         async with self._context.database.reading() as tx:
             poll = await polls.of_ref(tx, f"{CHANNEL.name} {answer.poll_id}")
         if poll is None:
             return None
+        # Telegram numbers groups below zero.
         is_group = poll.chat_jid.startswith(f"{PREFIX}-")
         is_valid = poll.takes(answer.chosen)
         return Inbound(
@@ -183,7 +201,11 @@ class UpdateReceiver:
         )
 
     async def _move_chat(self, move: ChatMove, position: str) -> None:
-        """Move a group to its new address, and store the position after the update."""
+        """Move a group to the new address that Telegram gave it, and store `position` with it.
+
+        `position` is the one after the update in the stream of updates. If another group has the address,
+        only `position` is stored, and the owner is notified.
+        """
         old, new = (ChatJid(f"{PREFIX}{chat_id}") for chat_id in (move.old, move.new))
         try:
             await move_chat(self._context, old, new, cursor=position)
@@ -201,9 +223,10 @@ class UpdateReceiver:
         )
 
     async def _skip_unreadable(self, update: dict[str, Any], position: str, error: Exception) -> None:
-        """Record an update that cannot be read, and hand in a note to its chat if the sender is known.
+        """Log and publish that an update cannot be read, and deliver an unreadable message in its place.
 
-        `position` is the position in Telegram's updates to continue after, stored either way.
+        The message is delivered only if the update's chat and sender can be found out. In any case `position`
+        is stored, the one after the update in the stream of updates. `error` is what the library raised.
         """
         kinds = [name[:40] for name in update if name != "update_id"][:3]
         log.warning("telegram.unreadable", kinds=kinds, reason=f"{type(error).__name__}: {error}"[:200])
@@ -213,18 +236,23 @@ class UpdateReceiver:
             await self._store_position(position)
 
     def _position_after(self, number: int) -> str:
-        """Return the position in the stream after an update, as it is stored: the bot and the next number."""
+        """Return the position after an update in the stream of updates, as text to store.
+
+        It is the bot's id and the number of the next update: each bot has a stream of its own.
+        """
         return f"{self._login.bot_id} {number + 1}"
 
     async def _store_position(self, position: str) -> None:
-        """Store the position in the stream up to which everything is delivered."""
+        """Store `position`, up to which all updates of the stream are delivered."""
         async with self._context.database.transaction() as tx:
             await chats.set_cursor(tx, CHANNEL.name, position)
 
     async def _inbound(self, update: ChatUpdate) -> Inbound:
-        """Return a message or a reaction as the host takes it, with its quote and its file's placeholder.
+        """Return a message or a reaction as the host takes it, with the quoted message and a text that stands
+        for its file.
 
-        `file_until_ms` is set if the file will be fetched.
+        Its `file_until_ms`, until when an answer waits for the file, is set if the file will be fetched: in a
+        registered chat, and if the file is not too large.
         """
         jid = ChatJid(f"{PREFIX}{update.chat_id}")
         async with self._context.database.reading() as tx:
@@ -232,6 +260,7 @@ class UpdateReceiver:
             stored = await messages.find(tx, jid, MessageId(update.message_id))
         file_until_ms = None
         if stored is not None:
+            # The wait does not grow, however often the message is delivered again.
             file_until_ms = stored.file_until_ms
         elif group is not None and update.file is not None and update.file.size <= self._limit_bytes:
             seconds = attachments.wait_seconds(self._context, update.file)
@@ -261,7 +290,10 @@ class UpdateReceiver:
         )
 
     async def _quote(self, jid: ChatJid, update: ChatUpdate) -> Quote:
-        """Return the quoted message; Andy's own with the host's id."""
+        """Return the message that an update answers, as Telegram sent it along.
+
+        If it is Andy's own, it gets the host's id, which differs from Telegram's number.
+        """
         answered = MessageId(str(update.answers))
         async with self._context.database.reading() as tx:
             own_id = await messages.own_by_channel_id(tx, jid, answered)
@@ -270,7 +302,10 @@ class UpdateReceiver:
     # Files
 
     async def resume_downloads(self) -> None:
-        """Continue to fetch the files of updates that an earlier host has stored."""
+        """Start to fetch the files of updates that were stored because their file was not fetched yet.
+
+        An update that has no such file any more, or cannot be read, is deleted.
+        """
         prefix = f"{FETCHING}{self._login.bot_id}:"
         async with self._context.database.reading() as tx:
             stored = await chats.cursors_of(tx, prefix)
@@ -288,14 +323,20 @@ class UpdateReceiver:
                 await self._start_fetching(number, inbound, update.file)
 
     async def _start_fetching(self, number: int, inbound: Inbound, file: TelegramFile) -> None:
-        """Start to fetch a file; wait only if very many are being fetched."""
+        """Start a task that fetches the file of a message; first wait if `MAX_WAITING_FILES` are waiting.
+
+        `number` is that of the stored update, which is deleted afterwards.
+        """
         await self._waiting_slots.acquire()
         self._tasks.create_task(
             self._fetch_and_deliver(number, inbound, file), name=f"telegram:file:{number}"
         )
 
     async def _fetch_and_deliver(self, number: int, inbound: Inbound, file: TelegramFile) -> None:
-        """Fetch the file of a message, and deliver the message again with it."""
+        """Fetch the file of a message, deliver the message again with it, and delete the stored update.
+
+        `number` is that of the update.
+        """
         try:
             fetched = await self._fetch_file(inbound, file)
             complete = replace(inbound, file=fetched.text, spoken=fetched.spoken, file_until_ms=None)
@@ -314,14 +355,18 @@ class UpdateReceiver:
         return f"{FETCHING}{self._login.bot_id}:{number}"
 
     async def _fetch_file(self, inbound: Inbound, file: TelegramFile) -> attachments.FetchedFile:
-        """Return the text for a message's file: where it is stored, or that it could not be fetched."""
+        """Fetch a message's file into its group's folder, and return the text for it; never raise an error.
+
+        The text says where the file is stored, or that it could not be fetched.
+        """
         download_path = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")
         try:
             async with self._context.database.reading() as tx:
                 group = await groups.by_jid(tx, inbound.chat_jid)
             if group is None:
                 return attachments.fetch_failed(file)
-            # The limit excludes later work: a voice note may wait long for its transcription.
+            # The limit on concurrent downloads excludes later work: a voice note may wait long for its
+            # transcription.
             async with self._fetch_slots:
                 async with asyncio.timeout(attachments.fetch_seconds(file)):
                     remote_file = await self._bot.get_file(file.file_id)
@@ -346,13 +391,15 @@ class UpdateReceiver:
 async def move_chat(
     context: ChannelContext, old: ChatJid, new: ChatJid, *, cursor: str | None = None
 ) -> None:
-    """Move a chat's registration and all its waiting messages, and notify the owner in main, once.
+    """Move a registered chat, with all that waits to be sent there, to its new address.
 
-    The outbox is woken, and subscribers of the event bus are informed. `cursor` is the position in the stream
-    of updates that is stored with it; None stores none.
+    Notify the owner once, wake the outbox and publish the move. A chat that is not registered stays unmoved.
+    `cursor` is the position in the stream of updates that is stored in the same transaction; None stores
+    none.
 
     Raises:
-        ChannelRefused: another group has the new address.
+        ChannelRefused: another group has the new address. The owner is notified and `cursor` stored all the
+            same.
     """
     now_ms = context.clock.now_ms()
     try:
@@ -380,7 +427,7 @@ async def move_chat(
 
 
 def _with_expected_fields(update: dict[str, Any]) -> dict[str, Any]:
-    """Return an update with the fields of a vote that the library expects and older servers do not send."""
+    """Return an update with a field of votes that the library needs, and older servers do not send."""
     answer = update.get("poll_answer")
     if not isinstance(answer, dict):
         return update
@@ -388,13 +435,16 @@ def _with_expected_fields(update: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number_of(update: Any) -> int | None:
-    """Return the number of an update; None for JSON that has no valid one."""
+    """Return the number of an update; None if `update` is no JSON object with a valid one."""
     number = update.get("update_id") if isinstance(update, dict) else None
     return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None
 
 
 def _recover_message(update: dict[str, Any], *, owner: int) -> Inbound | None:
-    """Return the message of an update that the library cannot parse, or None if none can be recovered."""
+    """Return an unreadable message with the chat and the sender of an update that the library cannot parse.
+
+    None if the update has no message, or no valid chat, sender and number. `owner` is the owner's user id.
+    """
     message = update.get("message")
     if not isinstance(message, dict):
         return None
@@ -422,7 +472,10 @@ def _recover_message(update: dict[str, Any], *, owner: int) -> Inbound | None:
 
 
 def _write_new(target: Path, body: bytes) -> None:
-    """Write a file that does not exist yet. Blocks."""
+    """Write `body` to the file `target`, which must not exist yet; its folder is made if needed. Blocks.
+
+    Raises `OSError`, for an existing file as well.
+    """
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with target.open("xb") as file:
         file.write(body)

@@ -47,7 +47,11 @@ class TelegramLogin(BaseModel):
 
 
 def read(home: Path) -> TelegramLogin | None:
-    """Return the login of a home, or None. Blocks. Raises `ChannelDown` when it cannot be read."""
+    """Return the stored Telegram login of a home, or None if no bot is logged in. Blocks.
+
+    Raises:
+        ChannelDown: the file with the login is there and cannot be read.
+    """
     path = home / LOGIN
     try:
         return TelegramLogin.model_validate_json(path.read_text(encoding="utf-8"))
@@ -74,18 +78,28 @@ class PollingBot(telegram.Bot):
     """
 
     async def raw_updates(self, *, offset: int | None, seconds: int, kinds: Sequence[str]) -> Any:
-        """Return the result of `getUpdates` as JSON, a list of objects as a rule. Raises `TelegramError`.
+        """Return the updates that Telegram has for the bot as JSON: a list of objects, if Telegram is right.
 
-        `offset` is the number of the first update; None for all that Telegram has stored. It waits `seconds`
-        for one.
+        This confirms all updates before the number `offset`, which Telegram then deletes.
+
+        Args:
+            offset: the number of the first update to return; None for all that are not confirmed.
+            seconds: how long Telegram waits for a first update.
+            kinds: the kinds of updates to return.
+
+        Raises:
+            TelegramError: there was no answer, or Telegram refuses.
         """
         data = {"offset": offset, "timeout": seconds, "allowed_updates": list(kinds)}
         return await self._post("getUpdates", data, read_timeout=REQUEST_SECONDS + seconds)
 
 
 def make_bot(token: str, server: str) -> PollingBot:
-    """Return a client of the Bot API."""
-    # The token is a part of each address, which both libraries would log.
+    """Return a client of the Bot API for the bot with this token; it connects with its first request.
+
+    `server` is the address of the Bot API, without a trailing slash.
+    """
+    # The token is a part of each request's address, which these libraries would log.
     for name in ("httpx", "httpcore", "telegram"):
         logging.getLogger(name).setLevel(logging.WARNING)
     return PollingBot(
@@ -93,12 +107,13 @@ def make_bot(token: str, server: str) -> PollingBot:
         base_url=f"{server}/bot",
         base_file_url=f"{server}/file/bot",
         request=_http_client(connections=16),
+        # Its own connection, since a request for updates stays open while there are none.
         get_updates_request=_http_client(connections=1),
     )
 
 
 def _http_client(*, connections: int) -> HTTPXRequest:
-    """Return the HTTP client of the library, with so many connections and the timeouts of this module."""
+    """Return an HTTP client of the library with at most so many `connections` at once, and with timeouts."""
     return HTTPXRequest(
         connection_pool_size=connections,
         connect_timeout=10.0,
@@ -109,7 +124,10 @@ def _http_client(*, connections: int) -> HTTPXRequest:
 
 
 async def log_in(home: Path, answers: Mapping[str, str]) -> str:
-    """Ask Telegram who the bot is, and store its token; return a sentence about the result.
+    """Check a bot's token at Telegram and store the login in the home; return a sentence about the result.
+
+    `answers` has `token` (the bot's), `owner` (the owner's user id; 0 if unknown) and `server` (the address
+    of the Bot API).
 
     Raises:
         BadRequest: an answer cannot be used.
@@ -147,7 +165,10 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
 
 
 async def log_out(home: Path) -> str:
-    """Delete the token here; return a sentence about the result."""
+    """Delete the stored login with its token from the home; return a sentence about the result.
+
+    The token stays valid at Telegram. Raises `ChannelDown` when the login cannot be read.
+    """
     login = await asyncio.to_thread(read, home)
     if login is None:
         return "No bot was logged in."

@@ -38,18 +38,22 @@ _SERVICE_FIELDS = frozenset({
 
 
 def text_of(message: Message) -> str:
-    """Return what a reader sees, in words, without its file; empty if there is nothing to read."""
+    """Return the content of a message in words: its text, and its poll, contact, place or the like.
+
+    Its file is left out. Empty if there is nothing to read.
+    """
     text = message.text or message.caption or ""
     part_text = next(
-        (part_text(part) for name, part_text in _TEXT_OF_PART if (part := getattr(message, name))), ""
+        (describe(part) for name, describe in _TEXT_OF_PART if (part := getattr(message, name))), ""
     )
     return "\n".join(line for line in (text, part_text) if line)
 
 
 def unknown_kind(message: Message) -> str:
-    """Return the name of a part that nothing here reads; empty if nobody wrote the message.
+    """Return the names of those parts of a message that this module cannot read, separated by commas.
 
-    It uses the names of the fields, so that future kinds leave a trace as well.
+    Empty if the message has none, or if it is one that nobody wrote, such as that somebody joined. The names
+    are those of Telegram's fields, so that a kind of message that is unknown today gets a name as well.
     """
     parts = message.to_dict(recursive=False)
     names = [name for name, part in parts.items() if part and name not in _COMMON_FIELDS]
@@ -59,10 +63,18 @@ def unknown_kind(message: Message) -> str:
 
 
 def with_call(text: str, entities: Iterable[MessageEntity], *, bot_id: int, username: str, call: str) -> str:
-    """Return a text with `call` for mentions of the bot, and its commands without the bot's name.
+    """Return a text in which mentions of the bot are replaced by `call`, and commands lack the bot's name.
 
     Telegram's clients write `/clear@andy_bot` in groups for `/clear`.
+
+    Args:
+        text: the text of a message.
+        entities: the parts of the text that Telegram has marked, such as mentions and commands.
+        bot_id: the user id of the bot.
+        username: the name of the bot, without `@`.
+        call: the text by which people address the assistant.
     """
+    # Telegram counts offsets in UTF-16 units, of two bytes. From the end, so that earlier offsets stay valid.
     utf16, own_name = text.encode("utf-16-le"), f"@{username}".casefold()
     for entity in sorted(entities, key=lambda item: item.offset, reverse=True):
         begin, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
@@ -80,7 +92,7 @@ def with_call(text: str, entities: Iterable[MessageEntity], *, bot_id: int, user
 
 
 def _mentions_bot(entity: MessageEntity, bot_id: int) -> bool:
-    """Return whether an entity mentions the bot by its account instead of its name."""
+    """Return whether a marked part of a text is a link to the bot's account, instead of the bot's name."""
     user = entity.user if entity.type == MessageEntity.TEXT_MENTION else None
     return user is not None and user.id == bot_id
 
@@ -144,7 +156,7 @@ def _venue(part: Any) -> str:
 
 
 def _story(part: Any) -> str:
-    """Return a story as text: bots cannot see more of it."""
+    """Return the text for a story: whose it is, which is all that bots can see of it."""
     return f"[story of {part.chat.effective_name or 'somebody'}: bots cannot see it]"
 
 
@@ -156,18 +168,18 @@ def _gift(part: Any) -> str:
 
 
 def _giveaway(part: Any) -> str:
-    """Return a giveaway as text: the number of winners and the prize."""
+    """Return a giveaway, or the message about its winners, as text: the number of winners and the prize."""
     return f"[giveaway] {part.winner_count} winners {part.prize_description or ''}".rstrip()
 
 
 def _titled(kind: str) -> Callable[[Any], str]:
-    """Return a function that describes a part by its kind, its title and its description."""
+    """Return a function that describes a part of a message by `kind`, the part's title and description."""
     return lambda part: f"[{kind}] {part.title}: {part.description}"
 
 
-def _lines(first: str, rest: Iterable[str]) -> str:
-    """Return texts as lines of one text."""
-    return "\n".join([first, *rest])
+def _lines(first: str, others: Iterable[str]) -> str:
+    """Return a text whose lines are `first` and the `others`."""
+    return "\n".join([first, *others])
 
 
 _TEXT_OF_PART: tuple[tuple[str, Callable[[Any], str]], ...] = (

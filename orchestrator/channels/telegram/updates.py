@@ -21,13 +21,16 @@ _TYPES: dict[object, type] = {"bool": bool, "int": int, "str": str}
 
 
 def _check_types(instance: Any) -> None:
-    """Refuse values of undeclared types: the library passes on whatever a server sends.
+    """Check that each field of a dataclass has a value of its declared type, if that is in `_TYPES`.
+
+    The library passes on whatever a server sends.
 
     Raises:
-        TypeError: one is of another type, or a number is too large for the store.
+        TypeError: a value is of another type, or is an integer that is too large for the database.
     """
     for field in fields(instance):
         value, expected = getattr(instance, field.name), _TYPES.get(field.type)
+        # The database has integers of 64 bits. With `type()`, because a bool is also an `int`.
         is_too_large = expected is int and type(value) is int and abs(value) >= 2**63
         if expected is not None and (type(value) is not expected or is_too_large):
             raise TypeError(f"{field.name} is no {field.type} that can be used")
@@ -107,7 +110,11 @@ class PollAnswer:
 def read(
     update: Update, *, bot_id: int, username: str, assistant: str
 ) -> ChatUpdate | ChatMove | PollAnswer | None:
-    """Return the content of an update; None for one without meaning here, such as a pinned message."""
+    """Return the content of an update: an event in a chat, a group's move to another address, or a vote.
+
+    None for an update without meaning here, such as a pinned message. `username` is the bot's name without
+    `@`; `assistant` is the name by which people address it.
+    """
     if update.poll_answer is not None:
         return _poll_answer(update, update.poll_answer)
     if update.message_reaction is not None:
@@ -133,7 +140,10 @@ class _Bot:
 
 
 def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> ChatUpdate | None:
-    """Return a message or an edit; None for one without content."""
+    """Return a new message or an edit as an event in its chat; None for one without content.
+
+    A message of an unknown kind gets a text that says so, and never triggers the agent.
+    """
     text, file = _text(message, bot), _file(message)
     unknown_kind = "" if text or file is not None or is_edit else message_text.unknown_kind(message)
     if not text and file is None and not unknown_kind:
@@ -164,7 +174,7 @@ def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> C
 
 
 def _text(message: Message, bot: _Bot) -> str:
-    """Return the text of a message, in which the bot is called by the assistant's name."""
+    """Return the content of a message in words; mentions of the bot become the assistant's name."""
     text = message_text.text_of(message)
     if not (message.text or message.caption):
         return text
@@ -173,7 +183,7 @@ def _text(message: Message, bot: _Bot) -> str:
 
 
 def _answered(message: Message, bot: _Bot) -> dict[str, Any]:
-    """Return the fields of `ChatUpdate` about the answered message; none if the message answers nothing."""
+    """Return the fields of `ChatUpdate` about the message that is answered; empty if none is."""
     answered = message.reply_to_message
     # In a topic each message formally answers the one that opened it: ignore that.
     if answered is None or answered.forum_topic_created is not None:
@@ -188,7 +198,7 @@ def _answered(message: Message, bot: _Bot) -> dict[str, Any]:
 
 
 def _calls(message: Message, bot: _Bot) -> bool:
-    """Return whether a message mentions the bot or gives it a command."""
+    """Return whether a message mentions the bot, or gives a command that names it: `/clear@andy_bot`."""
     kinds: list[str | None] = [MessageEntity.MENTION, MessageEntity.TEXT_MENTION, MessageEntity.BOT_COMMAND]
     mentions = {**message.parse_entities(kinds), **message.parse_caption_entities(kinds)}
     own_name = f"@{bot.username}".lower()
@@ -201,7 +211,10 @@ def _calls(message: Message, bot: _Bot) -> bool:
 
 
 def _reaction(update: Update) -> ChatUpdate | None:
-    """Return a reaction; None for one that was taken back, or is no emoji, or has no known sender."""
+    """Return a reaction to a message as an event in its chat.
+
+    None if the reaction was removed, is no emoji, or has no known sender. Of several emoji the last counts.
+    """
     reaction = update.message_reaction
     assert reaction is not None
     signs = [
@@ -226,7 +239,7 @@ def _reaction(update: Update) -> ChatUpdate | None:
 
 
 def _poll_answer(update: Update, answer: telegram.PollAnswer) -> PollAnswer | None:
-    """Return a vote; None if its voter is not known."""
+    """Return the vote in an update, with the options that were chosen; None if the voter is not known."""
     # Somebody who writes as a channel or a group also votes as that.
     voter = answer.voter_chat or answer.user
     if voter is None:
@@ -242,8 +255,9 @@ def _poll_answer(update: Update, answer: telegram.PollAnswer) -> PollAnswer | No
 
 
 def _file(message: Message) -> TelegramFile | None:
-    """Return the file of a message; None if it has none."""
+    """Return the file of a message: a picture, a sound, a film, a sticker or a document. None without one."""
     if message.photo:
+        # Telegram sends a picture in several sizes, the largest last.
         largest_photo = message.photo[-1]
         return TelegramFile(
             file_id=largest_photo.file_id,

@@ -80,16 +80,22 @@ _SYSTEM_PATHS = (
 
 
 class _RestrictedCall(NamedTuple):
-    """A system call that is allowed if one argument has an allowed value."""
+    """A system call that is allowed only with some values of one argument."""
 
     numbers: tuple[int | None, int | None]
+    """Its number on x86_64 and on aarch64; None if the machine has no such call."""
     argument: int
+    """The index of the argument, from 0 on."""
     kind: Literal["equals", "has", "lacks"]
+    """Whether the argument must equal one of the values, have a bit of one, or lack all bits of one."""
     values: tuple[int, ...]
 
 
 def _restricted_calls() -> tuple[_RestrictedCall, ...]:
-    """Return the calls that are allowed with some values of one argument only."""
+    """Return the system calls that are allowed only with some values of one argument.
+
+    Each has its numbers on x86_64 and aarch64, the index of the argument, the test, and the values.
+    """
     own_pid = os.getpid()
     return (
         _RestrictedCall((2, None), 1, "lacks", (_WRITES,)),  # open
@@ -105,7 +111,10 @@ def _restricted_calls() -> tuple[_RestrictedCall, ...]:
 
 
 def limit_resources(*, cpu_seconds: int) -> None:
-    """Limit memory and processor time, and forbid this process to write files and dump core."""
+    """Limit the memory and processor time of this process, and forbid it to write files and dump core.
+
+    The limits cannot be raised again. A process that uses more processor time is killed.
+    """
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_CPU, cpu_seconds),
@@ -116,10 +125,12 @@ def limit_resources(*, cpu_seconds: int) -> None:
 
 
 def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
-    """Restrict this process to its open files and to reading `readable` and the
-    `library`; return what is missing.
+    """Restrict this process for good: it can use its open files and read some others, and little else.
 
-    What is missing is a list of phrases for the log, empty if the kernel has Landlock and the filter.
+    It can read the paths `readable`, the folders of the Python library `library`, and what both need.
+
+    Return phrases for the log, one for each protection that this system does not have; empty if it has both
+    Landlock (files) and the filter of system calls.
     """
     if platform.system() != "Linux" or platform.machine() not in _ARCHITECTURES:
         return ["this system has no filter of system calls that Andy knows"]
@@ -135,7 +146,7 @@ def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
 
 
 def _library_folders(name: str) -> set[str]:
-    """Return the folders from which Python and the library `name` are loaded."""
+    """Return the folders from which Python, the library `name` and the system's linker load files."""
     folders = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     library_spec = importlib.util.find_spec(name)
     if library_spec is not None and library_spec.submodule_search_locations:
@@ -147,14 +158,16 @@ def _library_folders(name: str) -> set[str]:
 
 
 def _restrict_files(libc: Any, readable: Iterable[str]) -> bool:
-    """Forbid all but reading below `readable`; with newer kernels also signals and sockets to outside.
+    """Forbid this process all access to files but reading below the paths `readable`, by Landlock.
 
-    Return whether the kernel could do that; `libc` is the C library, through which it is called.
+    Newer kernels also forbid TCP connections, and signals and sockets to other processes. `libc` is the C
+    library, through which the kernel is called. Return whether the kernel could restrict files.
     """
     # With the flag 1, the call only returns the version of Landlock.
     version = libc.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return False
+    # Each version of Landlock knows more rights on files; the kernel refuses those that it does not know.
     file_rights_count = max(count for since, count in _FILE_RIGHTS if version >= since)
     # A number for each kind of rights that newer versions have added; its bits are what is forbidden.
     handled_rights = [(1 << file_rights_count) - 1]
@@ -175,9 +188,10 @@ def _restrict_files(libc: Any, readable: Iterable[str]) -> bool:
 
 
 def _allow_reading(libc: Any, ruleset: int, path: str) -> None:
-    """Allow to read a file, or all files below a folder; a path that does not exist is ignored.
+    """Add a rule by which this process may read a file, or all files below a folder, at `path`.
 
-    `ruleset` is the descriptor of the rules of Landlock.
+    A path that does not exist is ignored. `libc` is the C library, through which the kernel is called;
+    `ruleset` is the descriptor of Landlock's rules.
     """
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -192,7 +206,11 @@ def _allow_reading(libc: Any, ruleset: int, path: str) -> None:
 
 
 def _filter_calls(libc: Any) -> bool:
-    """Make the kernel check each further system call by `_filter_program`; return whether that worked."""
+    """Make the kernel check each further system call of this process; return whether the kernel does.
+
+    `_filter_program` decides which calls are allowed. `libc` is the C library, through which the kernel is
+    called.
+    """
     # The kernel reads steps as its `sock_filter`, and their number and address as its `sock_fprog`.
     program = b"".join(
         struct.pack("HBBI", *step) for step in _filter_program(*_ARCHITECTURES[platform.machine()])
@@ -205,14 +223,18 @@ def _filter_calls(libc: Any) -> bool:
 
 
 def _filter_program(machine_number: int, column: int) -> Iterator[_Step]:
-    """Yield the steps of the filter: calls that are not allowed fail with EPERM.
+    """Yield the steps of the program by which the kernel decides about each system call of this process.
 
-    `machine_number` and `column` are those of `_ARCHITECTURES` for this machine.
+    A call that is not allowed fails with EPERM. `machine_number` is the number of this machine's architecture
+    in the kernel, and `column` its column in the tables of system calls.
     """
-    yield (_LOAD, 0, 0, 4)  # the architecture of the call
+    # A step has a code, the steps to skip if its test is true and if it is false, and a value. The kernel
+    # passes the program the number of the call at byte 0, and its architecture at byte 4.
+    yield (_LOAD, 0, 0, 4)
     yield (_EQUAL, 1, 0, machine_number)
     yield (_RETURN, 0, 0, _KILL)
-    yield (_LOAD, 0, 0, 0)  # the number of the call
+    yield (_LOAD, 0, 0, 0)
+    # The second table of calls of x86_64 would be a way around the numbers that are tested below.
     yield (_AT_LEAST, 0, 1, _X32)
     yield (_RETURN, 0, 0, _ERRNO | errno.EPERM)
     results = {numbers[column]: _ALLOW for numbers in _ALLOWED_CALLS.values()}
@@ -227,9 +249,10 @@ def _filter_program(machine_number: int, column: int) -> Iterator[_Step]:
 
 
 def _steps_of_call(call: _RestrictedCall, number: int | None) -> Iterator[_Step]:
-    """Yield the steps that decide about one call by the lower half of an argument.
+    """Yield the steps of the kernel's program that decide about one system call by one of its arguments.
 
-    `number` is the call's number on this machine; None if the machine has no such call.
+    Only the lower 32 bits of the argument are tested. `number` is the number of the call on this machine;
+    None if the machine has no such call, which needs no steps.
     """
     if number is None:
         return

@@ -22,7 +22,11 @@ NO_WORDS = "I hear no words in it"
 
 
 def main(arguments: list[str]) -> int:
-    """Print the transcription as one line of JSON. `arguments` are MODEL FILE [LANGUAGE]."""
+    """Transcribe a sound file, and print the result as one line of JSON; return the exit code.
+
+    `arguments` are the folder of the model, the path of the file and, optionally, its language. The process
+    is restricted first; the JSON has a `warning` if the system cannot restrict it.
+    """
     model, path, *language = arguments
     with Path(path).open("rb") as sound:
         # Before any library is loaded: onnxruntime, for one, would send telemetry about this machine.
@@ -38,9 +42,10 @@ def main(arguments: list[str]) -> int:
 
 
 def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dict[str, Any]:
-    """Return `{text, language, seconds}` of a sound file, or `{failure}`.
+    """Return the transcription of a sound file: `{"text": …, "language": "en", "seconds": 12.0}`.
 
-    With the language None, the model detects it.
+    If there is none, return `{"failure": …}` with the reason, which ends a sentence for a person.
+    `recognizer` is the loaded model. `language` is the spoken language; None makes the model detect it.
     """
     import av
 
@@ -63,7 +68,10 @@ def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dic
 
 
 def _duration(sound: BinaryIO) -> float:
-    """Return the seconds of sound in a file, by its packets: its header may be wrong. Raises `ValueError`."""
+    """Return how many seconds of sound a file has, by its packets, because its header may be wrong.
+
+    Counting stops a little above `MAX_SECONDS`. Raises `ValueError` if the file has no sound.
+    """
     import av
 
     with av.open(sound, "r", metadata_errors="ignore") as container:

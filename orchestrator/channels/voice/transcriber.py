@@ -61,12 +61,12 @@ class SpokenText:
 
 
 def model_folder(home: Home, name: str) -> Path:
-    """Return where the model called `name` is, or would be."""
+    """Return the folder in which the model called `name` is, or would be if it were installed."""
     return home.data / "voice" / name
 
 
 def is_model(folder: Path) -> bool:
-    """Return whether a folder contains a whole model. Blocks."""
+    """Return whether a folder contains the files of a model for transcribing. Blocks."""
     return all((folder / name).is_file() for name in MODEL_FILES)
 
 
@@ -76,9 +76,10 @@ def has_library() -> bool:
 
 
 def language_of(texts: Iterable[str]) -> str | None:
-    """Return the language to expect in a chat with these texts, or None to detect it. Pure.
+    """Return the language in which people probably speak in a chat with these texts. Pure.
 
-    One letter of five in Hangul makes a chat Korean: Korean chats are full of Latin names and addresses.
+    It is `ko` if at least one letter of five is Korean, because Korean chats are full of Latin names and
+    addresses. Otherwise it is None: the model has to detect the language.
     """
     text = "".join(texts)
     letters = len(_LETTER.findall(text))
@@ -86,9 +87,7 @@ def language_of(texts: Iterable[str]) -> str | None:
 
 
 class VoiceTranscriber:
-    """Transcribes files one after another: the next is of the group that has waited
-    longest since its last one.
-    """
+    """Transcribes files one after another. Next is a file of the group whose last turn is the longest ago."""
 
     def __init__(self, model: Path, *, command: Sequence[str] | None = None) -> None:
         """`model` is a model's folder; `command` replaces the program `listen`."""
@@ -102,16 +101,22 @@ class VoiceTranscriber:
         """The number of the last turn that each group had."""
 
     def seconds_for(self, seconds: int) -> float:
-        """Return how many seconds transcribing a note of this length may take, from its start."""
+        """Return how many seconds transcribing a voice note may take once it has begun.
+
+        `seconds` is the playing time of the note.
+        """
         return START_SECONDS + min(seconds, listen.MAX_SECONDS)
 
     async def transcribe(
         self, file: Path, *, seconds: int, language: str | None = None, group: str = ""
     ) -> SpokenText:
-        """Return the transcription of `file`; every error is a `failure` of it.
+        """Wait for a turn, then return the transcription of `file`, or the `failure` that prevented it.
 
-        `seconds` is the file's claimed length. `language` is a code such as `de`; None has it recognised. Few
-        files of one `group` wait at a time.
+        Args:
+            file: the sound file.
+            seconds: its playing time, as its sender claims.
+            language: the spoken language, such as `de`; None to detect it.
+            group: the group that the file belongs to. Of one group, at most `MAX_WAITING` files may wait.
         """
         if seconds > listen.MAX_SECONDS:
             return SpokenText(failure=listen.TOO_LONG)
@@ -128,7 +133,7 @@ class VoiceTranscriber:
 
     @asynccontextmanager
     async def _turn(self, group: str) -> AsyncIterator[None]:
-        """Wait until nothing else is transcribed and it is this group's turn."""
+        """Wait until nothing else is transcribed and it is the group's turn; at the end, pass the turn on."""
         if self._is_listening:
             own_turn = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(group, deque()).append(own_turn)
@@ -137,7 +142,8 @@ class VoiceTranscriber:
             except asyncio.CancelledError:
                 if own_turn.cancelled():
                     self._forget_waiting(group, own_turn)
-                else:  # the turn had come at the same moment
+                else:
+                    # The turn came at the same moment, and is not used: pass it on.
                     self._start_next_turn()
                 raise
         self._is_listening = True
@@ -149,14 +155,14 @@ class VoiceTranscriber:
             self._start_next_turn()
 
     def _forget_waiting(self, group: str, turn: asyncio.Future[None]) -> None:
-        """Remove a note that waits for its turn."""
+        """Remove a voice note of a group from those that wait for their turn."""
         waiting = self._waiting[group]
         waiting.remove(turn)
         if not waiting:
             del self._waiting[group]
 
     def _start_next_turn(self) -> None:
-        """Give the turn to the group that has waited longest, if any."""
+        """Give the turn to a waiting note of the group whose last turn is the longest ago, if any waits."""
         self._is_listening = bool(self._waiting)
         if self._waiting:
             group = min(self._waiting, key=lambda name: self._last_turn.get(name, 0))
@@ -165,9 +171,9 @@ class VoiceTranscriber:
             next_turn.set_result(None)
 
     async def _listen(self, file: Path, language: str | None) -> SpokenText:
-        """Return the transcription of a file by one run of the program; cancellation kills that.
+        """Run the transcribing program for a file, and return its result; cancellation kills the program.
 
-        Without a language, it is recognised.
+        `language` is the spoken language; None to detect it.
         """
         process = await asyncio.create_subprocess_exec(
             *self._command,
@@ -203,7 +209,7 @@ class VoiceTranscriber:
 
 
 async def _read_bounded(stream: asyncio.StreamReader) -> bytes | None:
-    """Return all output, or None if it is more than the program may print."""
+    """Read the program's output to its end and return it; None if it is more than `MAX_OUTPUT_BYTES`."""
     output = b""
     while chunk := await stream.read(MAX_OUTPUT_BYTES):
         output += chunk
@@ -213,7 +219,7 @@ async def _read_bounded(stream: asyncio.StreamReader) -> bytes | None:
 
 
 async def _read_tail(stream: asyncio.StreamReader) -> bytes:
-    """Read to the end and return the last bytes."""
+    """Read a stream to its end, and return its last `ERRORS_LOGGED_BYTES`."""
     tail = b""
     while chunk := await stream.read(MAX_OUTPUT_BYTES):
         tail = (tail + chunk)[-ERRORS_LOGGED_BYTES:]
@@ -221,16 +227,17 @@ async def _read_tail(stream: asyncio.StreamReader) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment variables of the program."""
+    """Return the environment variables for the transcribing program."""
     # It needs no key and no proxy address, so it gets none. Two threads, or it would use all processors.
     inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     return inherited | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
 
 
 def _parse_output(output: bytes, errors: bytes, code: int | None) -> SpokenText:
-    """Return the transcription in the program's output; a compromised decoder may print anything.
+    """Return the transcription in the program's output, or a failure if that is not as expected.
 
-    `errors` is the end of its stderr and `code` its exit code, for the log.
+    The program decodes files of strangers, so its output may be anything. `errors` is the end of its stderr
+    and `code` its exit code, for the log.
     """
     try:
         result = json.loads(output.splitlines()[-1])

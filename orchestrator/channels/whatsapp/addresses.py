@@ -50,7 +50,10 @@ class Directory:
     """The name of each person, by phone number, or by LID where the number is unknown."""
 
     def resolved(self, address: Address) -> Address:
-        """Return the person's phone-number address if it is known, else `address` unchanged."""
+        """Return the address by phone number of a person with a LID, if the number is known.
+
+        Any other address is returned unchanged.
+        """
         phone = self.phones.get(address.user) if address.server == LID else None
         return Address(user=phone, server=PHONE) if phone else address
 
@@ -58,7 +61,8 @@ class Directory:
         """Return the name to show for a person: the one they chose, else `+` and the number, else the LID."""
         resolved = self.resolved(address)
         chosen_name = self.names.get(resolved.user)
-        return chosen_name or (f"+{resolved.user}" if resolved.server == PHONE else resolved.user)
+        number = f"+{resolved.user}" if resolved.server == PHONE else resolved.user
+        return chosen_name or number
 
 
 def of(jid: JidLike) -> Address | None:
@@ -82,7 +86,10 @@ def is_group(text: str) -> bool:
 
 
 def _address(user: str, server: str) -> Address | None:
-    """Return an address with its server's usual name; None if it is no person's or group's."""
+    """Return the address of `user` at `server`, which is replaced by its usual name if it has another.
+
+    None if it is no address of a person or a group.
+    """
     server = _SERVERS.get(server, server)
     if server not in (PHONE, LID, GROUP) or not _USER.fullmatch(user):
         return None

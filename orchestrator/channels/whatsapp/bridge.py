@@ -40,7 +40,7 @@ Job = Callable[[], Coroutine[Any, Any, int]]
 
 
 def parse_arguments(words: list[str]) -> argparse.Namespace:
-    """Parse the command line, given as words; end the process with a message when it is wrong."""
+    """Parse the words of the command line; end the process with a message when they are wrong."""
     parser = argparse.ArgumentParser(prog="whatsapp bridge", description=__doc__)
     parser.add_argument("--store", type=Path, help="The file with the login: whatsapp.db.")
     parser.add_argument(
@@ -80,9 +80,10 @@ def main() -> None:
 
 
 async def _main(options: argparse.Namespace, output: int) -> int:
-    """Run what the options demand, with the lock on the login; return the exit code.
+    """Run what the command line's options demand, and return the exit code.
 
-    `output` is the file descriptor for lines to the host.
+    While it runs, no other process can use the same login. If one already does, or if the library cannot be
+    loaded, that is reported to the host. `output` is the file descriptor for lines to the host.
     """
     lines = HostLines(output)
     if options.check:
@@ -114,7 +115,10 @@ async def _check(lines: HostLines) -> int:
 
 
 async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
-    """Run a session, or pair with a phone, until it ends or stdin is closed; return the exit code."""
+    """Connect the login to WhatsApp, or pair a phone, until that ends or stdin is closed.
+
+    Return the exit code. Raises `LibraryMissing` if the library cannot be loaded.
+    """
     make_client = library.load()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "whatsapp"))
     _make_private(options.store)
@@ -125,7 +129,7 @@ async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
     own_address = addresses.parse(options.own)
     if own_address is None:
         lines.put(StateReport(state="disconnected", reason=f"'{options.own}' is no account"))
-        return 2
+        return 2  # wrong usage
     spool = Spool(options.spool)
     session = NeonizeSession(
         client,
@@ -140,7 +144,7 @@ async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
             requests: set[asyncio.Task[None]] = set()
 
             async def take(line: bytes) -> None:
-                """Start a task that carries out one request of the host."""
+                """Start a task that carries out the host's request in `line`. Raises `BadBridgeLine`."""
                 task = tasks.create_task(session.handle(protocol.from_host(line)), name="whatsapp:request")
                 requests.add(task)
                 task.add_done_callback(requests.discard)
@@ -157,8 +161,12 @@ async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
 
 
 def _make_private(store: Path) -> None:
-    """Make the login's files readable by their owner alone, including files that another tool created."""
+    """Make the login's database `store` readable by its owner alone; its folder is made if needed.
+
+    Another tool may have created the files with other rights.
+    """
     store.parent.mkdir(parents=True, exist_ok=True)
+    # SQLite has files of its own beside the database, such as `whatsapp.db-wal`.
     for path in (store, *store.parent.glob(f"{store.name}-*")):
         if path.exists():
             path.chmod(0o600)
@@ -182,7 +190,10 @@ def _first_error(error: BaseException) -> BaseException:
 
 
 async def _until_either(serve: Job, listen: Job) -> int:
-    """Run both until one ends, cancel the other, and return the exit code of the one that ended."""
+    """Run two coroutine functions until one ends, cancel the other, and return the result of the first.
+
+    The result is the process's exit code.
+    """
     tasks = [
         asyncio.create_task(serve(), name="bridge-serve"),
         asyncio.create_task(listen(), name="bridge-listen"),
@@ -196,7 +207,7 @@ async def _until_either(serve: Job, listen: Job) -> int:
 
 
 async def _pass_lines(take: Callable[[bytes], Awaitable[None]]) -> int:
-    """Pass each line of stdin to `take` until stdin ends; return 0.
+    """Pass each line of stdin to `take` until stdin ends; return the exit code 0.
 
     A line that cannot be parsed is logged and skipped.
     """
@@ -227,7 +238,7 @@ class HostLines:
         self._task = asyncio.create_task(self._write(), name="whatsapp:outlet")
 
     def put(self, report: FromBridge) -> None:
-        """Queue a report for the host. Does not block."""
+        """Queue a report to be written to the host as a line. Does not block."""
         self._lines.put_nowait(protocol.line_of(report))
 
     async def _write(self) -> None:
@@ -239,8 +250,8 @@ class HostLines:
                 return
 
     async def close(self) -> None:
-        """Write the queued lines and end the writer; give up after two seconds."""
-        self._lines.put_nowait(b"")
+        """Write the queued lines and end the task that writes; give up after two seconds."""
+        self._lines.put_nowait(b"")  # ends the task, see `_write`
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):
                 await self._task

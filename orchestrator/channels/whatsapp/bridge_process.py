@@ -32,13 +32,16 @@ _PROGRAM = (sys.executable, "-m", "orchestrator.channels.whatsapp.bridge")
 
 
 def command(store: Path, *options: str) -> tuple[str, ...]:
-    """Return the command line that starts the bridge on the login at `store`."""
+    """Return the command line that starts the bridge, the process that speaks WhatsApp.
+
+    `store` is the path of the login's database, and `options` are further words of the command line.
+    """
     spool = store.with_name(f"{store.stem}-bridge.db")
     return (*_PROGRAM, "--store", str(store), "--spool", str(spool), *options)
 
 
 def check_command() -> tuple[str, ...]:
-    """Return the command line with which the bridge only checks that the library loads."""
+    """Return the command line that starts the bridge only to check that the WhatsApp library loads."""
     return (*_PROGRAM, "--check")
 
 
@@ -69,7 +72,11 @@ class BridgeProcess:
     """Runs one process of the bridge. Create a new object for each process."""
 
     def __init__(self, command: Sequence[str], on_report: Callable[[FromBridge], None]) -> None:
-        """`on_report` is called for every line that is not the response to a request; it must not block."""
+        """Set up the process of the bridge; `run` starts it.
+
+        `command` is its command line. `on_report` is called with each report of the bridge that is not the
+        response to a request; it must not block.
+        """
         self._command = command
         self._on_report = on_report
         self._process: asyncio.subprocess.Process | None = None
@@ -79,7 +86,7 @@ class BridgeProcess:
         """The last 20 lines of the process's stderr."""
 
     async def run(self) -> int:
-        """Start the process, route its lines until it ends, and return its exit code.
+        """Start the process, handle the lines that it prints until it ends, and return its exit code.
 
         When this is cancelled, the process is asked to exit and killed if it does not.
         """
@@ -107,9 +114,10 @@ class BridgeProcess:
         return stdin is not None and not stdin.is_closing()
 
     def exit_state(self) -> StateReport:
-        """Return a state for a process that ended without reporting one: its exit code and a line of stderr.
+        """Return the state of a process that ended without reporting why.
 
-        A panic in the library's Go code ends the whole process and is visible on stderr alone.
+        The reason in it is the exit code and a line of stderr. A panic in the library's Go code ends the
+        whole process and is visible on stderr alone.
         """
         code = self._process.returncode if self._process is not None else None
         crash_lines = [
@@ -131,7 +139,7 @@ class BridgeProcess:
                 log.warning("whatsapp.bad_line", reason=str(error)[:200])
 
     def _route(self, report: FromBridge) -> None:
-        """Give a response to the request that waits for it, and every other report to `on_report`."""
+        """Hand a response to the `request` that waits for it, and any other report to `on_report`."""
         if not isinstance(report, BridgeResponse):
             self._on_report(report)
             return
@@ -149,7 +157,10 @@ class BridgeProcess:
                 log.debug("whatsapp.bridge", stderr=text)
 
     async def _end(self, process: asyncio.subprocess.Process, stderr_reader: asyncio.Task[None]) -> None:
-        """Fail the open requests and ask the process to exit by closing its stdin; kill it if it does not."""
+        """Fail the open requests, and ask the process to exit by closing its stdin; kill it if it does not.
+
+        `stderr_reader` is the task that reads the process's stderr; it is cancelled last.
+        """
         for pending in self._pending.values():
             if not pending.done():
                 pending.set_exception(ChannelDown(NOT_CONNECTED))
@@ -167,7 +178,9 @@ class BridgeProcess:
         await asyncio.gather(stderr_reader, return_exceptions=True)
 
     async def request(self, make: Callable[[int], FromHost]) -> BridgeResponse:
-        """Send a request and return its response; `make` builds the request from its number.
+        """Send a request to the bridge and wait for its response.
+
+        `make` builds the request from the number that it is passed, by which the response is recognised.
 
         Raises:
             ChannelDown: the request cannot be carried out now, but may succeed later.
@@ -183,12 +196,13 @@ class BridgeProcess:
             self._pending.pop(number, None)
         if response.ok:
             return response
-        raise (ChannelRefused if response.code == "refused" else ChannelDown)(f"WhatsApp: {response.text}")
+        error_class = ChannelRefused if response.code == "refused" else ChannelDown
+        raise error_class(f"WhatsApp: {response.text}")
 
     async def notify(self, message: FromHost) -> None:
-        """Send a message without waiting for a response.
+        """Send a message to the bridge without waiting for a response.
 
-        Raises `ChannelDown` when the process does not take it.
+        Raises `ChannelDown` when the process does not run, or takes no more messages.
         """
         if not self.is_alive:
             raise ChannelDown(NOT_CONNECTED)

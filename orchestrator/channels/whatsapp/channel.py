@@ -87,10 +87,13 @@ class WhatsAppChannel:
         command: Command = bridge_process.command,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`command` returns the command line that starts the bridge on a login's database.
+        """Set up the channel; nothing connects before `run`.
 
-        `rate` limits the messages that are sent, by default as `SendRate` does. `chance` returns a random
-        number from [0, 1), which varies the lengths of waits.
+        Args:
+            context: the clock, database, event bus and settings.
+            rate: how many messages may be sent in what time; None for the defaults of `SendRate`.
+            command: returns the command line that starts the bridge with a login's database.
+            chance: returns a random number from [0, 1), which varies the lengths of waits.
         """
         self._context = context
         self._command = command
@@ -121,7 +124,7 @@ class WhatsAppChannel:
         self._failures = 0
 
     def owns(self, jid: ChatJid) -> bool:
-        """Return whether `jid` is an address of WhatsApp, written as this channel writes it."""
+        """Return whether `jid` is an address of a WhatsApp chat in its usual form, without a device."""
         return CHANNEL.owns(jid)
 
     def status(self) -> dict[str, Any]:
@@ -149,7 +152,10 @@ class WhatsAppChannel:
             await self._pause(end, account)
 
     async def _wait_for_pairing(self) -> None:
-        """Record that nobody is paired, and wait a moment; pair if somebody requested it."""
+        """Record that no phone is paired, and wait a moment; pair a phone if somebody has requested that.
+
+        The result of pairing is recorded in the status.
+        """
         state = "logged_out" if self._status.current.state == "logged_out" else "unpaired"
         if self._status.current.state != state:
             await self._status.record(state=state, connected_since_ms=None, account="")
@@ -162,14 +168,17 @@ class WhatsAppChannel:
             await self._status.record(**updated.model_dump(include={"last_pairing", "last_pairing_ms"}))
 
     def _on_pairing(self, progress: PairingProgress) -> None:
-        """Log and publish how far pairing is, and wake the loop."""
+        """Log and publish how far the pairing with a phone has got, and wake the loop of `run`."""
         reason = progress.text if progress.state == "failed" else ""
         log.info("whatsapp.pairing", state=progress.state, reason=reason)
         self._context.bus.publish("channel.pairing", detail=f"whatsapp {progress.state}")
         self.paired.set()
 
     async def _run_bridge(self, account: Account, receive: Receive) -> StateReport:
-        """Run a bridge on a login until it ends; return the state that says why it ended."""
+        """Run a bridge process with the login of `account` until it ends; pass its messages to `receive`.
+
+        Return the last state that it reported, which says why it ended.
+        """
         self._last_state = StateReport(state="disconnected")
         account_options = ["--own", str(account.address)]
         name_options = ["--assistant", self._context.assistant]
@@ -220,9 +229,10 @@ class WhatsAppChannel:
         process.cancel()
 
     async def _pause(self, end: StateReport, account: Account | None) -> None:
-        """Record the end, then wait as long as `reconnect_policy` says, or until the login changes.
+        """Record how the connection ended, then wait before the next try, or until the login changes.
 
-        `account` is the one that was logged in; None if none was.
+        `reconnect_policy` decides how long. `end` is the last reported state; `account` is the account that
+        was logged in, or None if none was.
         """
         self._failures += 1
         now_ms = self._context.clock.now_ms()
@@ -256,7 +266,7 @@ class WhatsAppChannel:
             return False
 
     async def _sync_groups_daily(self, bridge: BridgeProcess) -> None:
-        """Ask the bridge for all groups once a day."""
+        """Ask the bridge once a day to report all groups of the account, until cancelled."""
         # The bridge reports groups when it connects and when one changes. This daily request catches up on
         # changes whose report was missed.
         while True:
@@ -269,7 +279,10 @@ class WhatsAppChannel:
     # Reports of the bridge
 
     def _on_report(self, report: FromBridge) -> None:
-        """Handle a report of the bridge: at once if that is quick, else in a queued write."""
+        """Handle a report of the bridge: a message, a state, groups, somebody who types, or a receipt.
+
+        What needs the database or a file is queued for `_write_reports`.
+        """
         # Called from the loop that reads the bridge's output, so it must not wait: slow work is queued.
         match report:
             case Delivered():
@@ -287,7 +300,7 @@ class WhatsAppChannel:
                 log.warning("whatsapp.unexpected_report", kind=report.kind)
 
     def _on_state(self, report: StateReport) -> None:
-        """Update the status by a state that the bridge reports, and publish the state."""
+        """Update the channel's status by a state that the bridge reports, and publish the state."""
         self._is_connected = report.state == "connected"
         # The status changes before the event is published, because subscribers read the status at once.
         if self._is_connected:
@@ -296,6 +309,7 @@ class WhatsAppChannel:
             self._status.change(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
             self._writes.put_nowait(self._on_connected)
         elif report.state in reconnect_policy.FINAL:
+            # States that waiting alone may not fix, for which there is advice.
             self._last_state = report
             self._record_end(report, advice=reconnect_policy.advice(report))
             self._writes.put_nowait(self._status.record)
@@ -308,7 +322,10 @@ class WhatsAppChannel:
         self._state_changed.set()
 
     def _record_end(self, end: StateReport, **changes: Any) -> None:
-        """Change the status in memory to an ended connection, with other `changes`."""
+        """Change the status in memory to a connection that ended with the state `end`.
+
+        `changes` are further fields of the status to set.
+        """
         self._status.change(
             state=end.state,
             connected_since_ms=None,
@@ -323,7 +340,10 @@ class WhatsAppChannel:
         self._context.bus.publish("channel.state", detail=f"whatsapp {report.state}", reason=report.reason)
 
     async def _write_reports(self) -> None:
-        """Carry out the queued writes one after another; a failed one is logged and skipped."""
+        """Carry out the queued writes to database and status file in order, until cancelled.
+
+        A write that fails is logged and skipped.
+        """
         while True:
             write = await self._writes.get()
             try:
@@ -332,12 +352,13 @@ class WhatsAppChannel:
                 log.exception("whatsapp.report_not_written")
 
     async def _on_connected(self) -> None:
-        """Store that the connection works, and hurry the messages and notifications that waited for it."""
+        """Write the status of the new connection, and make the messages that waited for it due now."""
         now_ms = self._context.clock.now_ms()
         await self._status.record()
-        # What failed while WhatsApp was down is due now; otherwise each would wait for its retry pause.
-        addressed = [f"%@{server}" for server in (addresses.GROUP, addresses.PHONE, addresses.LID)]
-        await self._context.database.write(lambda tx: deliveries.hurry(tx, addressed, now_ms=now_ms))
+        # Otherwise each message that failed while WhatsApp was down would wait until its retry pause ends.
+        # The patterns are of SQL's LIKE, and match all addresses of the channel.
+        patterns = [f"%@{server}" for server in (addresses.GROUP, addresses.PHONE, addresses.LID)]
+        await self._context.database.write(lambda tx: deliveries.hurry(tx, patterns, now_ms=now_ms))
         self._context.wake_outbox()
 
     def _note_received(self) -> None:
@@ -345,7 +366,11 @@ class WhatsAppChannel:
         self._status.change(last_message_ms=self._context.clock.now_ms())
 
     async def _store_groups(self, report: GroupsReport) -> None:
-        """Store groups and their members, so that a group is known before anyone writes in it."""
+        """Store the groups that the bridge reports, with their members; publish how many they are.
+
+        So a group is known before anyone writes in it. The owner is notified of registered groups from which
+        the account was removed; the outbox is woken to send that.
+        """
         async with self._context.database.transaction() as tx:
             for group in report.groups:
                 jid = ChatJid(group.jid)
@@ -362,7 +387,10 @@ class WhatsAppChannel:
         self._context.wake_outbox()
 
     async def _note_removals(self, tx: Tx, report: GroupsReport) -> None:
-        """Record from which registered groups the account was removed; notify the owner once of each."""
+        """Note from which registered groups the account was removed, and notify the owner once of each.
+
+        A report of all groups (`is_all`) shows it by their absence; others list the groups in `left`.
+        """
         member_of = {ChatJid(group.jid) for group in report.groups}
         removed_from = {ChatJid(jid) for jid in report.left}
         # A complete list without any group is more likely a fault of the connection than a removal from all
@@ -397,11 +425,24 @@ class WhatsAppChannel:
         thread: str | None = None,
         poll: Poll | None = None,
     ) -> None:
-        """Send a message, as described in `Channel.send`.
+        """Send a message to the chat `jid`, after waiting as long as the send rate demands.
 
-        It may wait because of the send rate: see `send_rate`. Raises `ChannelRefused`.
+        Args:
+            jid: the address of the chat.
+            text: the text, with Markdown; for a file, its caption. A poll is sent with its question instead.
+            message_id: the host's id of the message, the same at each attempt. It is hidden in the message,
+                by which attempts that an earlier process made are found.
+            attachment: the file to send.
+            quote: the message that this one answers.
+            mention: the person to mention; left out in a chat between two.
+            thread: not used, since WhatsApp has no threads.
+            poll: the poll to send.
+
+        Raises:
+            ChannelDown: it was not sent; it may work later.
+            ChannelRefused: it was not sent, and never will be.
         """
-        del thread  # WhatsApp has no threads
+        del thread
         self._connected()
         if jid in self._removed_from:
             raise ChannelRefused("Andy is no member of this WhatsApp group any more: add him again.")
@@ -434,10 +475,14 @@ class WhatsAppChannel:
         )
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put a reaction under a message, as described in `Channel.react`.
+        """Put the emoji `sign` under a message in place of the previous one; if empty, only remove that.
 
-        Raises `ChannelDown` with a pause when the send rate has room for messages only. Removing a reaction
-        (an empty `sign`) is not limited.
+        Removing a reaction does not count for the send rate.
+
+        Raises:
+            ChannelDown: the emoji was not put there; it may work later. With `pause_seconds`, the send rate
+                has room for messages only.
+            ChannelRefused: the emoji was not put there, and never will be.
         """
         bridge = self._connected()
         if sign and not self._send_rate.take_spare():
@@ -454,9 +499,11 @@ class WhatsAppChannel:
         raise ChannelRefused("WhatsApp ends no polls.")
 
     async def withdraw(self, message: Message) -> None:
-        """Delete a message of Andy's own for everybody, as described in `Channel.withdraw`.
+        """Delete a message of Andy's own for everybody.
 
-        Raises `ChannelRefused` for one that is older than WhatsApp's time limit.
+        Raises:
+            ChannelDown: it was not deleted; it may work later.
+            ChannelRefused: it is older than `MAX_WITHDRAW_AGE_MS`, or WhatsApp refuses to delete it.
         """
         if self._context.clock.now_ms() - message.sent_ms > MAX_WITHDRAW_AGE_MS:
             raise ChannelRefused("WhatsApp deletes no message that is older than two days.")
@@ -466,14 +513,18 @@ class WhatsAppChannel:
         )
 
     def _connected(self) -> BridgeProcess:
-        """Return the bridge. Raises `ChannelDown` when it is not connected."""
+        """Return the process that is connected to WhatsApp. Raises `ChannelDown` when none is."""
         if self._bridge is None or not self._is_connected:
             status = self._status.current
             raise ChannelDown(status.advice or f"WhatsApp is {status.state}.")
         return self._bridge
 
     def _formatted(self, text: str, *, is_caption: bool, mention: ChatMember | None = None) -> str:
-        """Return a text in WhatsApp's formatting, with the assistant's name before it and the mention."""
+        """Return Markdown in WhatsApp's formatting, with the assistant's name before it.
+
+        The name is left out if the account is the assistant's own, or if an empty caption (`is_caption`) has
+        no text to put it before. `mention` is the person to mention in the text, if any.
+        """
         mentioned_address = addresses.parse(mention.jid) if mention else None
         if mention is not None and mentioned_address is not None:
             text = with_mention(text, mention.name, mentioned_address.user)

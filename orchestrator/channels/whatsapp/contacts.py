@@ -22,7 +22,10 @@ MAX_PEOPLE = 20_000
 
 
 class Contacts:
-    """A directory of people that grows with each event. A failed lookup is tried again at the next event."""
+    """Knows the phone numbers, LIDs (WhatsApp's opaque numbers of people) and names of people, from events.
+
+    A failed lookup is tried again at the next event.
+    """
 
     def __init__(self, client: NewAClient) -> None:
         self._client = client
@@ -34,7 +37,11 @@ class Contacts:
         self.directory = Directory(phones=self._phones, names=self._names)
 
     def learn(self, pairs: Mapping[str, str]) -> None:
-        """Store the phone numbers of LIDs; `pairs` maps each LID to its number."""
+        """Store which phone number belongs to which LID (WhatsApp's opaque number of a person).
+
+        `pairs` maps each LID to its phone number. If too many people are stored, the earlier ones are
+        forgotten.
+        """
         if len(self._phones) > MAX_PEOPLE:
             self._phones.clear()
             self._lids.clear()
@@ -42,7 +49,10 @@ class Contacts:
         self._lids.update({phone: lid for lid, phone in pairs.items()})
 
     def learn_addressing(self, chat: str, person: Address | None) -> None:
-        """Record whether a chat addresses its members by LID: `person` is an address that it used for one."""
+        """Record whether a chat addresses its members by LID or by phone number.
+
+        `person` is an address that the chat used for a member; another address, or None, is ignored.
+        """
         if person is None or not person.is_person:
             return
         if person.server == LID:
@@ -51,9 +61,10 @@ class Contacts:
             self._lid_chats.discard(chat)
 
     async def address_in_chat(self, chat: str, person: Address) -> Address:
-        """Return the address that a chat uses for a person: their LID in chats with LIDs, else `person`.
+        """Return the address by which a chat knows a person.
 
-        Return `person` also when the LID cannot be found.
+        In a chat that addresses its members by LID it is the person's LID, which is looked up if needed. In
+        other chats, and if the LID cannot be found, it is `person` unchanged.
         """
         if person.server != PHONE or chat not in self._lid_chats:
             return person
@@ -70,10 +81,10 @@ class Contacts:
         return Address(user=self._lids[person.user], server=LID)
 
     def learn_name(self, address: Address | None, name: str) -> None:
-        """Remember the name that a person chose for themselves, at most 80 characters; an empty one, or a
-        person without address, is ignored.
+        """Store the name that the person at `address` chose for themselves, cut to 80 characters.
 
-        At `MAX_PEOPLE`, all earlier names are forgotten.
+        Without an address, or with an empty name, nothing is stored. At more than `MAX_PEOPLE` names, all
+        earlier ones are forgotten.
         """
         if address is None or not name.strip():
             return
@@ -82,13 +93,16 @@ class Contacts:
         self._names[self.directory.resolved(address).user] = " ".join(name.split())[:80]
 
     async def look_up(self, people: Iterable[Address]) -> None:
-        """Look up the phone numbers of those people whose address is a LID; some may stay unknown."""
+        """Look up and store the unknown phone numbers of people who are addressed by LID.
+
+        A number that cannot be found stays unknown.
+        """
         for person in people:
             if person.server == LID and person.user not in self._phones:
                 await self._look_up(person)
 
     async def _look_up(self, person: Address) -> None:
-        """Look up a person's phone number by their LID; without an answer it stays unknown."""
+        """Look up and store a person's phone number by their LID; without an answer it stays unknown."""
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 phone_address = addresses.of(await self._client.get_pn_from_lid(jid_of(person)))
@@ -100,7 +114,7 @@ class Contacts:
 
 
 def jid_of(address: Address) -> addresses.JidLike:
-    """Return an address as the library's own type."""
+    """Convert an address to the library's own type."""
     from neonize.utils.jid import build_jid
 
     return build_jid(address.user, address.server)  # type: ignore[no-any-return]

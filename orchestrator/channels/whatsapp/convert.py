@@ -61,7 +61,7 @@ class OwnAccount:
     """
 
     def is_me(self, address: Address) -> bool:
-        """Return whether an address, by phone number or LID, is the account's own."""
+        """Return whether an address, by phone number or by LID, is the account's own."""
         return bool(address.user) and address.user in (self.phone, self.lid)
 
 
@@ -87,9 +87,13 @@ class IgnoredEvent:
 def convert(
     event: MessageEvent, *, people: Directory, me: OwnAccount, vote: Vote | None = None
 ) -> BridgeMessage | IgnoredEvent:
-    """Return an event as a message, or the reason to ignore it.
+    """Convert an event of the library to a message for the host, or return the reason to ignore it.
 
-    `vote` is the decrypted vote of a poll update.
+    Args:
+        event: the event, which may also be an edit, a deletion, a reaction or a vote.
+        people: the known phone numbers and names of people.
+        me: the account that is logged in.
+        vote: the decrypted vote, if the event is a vote in a poll and it could be decrypted.
     """
     common_fields = _common_fields(event, people)
     if isinstance(common_fields, IgnoredEvent):
@@ -110,7 +114,10 @@ def convert(
 
 
 def unreadable(event: UndecryptableEvent, *, people: Directory) -> BridgeMessage | IgnoredEvent:
-    """Return a message without text for one that could not be decrypted, or the reason to ignore it."""
+    """Return a message without text in place of one that could not be decrypted, or the reason to ignore it.
+
+    `people` are the known phone numbers and names of people.
+    """
     if event.Info.MessageSource.IsFromMe:
         return IgnoredEvent(reason="unreadable, of the account itself")
     common_fields = _common_fields(event, people)
@@ -124,7 +131,10 @@ def unreadable(event: UndecryptableEvent, *, people: Directory) -> BridgeMessage
 def _common_fields(
     event: MessageEvent | UndecryptableEvent, people: Directory
 ) -> dict[str, Any] | IgnoredEvent:
-    """Return chat, id, sender and time of a message as fields of `BridgeMessage`, or why to ignore it."""
+    """Return the fields of `BridgeMessage` that each message has: chat, id, sender and time.
+
+    Or return the reason to ignore the event. `people` are the known phone numbers and names of people.
+    """
     source = event.Info.MessageSource
     chat, sender = chat_of(event), sender_of(event)
     if source.Chat.User == "status" or (source.Chat.Server == "broadcast" and source.IsFromMe):
@@ -137,6 +147,7 @@ def _common_fields(
         item for jid in (source.Sender, source.SenderAlt) if (item := addresses.of(jid)) is not None
     ]
     chat, sender = people.resolved(chat), people.resolved(sender)
+    # The sender's other address, by LID, under which earlier messages may be stored.
     alias = next(
         (str(address) for address in sender_addresses if address.is_person and address != sender), None
     )
@@ -153,7 +164,10 @@ def _common_fields(
 
 
 def _content_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
-    """Return the fields of `BridgeMessage` that depend on the content, or why to ignore the message."""
+    """Return the fields of `BridgeMessage` that depend on a message's content, or why to ignore it.
+
+    `people` are the known phone numbers and names of people, and `me` is the account that is logged in.
+    """
     if message.HasField("protocolMessage"):
         return _edit_or_deletion_fields(message.protocolMessage, people=people, me=me)
     if message.HasField("reactionMessage"):
@@ -170,7 +184,16 @@ def _content_fields(message: Message, *, people: Directory, me: OwnAccount) -> d
 def _unreadable_fields(
     message: Message, fields: dict[str, Any], *, people: Directory, me: OwnAccount
 ) -> dict[str, Any] | IgnoredEvent:
-    """Return a one-line description of unreadable content, which triggers no turn, or why to ignore it."""
+    """Return the fields of `BridgeMessage` for content without text and file, or why to ignore the message.
+
+    The text in them names the kind of the content, and the message never triggers the agent.
+
+    Args:
+        message: the message.
+        fields: the fields that `_text_fields` returned for it.
+        people: the known phone numbers and names of people.
+        me: the account that is logged in.
+    """
     if message.HasField("secretEncryptedMessage"):
         target_key = message.secretEncryptedMessage.targetMessageKey
         quote = _referenced_message(target_key, people=people, me=me) if target_key.ID else None
@@ -184,14 +207,16 @@ def _unreadable_fields(
 
 
 def _text_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any]:
-    """Return the fields for a message's own content: text, file, quote and mentions.
+    """Return the fields of `BridgeMessage` for text, file, quoted message and mentions.
 
-    `call_text` is the text by which it is decided whether the assistant is called: mentions are numbers in
-    it.
+    In `text`, mentioned people have their names. In `call_text` they have their numbers: by it the host
+    decides whether the assistant is called. `people` are the known phone numbers and names of people, and
+    `me` is the account that is logged in.
     """
     context = _context(message)
     mentioned_jids = dict.fromkeys(islice(context.mentionedJID, MAX_MENTIONS) if context else ())
     mentioned = [address for jid in mentioned_jids if (address := addresses.parse(jid))]
+    # One character more than the limit, so that `_cut` notes that there were more.
     text = message_text.text_of(message)[: MAX_TEXT_CHARS + 1]
     return {
         "text": _cut(_with_names(text, mentioned, people, me), MAX_TEXT_CHARS),
@@ -206,7 +231,11 @@ def _text_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict
 def _edit_or_deletion_fields(
     part: Any, *, people: Directory, me: OwnAccount
 ) -> dict[str, Any] | IgnoredEvent:
-    """Return the fields of an edit or a deletion. Other kinds, exchanged between devices, are ignored."""
+    """Return the fields of `BridgeMessage` for an edit or a deletion, or why to ignore `part`.
+
+    `part` is a protocol message of WhatsApp. Other kinds of it are exchanged between devices, and ignored.
+    `people` are the known phone numbers and names of people, and `me` is the account that is logged in.
+    """
     target_id = part.key.ID[:MAX_ID_CHARS]
     if part.type == REVOKE and part.HasField("key") and target_id:
         return {"deletes": target_id}
@@ -221,7 +250,10 @@ def _edit_or_deletion_fields(
 
 
 def _reaction_fields(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
-    """Return the fields for a reaction, or why to ignore it."""
+    """Return the fields of `BridgeMessage` for the reaction `part`, or why to ignore it.
+
+    `people` are the known phone numbers and names of people, and `me` is the account that is logged in.
+    """
     if not part.text or not part.key.ID:
         return IgnoredEvent(reason="reaction taken back")
     quote = _referenced_message(part.key, people=people, me=me)
@@ -230,9 +262,10 @@ def _reaction_fields(part: Any, *, people: Directory, me: OwnAccount) -> dict[st
 
 
 def _referenced_message(key: Any, *, people: Directory, me: OwnAccount, text: str = "") -> QuotedMessage:
-    """Return the message that a reaction or a vote refers to.
+    """Return the message that a reaction or a vote refers to by `key`, WhatsApp's reference to a message.
 
-    Its `text` is often empty, since the event only has the message's id; the host may have the text stored.
+    The reference has no text; `text` is the text to show, or empty if only the host may know it. `people` are
+    the known phone numbers and names of people, and `me` is the account that is logged in.
     """
     author = addresses.parse(key.participant)
     return QuotedMessage(
@@ -246,7 +279,12 @@ def _referenced_message(key: Any, *, people: Directory, me: OwnAccount, text: st
 def _vote_fields(
     poll_key: Any, vote: Vote, *, people: Directory, me: OwnAccount
 ) -> dict[str, Any] | IgnoredEvent:
-    """Return the fields for a vote, which quotes the poll that `poll_key` names, or why to ignore it."""
+    """Return the fields of `BridgeMessage` for a vote, or why to ignore it.
+
+    The message quotes the poll that `poll_key`, WhatsApp's reference to a message, names. `vote` is the
+    decrypted vote. `people` are the known phone numbers and names of people, and `me` is the account that is
+    logged in.
+    """
     if not poll_key.ID:
         return IgnoredEvent(reason="a vote in no poll")
     if vote.chosen is None:
@@ -265,7 +303,11 @@ def _vote_fields(
 
 
 def _quote(context: Any, people: Directory, me: OwnAccount) -> QuotedMessage | None:
-    """Return the message that a message replies to, by its context; None if it replies to none."""
+    """Return the message that a message replies to; None if it replies to none.
+
+    `context` is the part of the message that has the quoted one. `people` are the known phone numbers and
+    names of people, and `me` is the account that is logged in.
+    """
     if not context.stanzaID:
         return None
     author = addresses.parse(context.participant)
@@ -280,7 +322,10 @@ def _quote(context: Any, people: Directory, me: OwnAccount) -> QuotedMessage | N
 
 
 def _context(message: Message) -> Any | None:
-    """Return the part of a message that has its quote, its mentions and its timer; None without one."""
+    """Return the part of a message that has its quote, its mentions and its timer; None if there is none.
+
+    The timer is the time after which the message disappears.
+    """
     body_part = message_text.content_part(message)
     if body_part is None or "contextInfo" not in body_part.DESCRIPTOR.fields_by_name:
         return None
@@ -290,10 +335,11 @@ def _context(message: Message) -> Any | None:
 def _with_names(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
     """Return the text with each `@number` of a mentioned person replaced by `@name`.
 
-    All are replaced in one pass, because a name may itself contain such a number.
+    The account itself gets the assistant's name if it is the assistant's own. `people` are the known phone
+    numbers and names of people, and `me` is the account that is logged in.
     """
     name_by_user = {
-        address.user: me.called if bool(me.called) and me.is_me(address) else _shown_name(address, people, me)
+        address.user: me.called if me.called and me.is_me(address) else _shown_name(address, people, me)
         for address in mentioned
     }
     return _replace_mentions(text, name_by_user)
@@ -302,8 +348,9 @@ def _with_names(text: str, mentioned: list[Address], people: Directory, me: OwnA
 def _with_numbers(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
     """Return the text with the assistant's name in mentions of it, and phone numbers in other mentions.
 
-    The host looks for the trigger in this text and not in the one with names, because a mentioned person may
-    have the same name as a group's trigger.
+    The host looks for a call of the assistant in this text and not in the one with names, because a mentioned
+    person may have the same name. `people` are the known phone numbers and names of people, and `me` is the
+    account that is logged in.
     """
     name_by_user = {
         address.user: me.called if me.called and me.is_me(address) else _number(address, people)
@@ -313,9 +360,14 @@ def _with_numbers(text: str, mentioned: list[Address], people: Directory, me: Ow
 
 
 def _replace_mentions(text: str, name_by_user: dict[str, str]) -> str:
-    """Return the text with each `@user` replaced by `@` and the name in `name_by_user`."""
+    """Return the text with each `@user` replaced by `@` and the name of that user.
+
+    `name_by_user` maps the user part of an address, a number, to the name. All are replaced in one pass,
+    because a name may itself contain such a number.
+    """
     if not name_by_user:
         return text
+    # Longer numbers first: one number may be the beginning of another.
     numbers = "|".join(map(re.escape, sorted(name_by_user, key=len, reverse=True)))
     return re.sub(rf"@({numbers})(?!\d)", lambda match: f"@{name_by_user[match[1]]}", text)
 
@@ -323,7 +375,8 @@ def _replace_mentions(text: str, name_by_user: dict[str, str]) -> str:
 def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:
     """Return the name to show for a mentioned person, or the number if that name would trigger the assistant.
 
-    It would if it begins with the assistant's name, or contains "@" and the assistant's name.
+    A name triggers it if it begins with the assistant's name, or contains "@" and the assistant's name.
+    `people` are the known phone numbers and names of people, and `me` is the account that is logged in.
     """
     name = people.display_name(address)
     assistant_name = re.escape(composed(me.assistant))
@@ -334,7 +387,7 @@ def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:
 
 
 def _number(address: Address, people: Directory) -> str:
-    """Return a person's phone number with `+`, or the LID if the number is unknown."""
+    """Return a person's phone number with `+`, or the LID (WhatsApp's other number) if it is unknown."""
     person = people.resolved(address)
     return f"+{person.user}" if person.server == PHONE else person.user
 
@@ -343,26 +396,26 @@ def _number(address: Address, people: Directory) -> str:
 
 
 def chat_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
-    """Return the chat of an event; a chat between two by phone number, if the event contains that.
+    """Return the address of an event's chat; None if it is no chat of people.
 
-    None if it has no address.
+    A chat between two has the phone number of the other person, if the event contains it.
     """
     return _chat_in(event.Info.MessageSource)
 
 
 def chat_typed_in(event: PresenceEvent) -> Address | None:
-    """Return the chat in which somebody else started to type or to record a voice note.
+    """Return the address of the chat in which somebody else started to type or to record a voice note.
 
-    Return None when somebody stopped, or when it is the account itself.
+    Return None when somebody stopped, or when it is the account itself that types.
     """
     source = event.MessageSource
     return None if source.IsFromMe or event.State != event.COMPOSING else _chat_in(source)
 
 
 def _chat_in(source: MessageSource) -> Address | None:
-    """Return the chat of an event's source; a chat between two by phone number, if the source has that.
+    """Return the address of the chat in an event's source; None if it is no chat of people.
 
-    None if it has no address.
+    A chat between two has the phone number of the other person, if the source contains it.
     """
     if source.Chat.Server == "broadcast" and not source.IsFromMe:
         # WhatsApp shows a message to a broadcast list in each receiver's chat with its sender.
@@ -376,7 +429,10 @@ def _chat_in(source: MessageSource) -> Address | None:
 
 
 def sender_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
-    """Return the sender, by phone number if the event contains it; None when it is a group or unknown."""
+    """Return the address of an event's sender, by phone number if the event contains it.
+
+    None if the sender is a group, or no person.
+    """
     source = event.Info.MessageSource
     sender, other_address = addresses.of(source.Sender), addresses.of(source.SenderAlt)
     if sender is not None and sender.server == GROUP:
@@ -385,7 +441,10 @@ def sender_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
 
 
 def pairs_of(event: MessageEvent) -> dict[str, str]:
-    """Return a map from LID to phone number, of the pairs that the event itself contains."""
+    """Return which phone numbers belong to which LIDs (WhatsApp's other numbers), as an event itself shows.
+
+    The LIDs are the keys, and the phone numbers the values.
+    """
     source = event.Info.MessageSource
     pairs = {}
     for main, alternative in ((source.Sender, source.SenderAlt), (source.Chat, source.RecipientAlt)):
@@ -412,7 +471,7 @@ def timer_of(event: MessageEvent) -> int | None:
 
 
 def people_in(event: MessageEvent) -> frozenset[Address]:
-    """Return the addresses of all people in the event: chat, sender, quoted author and mentions."""
+    """Return the addresses of all people whom an event names: chat, sender, quoted author and mentions."""
     people = {address for address in (chat_of(event), sender_of(event)) if address is not None}
     people.update(address for text in _texts_with_addresses(event) if (address := addresses.parse(text)))
     return frozenset(address for address in people if address.is_person)
@@ -431,11 +490,11 @@ def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
     context = _context(message)
     if context is not None:
         yield context.participant
-        yield from context.mentionedJID[:200]
+        yield from context.mentionedJID[:200]  # a bound, because each may be looked up
 
 
 def _ms(timestamp: int) -> int:
-    """Return a time in epoch milliseconds."""
+    """Return a time of the library, in epoch seconds or milliseconds, as epoch milliseconds."""
     # The library gives seconds or milliseconds here: as seconds, this limit is the year 5138. The host
     # replaces impossible times.
     return timestamp if timestamp > 100_000_000_000 else timestamp * 1000
@@ -447,7 +506,10 @@ def _cut(text: str, limit: int) -> str:
 
 
 def seen_group(info: GroupInfo, people: Directory) -> SeenGroup | None:
-    """Return a group with its name and members, by phone number where known; None if it is not a group."""
+    """Return a group with its name and members, by phone number where known.
+
+    None if `info` is not about a group. `people` are the known phone numbers and names of people.
+    """
     address = addresses.of(info.JID)
     if address is None or address.server != GROUP:
         return None
@@ -460,7 +522,10 @@ def seen_group(info: GroupInfo, people: Directory) -> SeenGroup | None:
 
 
 def _member(participant: GroupParticipant, people: Directory) -> GroupMember | None:
-    """Return a member of a group; None if the entry has no person's address."""
+    """Return a member of a group; None if the entry `participant` has no address of a person.
+
+    `people` are the known phone numbers and names of people.
+    """
     address = (
         addresses.of(participant.PhoneNumber)
         or addresses.of(participant.JID)
@@ -474,7 +539,10 @@ def _member(participant: GroupParticipant, people: Directory) -> GroupMember | N
 
 
 def pairs_of_group(info: GroupInfo) -> dict[str, str]:
-    """Return a map from LID to phone number, of the pairs that a group's member list contains."""
+    """Return which phone numbers belong to which LIDs (WhatsApp's other numbers), by a group's members.
+
+    The LIDs are the keys, and the phone numbers the values.
+    """
     pairs = {}
     for participant in info.Participants:
         user_by_server = {

@@ -14,7 +14,7 @@ LOGIN = "store/whatsapp.db"
 
 
 def owns(jid: ChatJid) -> bool:
-    """Return whether `jid` is an address of WhatsApp, written as its channel writes it."""
+    """Return whether `jid` is an address of a WhatsApp chat in its usual form, without a device."""
     return str(addresses.parse(jid)) == jid
 
 

@@ -23,7 +23,7 @@ HARMLESS_STATES = ("connected", "connecting", "starting", "disconnected", "logge
 
 
 def account(home: Path) -> str:
-    """Return the number that is paired, or an empty string. Blocks.
+    """Return the phone number that is paired, with `+`; empty if none is. Blocks.
 
     Raises:
         ChannelDown: the login's database cannot be read.
@@ -33,7 +33,10 @@ def account(home: Path) -> str:
 
 
 def check_library(home: Path) -> ChannelFinding:
-    """Check in a separate process whether the library loads. Blocks for up to `LOAD_SECONDS`."""
+    """Check in a separate process whether the library loads. Blocks for up to `LOAD_SECONDS`.
+
+    `home` is not used.
+    """
     del home
     try:
         check_run = subprocess.run(
@@ -53,7 +56,7 @@ def check_library(home: Path) -> ChannelFinding:
 
 
 def _reported_reason(stdout: bytes) -> str:
-    """Return the reason in the state that the bridge reported; empty if it reported none."""
+    """Return the reason in the state that the bridge process printed; empty if it printed none."""
     try:
         report = protocol.from_bridge(stdout.splitlines()[0])
     except (IndexError, protocol.BadBridgeLine):
@@ -62,13 +65,17 @@ def _reported_reason(stdout: bytes) -> str:
 
 
 def _last_line(stderr: bytes) -> str:
-    """Return the problem with the last line that the bridge wrote to stderr."""
+    """Return a sentence that the library does not load, with the last line of the process's stderr."""
     lines = stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
     return f"The WhatsApp library does not load on this machine ({lines[-1][:200]}): reinstall neonize."
 
 
 def check_login(home: Path) -> ChannelFinding:
-    """Check whether a phone is paired, and whether other users of the machine can read the login. Blocks."""
+    """Check whether a phone is paired, whether only this user can read the login, and the last state. Blocks.
+
+    It is a problem if WhatsApp has logged the device out, if others can read the login, or if the last
+    connection ended with a state for which there is advice.
+    """
     store = home / LOGIN
     try:
         paired = NeonizeDatabase(store).account()
