@@ -52,8 +52,9 @@ class ContainersFeature:
     pool: RunPool
 
     def __init__(self, host: HostContext, *, say: Callable[[str], None], leaves_containers: bool) -> None:
-        """`say` informs whoever started the host; with `leaves_containers`, Docker's
-        containers outlive the host.
+        """`say` shows a line to the person who started the host.
+
+        With `leaves_containers`, Docker's containers go on when the host ends. Otherwise they end with it.
         """
         self._host = host
         self._say = say
@@ -62,7 +63,7 @@ class ContainersFeature:
         host.bus.taps.append(self._logs.take_event)
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Select the runtime; `stack` closes it and the run logs.
+        """Select what runs the agents' containers, by the settings. `stack` closes it and the run logs.
 
         Raises:
             ContainerError: the runtime that the settings name cannot be used.
@@ -71,6 +72,7 @@ class ContainersFeature:
         settings, home = self._host.settings, self._host.home
         await asyncio.to_thread(self._ensure_shared_memory)
         async with self._host.reader.reading() as tx:
+            # An earlier host may have left containers, which this one has to find or to end.
             used_runtimes = {run.runtime for run in await runs.live(tx)}
         self.selected = await runtime_selection.choose(
             settings.andy_runtime,
@@ -94,12 +96,18 @@ class ContainersFeature:
             stack.push_async_callback(self.selected.forget)
 
     async def _last_frame(self, run_id: RunId) -> int:
-        """Return the number of the last frame that the store has of a run; 0 if it does not have the run."""
+        """Return the number of the last frame of a run that the store has applied; 0 for an unknown run.
+
+        A frame is one numbered line of a container's output.
+        """
         run = await self._host.reader.read(lambda tx: runs.get(tx, run_id))
         return 0 if run is None else run.last_frame
 
     async def _notify_owner(self, problem: str, about: str = "node") -> None:
-        """Send a problem to the owner; `about` is the topic, of which the same text is sent only once."""
+        """Queue a message about a problem to the owner's group. The same text is sent only once per topic.
+
+        `about` is the topic.
+        """
         await self._host.database.write(
             lambda tx: owner.notify(tx, f"⚠️ {problem}", about=about, now_ms=self._host.clock.now_ms())
         )
@@ -119,14 +127,15 @@ class ContainersFeature:
         return await asyncio.to_thread(inspect_nodes, home.data, install=home.install_id(), slots=slots)
 
     def cap(self) -> int:
-        """Return how many containers may live at once now: by the setting, and by the nodes' slots."""
+        """Return how many containers may live at once now: by the setting and by the nodes, at least 1."""
         cap, room = self._host.settings.max_concurrent_containers, self.selected.room()
         return cap if room is None else max(1, min(cap, room))
 
     async def connect(self, proxies: ContainerProxies, credentials: CredentialSource) -> None:
-        """Let containers reach the host's proxies and nothing else of it.
+        """Let containers reach the ports of the host's proxies, and block all its other ports for them.
 
-        From then on there are `orders` for runs, and a `redactor` that removes the host's secrets.
+        This also sets `orders`, which describes containers to start, and `redactor`, which removes the host's
+        secrets from texts.
         """
         self._proxies = proxies
         await self.selected.block_other_ports(proxies.ports, self._say)
@@ -141,12 +150,15 @@ class ContainersFeature:
         )
 
     async def prepare(self) -> None:
-        """Load what the first turn needs, after the host answers, so that this does not delay its start."""
+        """Load modules and proxies that the first turn needs.
+
+        Called after the host's start, not to delay it.
+        """
         await asyncio.to_thread(_load)
         await self._proxies.prepare()
 
     def start_pool(self, ports: RunPorts, tasks: asyncio.TaskGroup) -> RunPool:
-        """Build the pool, whose runs are tasks of `tasks`."""
+        """Build the pool of live containers, and return it. Each container is served by a task of `tasks`."""
         settings = self._host.settings
         self.pool = RunPool(
             self._host.database,
@@ -166,7 +178,7 @@ class ContainersFeature:
         return self.pool
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the loops to supervise by their names, after the pool was built."""
+        """Return the endless coroutines that the host has to run, by name. Call it after `start_pool`."""
         reconciler = GroupReconciler(
             self._host.database,
             ensure_folder=self.orders.ensure_memory_files,
@@ -183,7 +195,10 @@ class ContainersFeature:
         }
 
     def _ensure_shared_memory(self) -> None:
-        """Write those of the first memory files of all groups and of the prompt that are missing. Blocks."""
+        """Write the memory files that all groups share, and the prompt's files, where they are missing.
+
+        Blocks. A failure is only logged.
+        """
         settings, home = self._host.settings, self._host.home.root
         try:
             memory_templates.ensure_shared_memory(home, assistant=settings.assistant_name)
@@ -193,23 +208,27 @@ class ContainersFeature:
             )
             if written:
                 log.info("prompt.written", files=written)
-        except OSError as error:  # agents then do without it
+        except OSError as error:  # agents then work without these files
             log.warning("shared_memory.not_made", reason=str(error))
 
     async def stop_run(self, run_id: RunId, reason: str) -> None:
-        """Stop a run that exceeded a limit; `reason` is what its group reads."""
+        """Stop a run that exceeded a limit; `reason` is the text that its group reads."""
         await self.pool.stop(run_id, reason)
 
     def stop_run_soon(self, run_id: RunId, reason: str) -> None:
-        """Stop a run in a task of its own."""
+        """Stop a run as `stop_run` does, but in a task of its own: this returns at once."""
         self.pool.stop_soon(run_id, reason)
 
     def end_all_at_shutdown(self) -> None:
-        """End every container with this host, because the next start will have another store."""
+        """Make `shut_down` stop every container, because the next start of the host has another database."""
         self._leaves_containers = False
 
     async def shut_down(self) -> None:
-        """Stop the containers, or leave them for the next start to adopt."""
+        """Stop all containers, or leave them running for the next start of the host to take over.
+
+        Only isolated containers (not ordinary processes) can be left. The firewall rule is removed once no
+        container is live.
+        """
         if not (self._leaves_containers and self.selected.runtime.is_isolated):
             await self.pool.stop_all()
         # As long as an agent lives on, the firewall has to keep it away from the host.
@@ -227,14 +246,19 @@ class ImageWatch:
         """Whether it was missing at the last check; None before the first."""
 
     async def run(self) -> None:
-        """Check after each container that could not be started, and often while the image is missing."""
+        """Check the image once, then again after each container that could not be started for lack of it.
+
+        While it is missing, check every `IMAGE_SECONDS`. Runs until cancelled.
+        """
         while True:
             await self.check()
             await self._host.wakeups.image.wait(at_most_seconds=IMAGE_SECONDS if self.is_missing else None)
 
     async def check(self) -> None:
-        """Look for the image once, and notify the owner of a change; if it has appeared, retry waiting turns
-        at once.
+        """Look for the agents' image once. If it is newly missing or newly there, notify the owner.
+
+        Once it is there, turns that wait for the engine are tried again at once. Nothing is done if no engine
+        answers.
         """
         is_there = await self._selected.is_image_there()
         if is_there is None:
@@ -252,7 +276,7 @@ class ImageWatch:
         else:
             async with self._host.database.transaction() as tx:
                 await turn_outages.try_at_once(tx, Outage.ENGINE, now_ms=now_ms)
-                if was_missing:
+                if was_missing:  # not at the first check of a host, before which nothing was reported
                     log.info("image.is_there", image=self._selected.image)
                     await owner.notify_anew(tx, IMAGE_IS_THERE, about="image", now_ms=now_ms)
         self._host.wakeups.outbox.set()
@@ -260,5 +284,5 @@ class ImageWatch:
 
 
 def _load() -> None:
-    """Build the validators of frames now, which are otherwise built when the first frame arrives."""
+    """Build the validators of frames, the lines by which containers report, before the first one arrives."""
     frames.build()

@@ -44,10 +44,12 @@ class Firewall:
         return f"ANDY-{self.install}"[:28]  # the kernel accepts no longer names
 
     def apply(self, ports: Collection[int]) -> None:
-        """Let agents reach these ports of the gateway, and nothing else of the host. It may be repeated.
+        """Let agents reach these TCP ports of the gateway, and nothing else of the host.
+
+        May be called again, such as with other ports: the new rules replace the old ones.
 
         Raises:
-            FirewallOutOfReach: this user may not, or there is no such bridge on this machine.
+            FirewallOutOfReach: this user may not change the firewall, or this machine has no such bridge.
         """
         if not Path("/sys/class/net", self.bridge).exists():
             raise FirewallOutOfReach(f"the bridge {self.bridge} is not on this machine")
@@ -66,7 +68,11 @@ class Firewall:
             self._call("-D", *jump)
 
     def remove(self) -> None:
-        """Remove the rule; a missing one is no error. Raises `FirewallOutOfReach`."""
+        """Remove this install's chain and the rules that jump to it; a missing chain is no error.
+
+        Raises:
+            FirewallOutOfReach: this user may not change the firewall.
+        """
         if not self.exists():
             return
         for jump in self._jumps():
@@ -84,7 +90,7 @@ class Firewall:
         return self._succeeds("-C", *self._jump) and bool(self._rules())
 
     def commands(self, ports: Collection[int]) -> str:
-        """Return the commands that root can type instead, in one line."""
+        """Return one line of iptables commands by which root can make the same rules as `apply` does."""
         calls = [("-N", self.chain), *(("-A", self.chain, *rule) for rule in self._new_rules(ports))]
         return " && ".join(" ".join(("iptables", *call)) for call in (*calls, ("-I", *self._jump)))
 
@@ -94,8 +100,9 @@ class Firewall:
         return ("INPUT", "-i", self.bridge, "-j", self.chain)
 
     def _new_rules(self, ports: Collection[int]) -> Sequence[tuple[str, ...]]:
-        """Return the rules of the chain, each as its iptables arguments: one for each port, then the
-        rejection.
+        """Return the rules of the chain, each as its iptables arguments.
+
+        They are one rule for each of the ports, and at the end the rejection of everything else.
         """
         # RETURN leaves the decision to the owner's own rules, which may be stricter.
         accepted = [
@@ -117,7 +124,11 @@ class Firewall:
         return _iptables(*arguments).returncode == 0
 
     def _call(self, *arguments: str) -> str:
-        """Run iptables and return its output. Raises `FirewallOutOfReach`."""
+        """Run iptables with these arguments and return its output.
+
+        Raises:
+            FirewallOutOfReach: iptables cannot be run, or fails.
+        """
         ended = _iptables(*arguments)
         if ended.returncode != 0:
             reason = " ".join(ended.stderr.split()) or f"iptables ended with {ended.returncode}"
@@ -126,7 +137,11 @@ class Firewall:
 
 
 def _iptables(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run iptables to its end, whatever its exit code. Raises `FirewallOutOfReach` if it cannot be run."""
+    """Run iptables with these arguments, and return its exit code and output.
+
+    Raises:
+        FirewallOutOfReach: iptables is missing, or does not end in time.
+    """
     program = shutil.which("iptables", path=f"{os.environ.get('PATH', '')}:{ADMIN_PATH}")
     if program is None:
         raise FirewallOutOfReach("there is no iptables on this machine")

@@ -81,7 +81,11 @@ async def apply(
     now_ms: int,
     on_success: OnSuccess = ignore_success,
 ) -> FrameEffect | None:
-    """Apply a frame; return None if it was applied before, or names a turn of another run."""
+    """Apply a frame, one numbered line of a container's output, to the store; return the changes it made.
+
+    Return None if this frame was applied before, or is not of the turn that the store has for the run.
+    `requeue` queues a failed turn again or fails it, and `on_success` is called when the turn ends well.
+    """
     if not await runs.advance_frame(tx, run.id, frame.n):
         return None
     turn = await turns.running_in(tx, run.id)
@@ -112,7 +116,10 @@ async def apply(
 
 
 async def store_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bool:
-    """Store the session that a heartbeat names, if a turn of this run is running; return whether it is."""
+    """Store `session_id`, which the container has reported, as the current session of the run's group.
+
+    Nothing is stored for an isolated run, or while no turn runs in it. Return whether it was stored.
+    """
     if run.is_isolated or await turns.running_in(tx, run.id) is None:
         return False
     await sessions.put_current(tx, run.folder, session_id, now_ms=now_ms)
@@ -120,10 +127,11 @@ async def store_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bo
 
 
 async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> bool:
-    """Hold a result in the outbox until its turn has ended; return False when the limit is reached.
+    """Put a result, a text for the chat, into the outbox, where it is held back until its turn has ended.
 
-    A result that is not meant for the chat, such as a worker's, is dropped. A frame is applied once, so no
-    result is in the outbox already.
+    Return False if it is left out, because the turn has reached its limit of results. A text that is not
+    meant for the chat, such as one of the dashboard worker, is dropped, which counts as done: True. A frame
+    is applied once, so no result is in the outbox already.
     """
     text = (frame.result or "")[:MAX_TEXT_CHARS]
     if not text or turn.kind is TurnKind.WORKER or is_silence(text):
@@ -144,7 +152,10 @@ async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: i
 
 
 async def _note_call(tx: Tx, run: Run, turn: Turn, frame: ToolStart | ToolEnd, *, now_ms: int) -> bool:
-    """Record that a tool call started or ended; return False if it is known already, or beyond the limit."""
+    """Record that a tool call of the turn started or ended.
+
+    Return False if nothing was recorded, because it is known already or the turn has made too many calls.
+    """
     if isinstance(frame, ToolEnd):
         is_ok = frame.status == "success"
         return await tool_calls.end(
@@ -163,7 +174,10 @@ async def _note_call(tx: Tx, run: Run, turn: Turn, frame: ToolStart | ToolEnd, *
 
 
 async def _note_restored(tx: Tx, run: Run, frame: Ack | TurnEnd) -> RestoreMode | None:
-    """Record how the runner continued the conversation; return None if it did as the host had planned."""
+    """Record how the container's program really continued the conversation, if the frame reports it.
+
+    Return that way if it differs from the host's plan, else None.
+    """
     if frame.restored is None:
         return None
     differs_from_plan = await runs.note_restored(tx, run.id, frame.restored, reason=SESSION_GONE)
@@ -171,8 +185,10 @@ async def _note_restored(tx: Tx, run: Run, frame: Ack | TurnEnd) -> RestoreMode 
 
 
 async def _add_checkpoint(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> None:
-    """Record the position up to which the session contains the turn, or that it was
-    answered without a session.
+    """Record the position in the agent's session up to which it contains the turn.
+
+    A turn of the agent without a model is recorded as answered outside of a session. Nothing is recorded for
+    an isolated run, whose session is not continued.
     """
     if run.is_isolated:
         return
@@ -185,7 +201,11 @@ async def _add_checkpoint(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_m
 
 
 async def _settle_notices(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> list[int]:
-    """Record which notices the turn delivered and which it did not; return the ids of those delivered."""
+    """Record which of the turn's notices reached the agent, and return their ids.
+
+    A notice is a line for the agent about something that happened on the host. Those that did not reach it
+    are offered to a later turn.
+    """
     session_id = None if run.is_isolated else await sessions.current(tx, run.folder)
     return await notice_claims.settle(tx, turn, frame.told, session_id=session_id, now_ms=now_ms)
 
@@ -200,9 +220,10 @@ async def _take_end(
     on_success: OnSuccess,
     now_ms: int,
 ) -> FrameEffect:
-    """Apply the end of a turn: its notices, its checkpoint and its new state.
+    """Apply the frame that ends a turn, and return the changes to the turn.
 
-    Return the changes to the turn.
+    The turn gets its new state. If it ended well, `on_success` is called, and its notices and its position in
+    the session are recorded.
     """
     delivered: list[int] = []
     if frame.status == "success":
@@ -223,9 +244,11 @@ async def _take_end(
 async def _end_turn(
     tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, requeue: RequeueTurn, now_ms: int
 ) -> TurnState:
-    """Release the results of a good turn; queue a failed one again or fail it. Return the turn's state.
+    """Settle a turn by the frame that ends it, and return its new state.
 
-    A good turn of the conversation moves the session's cursor to the last message that it has read.
+    A turn that ended well is answered: its held results are released for sending, and the session's cursor
+    moves to the last message that the turn has read. `requeue` queues a failed one again, or fails it for
+    good.
     """
     if frame.status == "error":
         # With the same session, all further attempts would fail alike.
@@ -250,6 +273,9 @@ def _reason(frame: TurnEnd) -> str | None:
 
 
 def plain_reason(text: str | None) -> str:
-    """Return an agent's own error text as one line of at most 200 characters, ending like a sentence."""
+    """Return an agent's own error text as one line of about 200 characters that ends like a sentence.
+
+    None stands for an agent that gave no reason.
+    """
     line = " ".join((text or "the agent gave no reason").split())[:200]
     return line if line.endswith((".", "!", "?")) else f"{line}."

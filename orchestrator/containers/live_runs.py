@@ -95,7 +95,7 @@ class LiveRunState:
 
     @property
     def has_to_go(self) -> bool:
-        """Return whether the container has to be killed."""
+        """Whether it was decided that the container has to be killed."""
         return self.verdict is not None and self.verdict.kill
 
     @property
@@ -105,20 +105,23 @@ class LiveRunState:
         return is_for_turn and self.last_frame_ms is None
 
     def enter(self, state: RunState, now_ms: int) -> None:
-        """Change to a state at `now_ms`."""
+        """Change to a state, and record the time of the change: `now_ms` of the steady clock."""
         self.state, self.state_since_ms = state, now_ms
 
     def begin(self, run: Run, group: Group, *, now_ms: int) -> None:
-        """Store the recorded run. Its container gets the full time for its start from here on."""
+        """Take over `run` as the database has recorded it, with the configuration of its group.
+
+        The time that the container may take to start counts from `now_ms` of the steady clock.
+        """
         self.run, self.turn_id, self.started_ms = run, None, now_ms
         self.apply_config(group)
 
     def apply_config(self, group: Group) -> None:
-        """Store the configuration with which the container is created."""
+        """Remember the configuration of the group with which the container is created."""
         self.config, self.turn_ms = group.container_config, settings.of(group).timeout_ms
 
     def limits(self, common: timeouts.RunTimeouts) -> timeouts.RunTimeouts:
-        """Return the limits of this run: the common ones, with its group's own limit for a turn."""
+        """Return this run's time limits: the `common` ones, with its group's own limit for a turn, if any."""
         return replace(common, turn_ms=self.turn_ms or common.turn_ms)
 
     def vitals(self) -> timeouts.Vitals:
@@ -153,14 +156,17 @@ class ForesightFigures:
     """The number of a group's containers that ended without a turn, since the last one that got a turn."""
 
     def count_hit(self, live: LiveRunState) -> None:
-        """Count a container that gets its first turn."""
+        """Count a container that was started ahead and now gets its first turn, as a hit for its sign."""
         live.is_unused = False
         if live.sign is not None:
             self.hits[live.sign] += 1
-        del self.unused_in_a_row[live.run.folder]
+        del self.unused_in_a_row[live.run.folder]  # resets it to 0: a Counter may lack the key
 
     def count_miss(self, live: LiveRunState, *, now_ms: int) -> None:
-        """Count a container that has ended unused, at `now_ms` of the steady clock."""
+        """Count a container that was started ahead and ended without a turn, and the processor time it used.
+
+        `now_ms` is the time of its end by the steady clock.
+        """
         if live.sign is not None:
             self.misses[live.sign] += 1
         self.unused_in_a_row[live.run.folder] += 1
@@ -169,7 +175,7 @@ class ForesightFigures:
         self.wasted_cpu_seconds += min(used, MAX_BOOT_SECONDS)
 
     def as_data(self) -> ForesightView:
-        """Return the figures for `/status`."""
+        """Return the figures as plain data for the HTTP answer `/status`."""
         return {
             "hits": {sign.value: count for sign, count in self.hits.items()},
             "misses": {sign.value: count for sign, count in self.misses.items()},
@@ -188,7 +194,7 @@ class LiveRuns:
         self.foresight = ForesightFigures()
 
     def __iter__(self) -> Iterator[LiveRunState]:
-        """Iterate over the present runs, whatever is added or removed meanwhile."""
+        """Iterate over a copy of the present runs, so that runs may be added or removed meanwhile."""
         return iter(list(self._by_run.values()))
 
     def __len__(self) -> int:
@@ -206,10 +212,10 @@ class LiveRuns:
         return [live for live in self if live.run.folder == folder]
 
     def admit(self, run: Run, state: RunState, *, turn_id: TurnId | None = None) -> LiveRunState:
-        """Take a slot for a run that is about to start for a waiting turn, or that was found alive; return
-        its state.
+        """Register a run that is about to start, or whose container was found alive, and return its state.
 
-        `turn_id` is the turn that it works on; None for none.
+        From then on it occupies a slot. `state` is its first state, and `turn_id` the turn for which it is
+        started; None if there is none, or if the store has it already.
         """
         now_ms = self._clock.steady_ms()
         live = LiveRunState(
@@ -233,7 +239,7 @@ class LiveRuns:
         self._wakeups.lanes.set()
 
     def as_runs(self) -> list[LiveRun]:
-        """Return the runs as the queue sees them."""
+        """Return a description of each run with the facts by which the queue decides, such as its state."""
         now_ms = self._clock.steady_ms()
         return [
             LiveRun(

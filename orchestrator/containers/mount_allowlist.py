@@ -97,10 +97,11 @@ def decide(
     *,
     resolve: Resolve = resolve,
 ) -> ExtraMounts:
-    """Grant or refuse each requested mount independently: a refused one does not affect the others.
+    """Grant or refuse each requested mount by the owner's rules: a refused one does not affect the others.
 
-    Return the mounts and the reasons of the refusals. Pure but for `resolve`. A request for writing that is
-    refused may still be granted for reading; that counts as a refusal, too.
+    Return the mounts and the reasons of the refusals. If only writing is refused, the mount is granted for
+    reading, and also counts as a refusal. `requester` is the group that requests. Pure but for `resolve`,
+    which follows the links of a path.
     """
     mounts: dict[str, Mount] = {}
     refusals: list[str] = []
@@ -125,22 +126,21 @@ def decide(
 
 
 def _visible_name(request: MountRequest) -> str:
-    """Return the name under which the group would see a mount: its own `name`, else the last part of its
-    path.
-    """
+    """Return the name under which the group would see a mount: as requested, else the path's last part."""
     return request.name if request.name is not None else Path(request.path).name
 
 
 def _mount_name(request: MountRequest, *, taken_names: Iterable[str]) -> str:
-    """Return the name under which a mount appears below `TARGET`.
+    """Return the name of the folder under which the container sees a requested mount.
 
-    `taken_names` are the names in use, case-folded.
+    `taken_names` are the names of other mounts, case-folded.
 
     Raises:
         MountRefused: the name is not usable, or is taken.
     """
     name = _visible_name(request)
-    is_plain = name.strip(". ") and name.isprintable() and not any(sign in name for sign in ("/", "\\", ":"))
+    has_text = bool(name.strip(". "))  # not only dots and spaces, such as '..'
+    is_plain = has_text and name.isprintable() and not any(sign in name for sign in ("/", "\\", ":"))
     if not is_plain or name.startswith("."):
         raise MountRefused(f"'{name}' is no name to show it under; give it a 'name' without '/' and ':'.")
     if name.casefold() in taken_names:
@@ -151,7 +151,11 @@ def _mount_name(request: MountRequest, *, taken_names: Iterable[str]) -> str:
 def _checked_source(
     request: MountRequest, rules: MountRules, requester: MountRequester, resolve: Resolve
 ) -> Path:
-    """Return the real path of a requested mount. Raises `MountRefused` if the group may not see it."""
+    """Return the real path of a requested mount, with all links followed.
+
+    Raises:
+        MountRefused: there is none, it is protected or blocked, or Andy's own container does not have it.
+    """
     path = _expand_home(request.path, requester)
     if not path.is_absolute():
         raise MountRefused("the path has to begin with '/' or '~'.")
@@ -178,8 +182,9 @@ def _contains(outer: Path, inner: Path) -> bool:
 
 
 def _blocked_part(path: Path, patterns: Sequence[str]) -> str | None:
-    """Return a part of the path that matches a pattern as a whole (`token` does not
-    match `tokenizer`), else None.
+    """Return the first part of the path that matches one of the patterns, ignoring case; None if none does.
+
+    A pattern has to match the whole part: `token` does not match `tokenizer`.
     """
     folded = [pattern.casefold() for pattern in patterns]
     for part in path.parts:
@@ -189,7 +194,11 @@ def _blocked_part(path: Path, patterns: Sequence[str]) -> str | None:
 
 
 def _root_of(real: Path, rules: MountRules, requester: MountRequester, resolve: Resolve) -> Root:
-    """Return the innermost root that contains a path. Raises `MountRefused`."""
+    """Return the innermost of the owner's allowed folders (`allowed_roots`) that contains the path `real`.
+
+    Raises:
+        MountRefused: none contains it.
+    """
     innermost: Root | None = None
     most_parts = 0
     for root in rules.allowed_roots:
@@ -202,7 +211,7 @@ def _root_of(real: Path, rules: MountRules, requester: MountRequester, resolve: 
 
 
 def _write_denial(root: Root, rules: MountRules, requester: MountRequester) -> str | None:
-    """Return why the group may not write to mounts below a root; None if it may."""
+    """Return why the group may not write to mounts below the allowed folder `root`; None if it may."""
     if not root.allow_read_write:
         return f"{root.path} does not allow more ('allowReadWrite')."
     if rules.non_main_read_only and not requester.is_main:
@@ -211,7 +220,7 @@ def _write_denial(root: Root, rules: MountRules, requester: MountRequester) -> s
 
 
 def _expand_home(path: str, requester: MountRequester) -> Path:
-    """Return the path of a request or root, with a leading `~` replaced by the owner's home."""
+    """Return a path of the owner's list or of a request, with a leading `~` replaced by the owner's home."""
     if path == "~" or path.startswith("~/"):
         return requester.own_home / path[2:]
     return Path(path)
@@ -228,7 +237,10 @@ class MountAllowlist:
         own_home: Path,
         hindrance: Callable[[Path], str | None] = lambda _: None,
     ) -> None:
-        """`hindrance` returns why containers cannot be given a path; None when they can."""
+        """`home` is Andy's home, whose data no group may mount; `own_home` is the owner's, which `~` means.
+
+        `hindrance` returns why a path cannot be mounted in containers; None when it can.
+        """
         self._file = file
         self._hindrance = hindrance
         self._own_home = own_home
@@ -240,7 +252,7 @@ class MountAllowlist:
         self._protected = tuple(path.resolve() for path in owned)
 
     def grant(self, group: Group) -> ExtraMounts:
-        """Return which configured mounts of a group the owner's file allows, and why others are refused.
+        """Return which mounts of a group's settings the owner's file allows, and why others are refused.
 
         Without a readable file all are refused. Blocks.
         """

@@ -51,12 +51,13 @@ NO_FILES = FileRights(reads=False, writes=False)
 
 
 def group_directories(group: Group, rights: FileRights | None = None) -> tuple[GroupDirectory, ...]:
-    """List the directories that belong to a group alone, and for main the prompt of all groups. Pure.
+    """List the directories that belong to a group alone; for main, also the texts that all groups share.
+
+    Pure. With `rights` they are those of a restricted container: its session, and what it may not see, are
+    folders of its own, which are empty at its start. `rights` are None for an ordinary container.
 
     No directory is written by both sides, so the host never writes where a container can plant a link. The
-    exceptions are the texts that agents start with, for which the host follows no link. A container with
-    `rights` is restricted: its session, and all that it may not see, are folders of its own, empty at its
-    start.
+    exceptions are the texts that agents start with, for which the host follows no link.
     """
     ipc, session = Path("data/ipc", group.folder), Path("data/sessions", group.folder)
     env, files = Path("data/env", group.folder), Path("groups", group.folder)
@@ -82,7 +83,7 @@ def group_directories(group: Group, rights: FileRights | None = None) -> tuple[G
 
 
 def restricted_folder(group: Group) -> Path:
-    """Return the folder, below the home, with a restricted container's own files. Pure."""
+    """Return the folder with the own files of a group's restricted containers, relative to the home. Pure."""
     return Path("data/sessions", group.folder, "apart")
 
 
@@ -94,11 +95,12 @@ def plan_mounts(
     shown: Iterable[str] = (),
     rights: FileRights | None = None,
 ) -> tuple[Mount, ...]:
-    """List the mounts of a group's container. Pure.
+    """List the mounts of a group's container, which are created elsewhere. Pure.
 
-    `has_global` says whether `groups/global/` exists; `shown` names the entries of `SHOWN_TO_MAIN` that
-    exist. Main gets each of them as a mount of its own, in an empty directory: the rest of the home, with its
-    secrets, is not there. `rights` are those of a restricted turn; None for no restriction.
+    `has_global` says whether `groups/global/`, the texts for all groups, exists. `shown` names the entries of
+    the home that the owner's group, main, may see. Main gets each of them as a mount of its own in an empty
+    directory, so that the rest of the home, with its secrets, is not there. `rights` are those of a
+    restricted turn; None for no restriction.
     """
     own = tuple(
         Mount(source=home / place.path, target=place.target, is_writable=place.is_writable)
@@ -114,11 +116,11 @@ def plan_mounts(
 def prepare(
     group: Group, *, home: Path, uid: int, gid: int | None = None, rights: FileRights | None = None
 ) -> tuple[Mount, ...]:
-    """Create a group's directories, set the owner of those it writes, and list its mounts. Blocks.
+    """Create a group's directories, set the owner of those that its container writes, and list its mounts.
 
     `uid` and `gid` are the container's user and group; without `gid`, the group has the user's number. A host
     that is not root cannot change owners. With `rights` the container is restricted, and the files and
-    answers of earlier ones are removed.
+    answers of earlier restricted containers are removed. Blocks.
 
     Raises:
         ContainerError: a link or a file is in the way, or a directory is another user's.
@@ -140,7 +142,12 @@ def prepare(
 
 
 def _empty(path: Path) -> None:
-    """Remove a folder with its contents, following no link. Raises `OSError`."""
+    """Remove a folder with its contents, if it exists, following no link.
+
+    Raises:
+        ContainerError: the path is a link.
+        OSError: it cannot be removed.
+    """
     if path.is_symlink():
         raise ContainerError(f"{path} is a link: remove it.")
     if path.exists():
@@ -157,7 +164,10 @@ def program_folder(home: Path, name: str) -> Path | None:
 
 
 def _prepare_directory(home: Path, place: GroupDirectory, owner: ContainerUser) -> None:
-    """Create a directory of a group if missing, and set its owner or its mode."""
+    """Create a directory of a group if missing.
+
+    One that the container writes is given to the container's user, `owner`. Any other gets its mode.
+    """
     with _opened_directory(home, place) as descriptor:
         if place.is_writable:
             _give_to_container(descriptor, home / place.path, owner)
@@ -167,7 +177,10 @@ def _prepare_directory(home: Path, place: GroupDirectory, owner: ContainerUser) 
 
 @contextmanager
 def _opened_directory(home: Path, place: GroupDirectory) -> Iterator[int]:
-    """Open a directory under the home, created if missing, without following a link on the way."""
+    """Open a directory under the home, created if missing, and yield its descriptor.
+
+    It is opened one part of the path at a time, so that no link is followed on the way.
+    """
     current = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for number, part in enumerate(place.path.parts, start=1):
@@ -185,7 +198,8 @@ def _opened_directory(home: Path, place: GroupDirectory) -> Iterator[int]:
 def _open_inner(parent_fd: int, name: str, *, mode: int, shown: Path) -> int:
     """Open a directory in the open directory `parent_fd`, created if missing; return its descriptor.
 
-    `shown` is the path that an error names. Raises `ContainerError` if it is a link or no directory.
+    Only a new directory gets the `mode`. `shown` is the path that an error names. Raises `ContainerError` if
+    it is a link or no directory.
     """
     is_new = _create_folder(parent_fd, name, mode)
     try:
@@ -203,7 +217,8 @@ def _open_inner(parent_fd: int, name: str, *, mode: int, shown: Path) -> int:
 def _create_folder(parent_fd: int, name: str, mode: int) -> bool:
     """Create a folder in the open directory `parent_fd`; return False if something of that name exists.
 
-    Raises `ContainerError`.
+    Raises:
+        ContainerError: `name` is not the name of a single folder.
     """
     if name in {"", ".", ".."} or "/" in name:
         raise ContainerError(f"'{name}' is no folder name.")
@@ -215,10 +230,12 @@ def _create_folder(parent_fd: int, name: str, mode: int) -> bool:
 
 
 def _give_to_container(descriptor: int, path: Path, owner: ContainerUser) -> None:
-    """Make the container's user the owner of a directory, and of the entries that the host has written into
-    it.
+    """Make the container's user, `owner`, the owner of an open directory and of the entries directly in it.
 
-    Raises `ContainerError`.
+    A host that is not root cannot do that, so the directory has to be the user's already.
+
+    Raises:
+        ContainerError: it belongs to another user; the text, which names `path`, has the fix.
     """
     if os.geteuid() == ROOT:
         os.fchown(descriptor, owner.uid, owner.gid)
@@ -229,7 +246,7 @@ def _give_to_container(descriptor: int, path: Path, owner: ContainerUser) -> Non
 
 
 def _give_entry(parent_fd: int, name: str, owner: ContainerUser) -> None:
-    """Make the container's user the owner of one entry of an open directory, if root owns it."""
+    """Make the container's user the owner of a plain file or folder in an open directory, if root owns it."""
     entry_info = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
     # A file with a second link may be another one of root's, which would be given away with it.
     is_plain = stat.S_ISDIR(entry_info.st_mode) or (
@@ -240,14 +257,14 @@ def _give_entry(parent_fd: int, name: str, owner: ContainerUser) -> None:
 
 
 def _view_folder(home: Path) -> Path:
-    """Return the folder that main sees as the project: mount points only."""
+    """Return the folder that main's container sees as the project. It contains only empty mount points."""
     return home / "data" / "project"
 
 
 def _create_view(home: Path) -> tuple[str, ...]:
-    """Create an empty mount point for each entry of `SHOWN_TO_MAIN` that exists, and return their names.
+    """Create an empty mount point for each entry of the home that main may see, and return their names.
 
-    Without the mount points, an engine would create them as root.
+    Entries that do not exist are left out. Without the mount points, an engine would create them as root.
     """
     view = _view_folder(home)
     view.mkdir(mode=READABLE, parents=True, exist_ok=True)
@@ -258,7 +275,7 @@ def _create_view(home: Path) -> tuple[str, ...]:
 
 
 def _create_mount_point(path: Path, *, is_directory: bool) -> None:
-    """Create an empty folder or file over which the real one is mounted."""
+    """Create an empty folder or file, unless it exists, over which the real one is mounted."""
     if is_directory:
         path.mkdir(mode=READABLE, exist_ok=True)
     else:

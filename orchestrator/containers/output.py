@@ -72,7 +72,11 @@ class OutputReader:
         self._orphans = orphans
 
     async def follow(self, live: LiveRunState, container: RunningContainer) -> RunEnd:
-        """Read a container's output to its end and return how it ended, also across a lost engine."""
+        """Read and apply a container's output to its end, and return how the run ended.
+
+        If the connection to the engine is lost, the container is searched for and, if found, read on. A
+        container that is not found in time is left to be removed later.
+        """
         try:
             return await self._read_to_end(live, container)
         except EngineGone as gone:
@@ -84,17 +88,17 @@ class OutputReader:
                 self._orphans.add(Orphan.of(live.run))
                 return classify(gone)
         await self.note_outage(live, is_over=True)
-        if rejoined is None:
+        if rejoined is None:  # the engine has no such container any more, so its exit code is unknown
             return classify_exit(live, Exit(code=None))
         live.container, live.last_frame_ms = rejoined, self._context.clock.steady_ms()
         self._context.bus.publish("run.rejoined", group=live.run.folder, run=live.run.id)
         return await self.follow(live, rejoined)
 
     async def note_outage(self, live: LiveRunState, *, is_over: bool = False) -> None:
-        """Record since when a container's turn waits for its engine, or that the outage
-        has ended (`is_over`).
+        """Record that a container's turn begins to wait for the engine; with `is_over`, that the wait ended.
 
-        The chat is notified of an outage that lasts.
+        Nothing is recorded for a run without a turn. The chat is notified, elsewhere, of an outage that
+        lasts.
         """
         async for attempt in until_stored():
             with attempt:
@@ -108,7 +112,13 @@ class OutputReader:
         self._context.wakeups.outages.set()
 
     async def _read_to_end(self, live: LiveRunState, container: RunningContainer) -> RunEnd:
-        """Read a container's frames to the end of its output; return how it ended. Raises `EngineGone`."""
+        """Apply a container's frames to the end of its output, and return how it ended.
+
+        A container that has to be killed is stopped before.
+
+        Raises:
+            EngineGone: the connection to the engine was lost, and the container may still run.
+        """
         await self._read_frames(live, container)
         if live.has_to_go:
             await stop_container(container)
@@ -117,7 +127,9 @@ class OutputReader:
         return classify_exit(live, exited)
 
     async def _rejoin(self, live: LiveRunState) -> RunningContainer | None:
-        """Find the container again; return None when the engine answers and does not have it.
+        """Find the container of a run again after the engine was lost, trying for `REJOIN_SECONDS`.
+
+        Return None when the engine answers and does not have the container.
 
         Raises:
             TimeoutError: no engine answered in time.
@@ -133,12 +145,13 @@ class OutputReader:
         return next((container for container in containers if container.run_id == live.run.id), None)
 
     async def _read_frames(self, live: LiveRunState, container: RunningContainer) -> None:
-        """Apply the container's frames until its output ends, or it has to be killed.
+        """Apply the frames of a container, the lines of its output, until they end or it has to be killed.
 
-        Then its remaining output is not read, and the pipe is closed: an engine does not end a container
-        whose output nobody reads.
+        In the second case its remaining output is not read, and the pipe is closed: an engine does not end a
+        container whose output nobody reads.
         """
         decoder = FrameDecoder()
+        # The output is read from its start, so this many frames were applied before, which no rate limits.
         live.free_replays = live.last_frame
         async with aclosing(container.output()) as output:
             async for chunk in output:
@@ -149,8 +162,10 @@ class OutputReader:
                     return
 
     async def _parse(self, live: LiveRunState, line: FrameLine) -> Frame | None:
-        """Parse a frame; return None if it cannot be read, or is of a kind that only a
-        later version knows.
+        """Parse a line of a container's output as a frame; return None if it is not one that can be applied.
+
+        A frame of an unknown kind comes from a newer container and is ignored. An unreadable one is logged.
+        If already the first one is of another version of the protocol, the container is killed.
         """
         try:
             return parse_frame(line)
@@ -159,7 +174,7 @@ class OutputReader:
         except OtherVersion as error:
             await self._wait_for_rate(live, live.frame_rate)
             if live.last_frame_ms is None and live.verdict is None:
-                # A frame from an older image may be one that the host's earlier version understood.
+                # Earlier frames were applied by a host of the container's version: another attempt may help.
                 verdict = replace(OTHER_VERSION, is_retryable=live.last_frame > 0)
                 log.warning("run.other_version", run=live.run.id, group=live.run.folder, reason=str(error))
                 self._termination.schedule_kill(live, verdict)
@@ -171,7 +186,11 @@ class OutputReader:
         return None
 
     async def _take_line(self, live: LiveRunState, line: FrameLine) -> None:
-        """Apply one line of a container's output to the run, the store and the watchers."""
+        """Parse one line of a container's output as a frame, and apply it once.
+
+        A frame that was applied before, which a repeated output brings again, changes nothing in the store.
+        This waits while the container sends faster than the limits.
+        """
         frame = await self._parse(live, line)
         if frame is None:
             return
@@ -205,7 +224,10 @@ class OutputReader:
             live.last_frame = frame.n
 
     async def _take_draft(self, live: LiveRunState, frame: Draft) -> None:
-        """Store a growing text in memory only: a lost piece costs nothing, but a row for each would."""
+        """Add a piece of the text that the model is writing, and notify watchers, though not of each piece.
+
+        The text is held in memory only: a lost piece costs nothing, but a row in the database for each would.
+        """
         await self._wait_for_rate(live, live.work_rate)
         if frame.n <= live.last_frame:
             return
@@ -215,25 +237,32 @@ class OutputReader:
             self._publish_progress(live, "agent.text", frame.turn)
 
     def _publish_progress(self, live: LiveRunState, kind: str, turn: int) -> None:
-        """Publish that a turn makes progress, as an event that is not stored."""
+        """Publish an event, named `kind`, that a turn makes progress. The event is not stored."""
         self._context.bus.publish_transient(kind, group=live.run.folder, turn=turn, run=live.run.id)
 
     async def _wait_for_rate(self, live: LiveRunState, rate: TokenBucket) -> None:
-        """Wait until `rate` admits one more frame of a run; schedule to kill a run that floods it."""
+        """Wait until `rate` admits one more frame of a run.
+
+        A run that far exceeds the rate is marked for killing.
+        """
         await rate.wait()
         if rate.is_overrun and live.verdict is None:
             self._termination.schedule_kill(live, ENDLESS_OUTPUT)
 
     def _note_standby(self, live: LiveRunState, cpu_seconds: float) -> None:
-        """Publish, once, that a container which was started ahead has booted."""
+        """Publish, once, that a container has booted which was started ahead of its first turn.
+
+        `cpu_seconds` is the processor time that its boot took.
+        """
         if live.sign is not None and live.cpu_seconds is None:
             live.cpu_seconds = cpu_seconds
             self._context.bus.publish("run.ready", group=live.run.folder, run=live.run.id)
 
     async def _store_session(self, live: LiveRunState, session_id: str | None) -> None:
-        """Record a turn's session before its first result, so that a crash does not lose the conversation.
+        """Record the session that a busy container reports, so that a crash does not lose the conversation.
 
-        None, as a session that is recorded already or is of an isolated run, changes nothing.
+        Nothing is done if it reports none (None), if the session is recorded already, or if the run is
+        isolated: its session is never continued.
         """
         if session_id is None or session_id == live.session_id or live.run.is_isolated:
             return
@@ -247,7 +276,10 @@ class OutputReader:
                         live.session_id = session_id
 
     async def _apply(self, live: LiveRunState, frame: Frame) -> None:
-        """Apply a frame, retrying while the disk refuses: a dropped frame would be a lost answer."""
+        """Apply a frame to the store and act on the changes. While the disk refuses, it is tried again.
+
+        A frame that was dropped could be a lost answer.
+        """
         now_ms = self._context.clock.now_ms
         ports = self._context.ports
         async for attempt in until_stored():
@@ -267,7 +299,11 @@ class OutputReader:
             await self._act_on(live, effect)
 
     async def _act_on(self, live: LiveRunState, effect: frame_effects.FrameEffect) -> None:
-        """Act on a stored frame: events, wake-ups, and the run's next state."""
+        """Publish the changes that a stored frame has made to its turn.
+
+        If the turn has ended, the run becomes idle, or is asked to close, and the queue and the sending of
+        messages are woken.
+        """
         ids = {"group": live.run.folder, "turn": effect.turn.id, "run": live.run.id}
         if effect.is_acked:
             self._context.bus.publish("turn.acknowledged", **ids)
@@ -306,7 +342,7 @@ class OutputReader:
 
 
 def _note_unreadable(live: LiveRunState, error: WireError) -> None:
-    """Count a frame that cannot be read, and log the first ones and then each thousandth."""
+    """Count a frame that cannot be read. The first ones of a run are logged, and then each thousandth."""
     live.unreadable_frames += 1
     if live.unreadable_frames <= MAX_LOGGED_REFUSALS or live.unreadable_frames % 1000 == 0:
         ids = {"run": live.run.id, "group": live.run.folder}

@@ -87,19 +87,23 @@ class RunPool:
     # For the queue
 
     def live(self) -> list[LiveRun]:
-        """Return every container that holds a slot, and abandoned ones that may still exist."""
+        """Return every container that occupies a slot, and those that were given up but may still exist."""
         return self._live_runs.as_runs() + self._orphans.as_runs()
 
     async def draft(self, run_id: RunId | None, turn_id: TurnId) -> str:
-        """Return the text that a turn's model is writing, without secrets; empty if there is none, or no
-        run.
+        """Return the text that the model is writing for a turn now, with secrets removed; empty if none.
+
+        `run_id` is the run in which the turn runs; None if it runs in none.
         """
         live = self._live_runs.get(run_id) if run_id else None
         text = live.draft.of(turn_id) if live else ""
         return await asyncio.to_thread(self._context.ports.redact, text) if text else ""
 
     async def start(self, turn: Turn) -> None:
-        """Give a queued turn to a new container. Its slot is taken at once; the rest is a task of its own."""
+        """Give a queued turn to a new container.
+
+        A slot is taken at once. The container is made and read in a task of its own, so this does not wait.
+        """
         live = self._live_runs.admit(self._creator.new_run(turn), RunState.STARTING, turn_id=turn.id)
         self._termination.spawn(live, self._starter.run(live, turn))
 
@@ -117,11 +121,15 @@ class RunPool:
 
     @property
     def foresight(self) -> ForesightFigures:
-        """Return the counts of containers that were started ahead of their first turn."""
+        """The counts of containers that were started ahead of their first turn."""
         return self._live_runs.foresight
 
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
-        """Give a queued turn to a live container, unless that has ended or is busy by now."""
+        """Give a queued turn to a live container that waits for one; do nothing if that has ended or is busy.
+
+        A container that was started ahead (READY) gets its first turn in a task of its own. For an idle one
+        this waits shortly until the turn is written.
+        """
         live = self._live_runs.get(run_id)
         if live is not None and live.state is RunState.READY:
             # The state of its conversation is read from files: other groups do not wait for that.
@@ -138,7 +146,11 @@ class RunPool:
                 await asyncio.wait({writing}, timeout=WRITE_SECONDS)
 
     async def _begin(self, live: LiveRunState, turn: Turn) -> None:
-        """Give its first turn to a container that was started ahead, or end it; the queue then goes on."""
+        """Give its first turn to a container that was started ahead, and wake the queue.
+
+        If the turn is gone, or the container does not fit the group any more, the container is ended. The
+        queue then starts another one for the turn.
+        """
         try:
             order = await self._creator.begin_standby(live, turn)
         except Exception:
@@ -153,7 +165,11 @@ class RunPool:
         self._context.wakeups.lanes.set()
 
     async def _write(self, live: LiveRunState, turn: Turn, order: TurnOrder) -> None:
-        """Write a turn that is recorded in a run for its container."""
+        """Write the file with a turn's order, which the run's live container reads.
+
+        The turn is recorded as running in the run already. If the file cannot be written, the run is killed,
+        which queues the turn again.
+        """
         run_id = live.run.id
         # Before the file is there: from then on the agent may change the files of the snapshot.
         await self._context.ports.before_turn(turn)
@@ -169,8 +185,9 @@ class RunPool:
         )
 
     async def _record_hand_over(self, turn: Turn, live: LiveRunState) -> TurnOrder | None:
-        """Record the turn as running in the run; return None, with the run idle, if the run
-        cannot have it.
+        """Record a turn as running in an idle run, and return the turn's order for the container.
+
+        Return None if the run cannot have the turn; the run is idle then as before.
         """
         # The run is busy from here on: it must not be closed, or given another turn, during the write.
         idle_since_ms = live.state_since_ms
@@ -186,9 +203,10 @@ class RunPool:
         return order
 
     async def _start_turn(self, tx: Tx, turn: Turn, live: LiveRunState) -> TurnOrder | None:
-        """Record in the transaction that a turn runs in a live container; return its order.
+        """Record in the transaction that a turn runs in a live container; return the turn's order.
 
-        Return None if the container does not fit the group any more, or the turn is not queued any more.
+        Return None if the turn is not queued any more, or if the container does not fit the group any more.
+        In the second case the container is also marked to end.
         """
         group = await groups.by_folder(tx, turn.folder)
         if group is None or live.is_retired or not self._still_fits(live, group, turn):
@@ -201,7 +219,7 @@ class RunPool:
         return await self._context.ports.compose(tx, turn, group, live.run.id)
 
     def _still_fits(self, live: LiveRunState, group: Group, turn: Turn) -> bool:
-        """Return whether a container has its group's present settings and uses the turn's service."""
+        """Return whether a container was made with its group's present settings and the turn's service."""
         chosen = self._context.ports.orders.chosen_agent(group, turn)
         return group.container_config == live.config and chosen.is_recorded_in(live.run)
 
@@ -211,7 +229,10 @@ class RunPool:
         self._context.wakeups.lanes.set()
 
     async def close(self, run_id: RunId, *, reason: str = "its slot is needed") -> None:
-        """End a container without work; its slot is free once it is gone."""
+        """End a container that has no turn; do nothing if it has one, or is gone.
+
+        Its slot becomes free once it has ended. `reason` is published.
+        """
         live = self._live_runs.get(run_id)
         if live is not None and live.state is RunState.READY:
             self._termination.dismiss(live, reason=reason)
@@ -219,7 +240,10 @@ class RunPool:
             await self._termination.close(live, reason=reason)
 
     async def stop(self, run_id: RunId, reason: str) -> None:
-        """Kill a run in whatever state; a turn in it fails with `reason` and is not tried again."""
+        """Kill a run, whatever its state. A turn in it fails with `reason` and is not tried again.
+
+        If the container cannot be stopped now, the loop that checks the timeouts tries again.
+        """
         live = self._live_runs.get(run_id)
         if live is not None and live.verdict is None:
             live.stop = timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
@@ -230,7 +254,7 @@ class RunPool:
         self._context.tasks.create_task(self.stop(run_id, reason), name=f"stop:{run_id}")
 
     async def retire(self, folder: Folder) -> None:
-        """End a group's containers: idle ones now, the others after their turn."""
+        """End a group's containers, because the group is gone or has changed. Busy ones finish their turn."""
         for live in self._live_runs.of(folder):
             live.is_retired = True
             await self.close(live.run.id, reason=GROUP_CHANGED)
@@ -248,20 +272,27 @@ class RunPool:
         await self._reattachment.run()
 
     async def reap(self) -> None:
-        """End overdue containers, every `REAP_SECONDS`; sleep while there is no run and no orphan."""
+        """End overdue containers every `REAP_SECONDS`, until cancelled.
+
+        It sleeps while there is no run, and no container that was given up and is to be removed (an orphan).
+        """
         while True:
             is_needed = self._live_runs or self._orphans
             await self._context.wakeups.reaper.wait(at_most_seconds=REAP_SECONDS if is_needed else None)
             await self._termination.end_overdue()
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Return the tasks of all runs. If they are cancelled at the host's end, they
-        leave their containers alone.
+        """Return the tasks that start and read the containers.
+
+        Cancelling them does not end their containers.
         """
         return [live.task for live in self._live_runs if live.task is not None]
 
     async def drain(self, *, seconds: float) -> None:
-        """Wait, at most `seconds`, until no turn runs. Containers that were started ahead end at once."""
+        """Wait, at most `seconds`, until no turn runs.
+
+        Containers that still wait for their first turn end at once.
+        """
         for live in self._live_runs:
             if live.state is RunState.READY:
                 self._termination.dismiss(live, reason="Andy ends")
@@ -270,12 +301,15 @@ class RunPool:
             try:
                 async with asyncio.timeout(seconds):
                     while any(live.state in busy for live in self._live_runs):
-                        await events.get()
+                        await events.get()  # the end of a turn is an event, too
             except TimeoutError:
                 log.warning("shutdown.turns_left", running=[live.run.id for live in self._live_runs])
 
     async def stop_all(self) -> None:
-        """End every container, also one that is being made meanwhile, where none may outlive the host."""
+        """Stop every container, also those that are still being made, and wait until their ends are recorded.
+
+        It waits `STOP_ALL_SECONDS` at most. Used where no container may outlive the host.
+        """
         async with asyncio.TaskGroup() as stopping:
             stops = {
                 stopping.create_task(self._stop_when_made(live), name=f"stop:{live.run.id}"): live
@@ -284,13 +318,14 @@ class RunPool:
             if tasks := self.tasks():
                 await asyncio.wait(tasks, timeout=STOP_ALL_SECONDS)
             for stop, live in stops.items():
-                if live.container is None:
+                if live.container is None:  # still being made: it is not waited for any longer
                     stop.cancel()
 
     async def _stop_when_made(self, live: LiveRunState) -> None:
         """Wait until a run has a container or has ended, and stop the container if there is one."""
         with self._context.bus.listening("run.started") as events:
-            # A run that is ended while its container is made has one, and announces nothing.
+            # The event alone is not enough: a run that is ended while its container is made does not publish
+            # it.
             while live.container is None and not (live.task is not None and live.task.done()):
                 started = asyncio.create_task(events.get(), name=f"started:{live.run.id}")
                 try:

@@ -42,7 +42,7 @@ class Restoration:
     """Numbers about the decision, published with the event."""
 
     def event_fields(self) -> dict[str, Any]:
-        """Return what the event `conversation.restored` says of it."""
+        """Return the fields of the event `conversation.restored`, which reports this decision."""
         return {"detail": self.restore.mode, "reason": self.restore.reason, "data": dict(self.facts)}
 
 
@@ -60,7 +60,7 @@ class ChosenAgent:
 
     @property
     def provider(self) -> str:
-        """Return the provider to record with a run: the service, or `OFFLINE` for an agent without model."""
+        """The provider to record with a run: the service, or `OFFLINE` for the agent without a model."""
         return OFFLINE if self.agent == "offline" else self.service
 
     def recorded_in(self, run: Run) -> Run:
@@ -77,8 +77,9 @@ class ChosenAgent:
 
 
 async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Restoration:
-    """Resume the group's session, or start a new one if `session_id` is None, and add nothing to its
-    context.
+    """Decide to resume the group's session unchanged, or to start a new one if `session_id` is None.
+
+    This is the default where no package passes a decision of its own, so `turn` and `group` do not matter.
     """
     del turn, group
     mode: RestoreMode = "resume" if session_id else "fresh"
@@ -86,7 +87,7 @@ async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Re
 
 
 async def take_no_snapshot(turn: Turn) -> None:
-    """Start a turn without a snapshot of its group's files."""
+    """Do nothing before a turn: the default where no snapshot of the group's files is taken."""
     del turn
 
 
@@ -100,10 +101,13 @@ class Orders(Protocol):
         """Return the first order of a container, with the session that it resumes; None starts a new one."""
 
     def environment(self, group: Group, agent: AgentName, token: str) -> Mapping[str, str]:
-        """Return a container's environment variables; `token` is the run's own."""
+        """Return a container's environment variables; `token` is the secret that identifies the run."""
 
     async def prepare(self, group: Group, role: Role | None) -> Sequence[Mount]:
-        """Create the group's directories and return a container's mounts, for one role or for all."""
+        """Create the group's directories, and return a container's mounts.
+
+        With a `role`, the container is restricted to what that role of the group may do; None for no limit.
+        """
 
 
 class Mailboxes(Protocol):
@@ -126,13 +130,13 @@ class TurnFiles(Protocol):
         """Write the file that asks these runs of the group, and no others, to close. Raises `OSError`."""
 
     def remove_turn(self, folder: Folder, turn: int) -> None:
-        """Remove the file of a turn that was taken."""
+        """Remove the file of a turn that the container has read; `turn` is the turn's id."""
 
     def remove_run_files(self, folder: Folder, run: RunId) -> None:
         """Remove the files that an ended run has not read."""
 
     def remove_files_of_others(self, runs: Collection[RunId]) -> None:
-        """Remove, in every group, the files for runs other than these."""
+        """Remove, in every group, the files that were written for other runs than these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,17 +179,27 @@ class PoolContext:
 
 
 def until_stored() -> AsyncIterator[Attempt]:
-    """Retry while the disk refuses: `async for attempt in until_stored(): with attempt: …`."""
+    """Return an iterator that repeats a write to the database for as long as the disk refuses it.
+
+    Use it as `async for attempt in until_stored(): with attempt: …`. It pauses between the attempts. An error
+    that no pause can help, such as a damaged database, is raised.
+    """
     import stamina
 
     return stamina.retry_context(on=_passes, attempts=None, timeout=None, wait_initial=0.5, wait_max=10)
 
 
 def _passes(error: Exception) -> bool:
-    """Return whether an error may pass: a full disk may have room again, a damaged database stays damaged."""
+    """Return whether an error of the database may go away: a full disk may have room again.
+
+    A damaged database stays damaged.
+    """
     return isinstance(error, StoreError) and not isinstance(error, StoreCorrupt)
 
 
 def event_word(state: TurnState) -> str:
-    """Return the part after `turn.` in the name of the event for a turn's new state."""
+    """Return the part after `turn.` in the name of the event for a turn's new state, such as `answered`.
+
+    A turn that is queued again is called "put back".
+    """
     return "put_back" if state is TurnState.QUEUED else state.value

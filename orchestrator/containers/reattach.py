@@ -48,7 +48,11 @@ class Reattachment:
         self._orphans = orphans
 
     async def run(self) -> None:
-        """Read recorded containers from their first frame, remove others, settle runs without a container.
+        """Take over the containers that an earlier process of the host left.
+
+        Called once, at the host's start. Containers whose run is recorded as live are read again, from the
+        start of their output. Other containers are removed. A recorded run without a container has ended: its
+        turn is queued again.
 
         Raises:
             EngineGone: the engine does not answer.
@@ -72,14 +76,18 @@ class Reattachment:
             await self._termination.settle(recorded[run_id], LOST if run_id in busy else STOPPED_IDLE)
 
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
-        """Read a container of an earlier host from its first frame; end it if it has had no turn."""
+        """Read a container of an earlier host again, from the start of its output, in a task of its own.
+
+        If its turn may not have reached it, the turn is written again. A container that was started ahead and
+        has had no turn is removed instead.
+        """
         ports = self._context.ports
         async with self._context.database.reading() as tx:
             turn = await turns.running_in(tx, run.id)
             group = await groups.by_folder(tx, run.folder)
             is_acknowledged = turn is not None and await turns.acked_ms(tx, turn.id) is not None
             session_id = await sessions.current(tx, run.folder)
-        is_first = run.last_frame == 0
+        is_first = run.last_frame == 0  # the container has reported nothing that was recorded
         if is_first and turn is None:
             # It was started ahead and has no turn: nobody waits for it, and its environment may be outdated.
             await self._orphans.remove(container, Orphan.of(run))
@@ -109,10 +117,12 @@ class Reattachment:
             await self._termination.close(live, reason=IMAGE_REPLACED)
 
     async def _compose_again(self, run: Run, turn: Turn, group: Group, *, is_first: bool) -> TurnOrder:
-        """Return the order of a turn that may not have reached its container; `is_first`: it is the run's
-        first turn.
+        """Return the order of a turn anew, because it may not have reached its container.
+
+        `is_first` says that it is the first turn of the run.
         """
-        # A run that was started ahead needs its terms with its first turn; any other run ignores them.
+        # With its first turn, a run that was started ahead gets its model, session and limits. Any other run
+        # has them already and ignores them.
         if is_first:
             return await self._creator.recreate_first_turn(run, turn, group)
         async with self._context.database.reading() as tx:

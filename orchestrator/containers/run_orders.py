@@ -63,9 +63,10 @@ class RunOrders:
         )
 
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
-        """Return the order that the runner reads from its stdin. It contains no secret.
+        """Return the order of a run: one document that tells the program in the container what to do.
 
-        `session_id` is the session to resume; None starts a new one.
+        It contains the first `turn`, the group's settings and the chosen model, but no secret. `session_id`
+        is the session to resume; None starts a new one.
         """
         config = group_config.of(group)
         choice = self._choice(group, turn.kind, is_isolated=run.is_isolated)
@@ -105,9 +106,9 @@ class RunOrders:
     async def refusal(self, group: Group, turn: Turn) -> ModelRefusal | None:
         """Return why no model would answer a turn now; None if one may, or if the agent needs no model.
 
-        If the chosen service refuses and another one is configured to follow it, that one is used for the
-        turn. The owner's choice of models is read from the database first, so that it applies from the next
-        turn.
+        If the chosen model service refuses and the owner has named another one to follow it, that one is
+        chosen for the turn, and asked instead. The owner's choice of models is read from the database first,
+        so that it applies from the next turn.
         """
         await self._proxies.models.refresh()
         refusal = await self._refusal(group, self._choice_of(group, turn))
@@ -118,20 +119,18 @@ class RunOrders:
         return refusal
 
     async def refusal_ahead(self, group: Group, kind: TurnKind) -> ModelRefusal | None:
-        """Return why no model would answer a turn of this kind, for which a container may be started ahead.
+        """Return why no model would answer a turn of this kind now; None if one may.
 
-        Return None if one may.
+        This is asked before a container is started ahead of such a turn.
         """
         await self._proxies.models.refresh()
         return await self._refusal(group, self._choice(group, kind, is_isolated=kind is TurnKind.TASK))
 
     async def _refusal(self, group: Group, choice: ModelChoice) -> ModelRefusal | None:
-        """Return why the chosen model would not answer now; None if it would, or if the group's agent needs
-        none.
-        """
+        """Return why the chosen model would not answer now; None if it may, or if the agent needs none."""
         try:
             needs_model = self.agent(group) == "claude"
-        except SettingError:
+        except SettingError:  # invalid credentials, which are then reported as the refusal
             needs_model = True
         return await self._proxies.refusal(choice) if needs_model else None
 
@@ -152,8 +151,10 @@ class RunOrders:
     def _choice(
         self, group: Group, kind: str, *, is_isolated: bool, turn_id: TurnId | None = None
     ) -> ModelChoice:
-        """Return the model and service for a kind of turn; `turn_id` applies the choice that was made for
-        that turn.
+        """Return the model and service for a kind of turn of the group.
+
+        If another service was chosen for the turn `turn_id` alone, because its first one refused, that
+        applies.
         """
         return self._proxies.models.choose(
             group_config.of(group), kind, is_isolated=is_isolated, turn_id=turn_id
@@ -185,9 +186,10 @@ class RunOrders:
         return self._host.zone_of(group).key
 
     async def prepare(self, group: Group, role: Role | None = None) -> Sequence[Mount]:
-        """Create the group's folders and return a container's mounts; report refused mounts to the owner.
+        """Create the group's folders, and return a container's mounts. Report refused mounts to the owner.
 
-        With a `role`, the container is for that role alone, and `group` must be narrowed to its rights.
+        With a `role`, the container is for that role alone, and `group` must have settings that are narrowed
+        to the role's rights.
         """
         rights = None if role is None else roles.rights_of(role, group_config.of(group))
         made = await asyncio.to_thread(self._make_folders, group, rights)
@@ -204,7 +206,7 @@ class RunOrders:
         return self._allowlist.grant(group)
 
     def ensure_memory_files(self, group: Group) -> None:
-        """Write those of a group's first memory files that are missing. Blocks."""
+        """Write the memory files with which a group begins, where they are missing. Blocks."""
         memory_templates.ensure_memory(self._host.home.root, group, assistant=self._settings.assistant_name)
 
     def _make_folders(self, group: Group, rights: Rights | None) -> Sequence[Mount]:
@@ -224,7 +226,7 @@ class RunOrders:
     async def _skills(self, group: Group) -> Sequence[Mount]:
         """Return the mount of the group's skills; nothing if there are none or they cannot be read."""
         live = await self._host.database.read(runs.live)
-        # One of them is the run that is prepared.
+        # One of the group's live runs is the one that is prepared; any other uses the skills already.
         is_in_use = sum(run.folder == group.folder for run in live) > 1
         home, requested = self._host.home.root.resolve(), group_config.of(group).skills
         try:
@@ -237,14 +239,14 @@ class RunOrders:
         return () if made is None else (Mount(source=made, target="/workspace/skills"),)
 
     async def _programs(self, group: Group) -> Sequence[Mount]:
-        """Return the mounts of the group's MCP servers that are programs. Missing folders are left out."""
+        """Return the mounts of the group's MCP servers that are programs; missing folders are left out."""
         async with self._host.database.reading() as tx:
             servers = await mcp_servers.of_group(tx, group.folder)
         names = [server.name for server in servers if server.command]
         return await asyncio.to_thread(self._program_mounts, group, names)
 
     def _program_mounts(self, group: Group, names: Sequence[str]) -> Sequence[Mount]:
-        """Return the mounts of the MCP servers of these names; warn of missing folders. Blocks."""
+        """Return the mounts of the folders of the MCP servers with these names; log missing ones. Blocks."""
         home = self._host.home.root.resolve()
         program_mounts = []
         for name in names:
@@ -256,7 +258,10 @@ class RunOrders:
         return program_mounts
 
     async def _report_refusals(self, group: Group, extra: mount_allowlist.ExtraMounts) -> None:
-        """Notify the owner once of the refused mounts and why, and the agent of the missing folders."""
+        """Notify the owner of the refused mounts and why, and the group's agent that they are missing.
+
+        The same text is sent only once.
+        """
         text = "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals])
         now_ms = self._host.clock.now_ms()
         log.warning("owner.notified", about=group.folder, text=text)

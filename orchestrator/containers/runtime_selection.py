@@ -77,14 +77,17 @@ class SelectedRuntime:
 
     @property
     def front_address(self) -> str | None:
-        """Return the address to which Docker publishes ports of Andy's own container; None outside of one.
+        """The address to which Docker publishes the ports of Andy's own container; None if there is none.
 
         Agents cannot reach this address.
         """
         return self.siblings.address if self.siblings is not None else None
 
     async def block_other_ports(self, ports: Collection[int], say: Say) -> None:
-        """Block agents from every port of the host except these; warn with `say` if that is impossible."""
+        """Block agents from every port of the host except these; `say` shows a warning if that is impossible.
+
+        Where agents' connections are forwarded to these ports, only the forwarding port stays open.
+        """
         if self.admit is not None:
             ports = await self.admit(frozenset(ports))
         if self.firewall is None:
@@ -98,7 +101,10 @@ class SelectedRuntime:
             )
 
     async def remove_port_block(self) -> None:
-        """Remove the firewall rule of `block_other_ports`. Call it when no agent runs any more."""
+        """Remove the firewall rule that blocks agents from the host's ports.
+
+        Call it when no agent runs any more.
+        """
         if self.firewall is not None:
             with suppress(FirewallOutOfReach):
                 await asyncio.to_thread(self.firewall.remove)
@@ -196,9 +202,10 @@ async def _docker_if_there(
     on_log: OnLog,
     used_runtimes: Collection[str],
 ) -> SelectedRuntime:
-    """Return the Docker runtime; with `auto` and no engine, that of ordinary processes.
+    """Return the Docker runtime; with `auto` and no engine, the runtime of ordinary processes.
 
-    Raises `ContainerError`.
+    Raises:
+        ContainerError: Docker cannot be used, but was requested, or earlier containers may live on there.
     """
     try:
         await docker_engine.probe()
@@ -217,13 +224,13 @@ async def _docker_if_there(
 async def _end_in_runtimes(
     runtimes: Collection[str], *, home: Path, install: str, own_paths: HostPaths | None
 ) -> None:
-    """End the agents that an earlier host left in these runtimes, and remove the networks of groups.
+    """End the agents that an earlier host left in the runtimes of these names, and remove their networks.
 
     They must not live on, because they would read the input files of their groups' next agents. `own_paths`
     are set if this host is a container itself.
     """
     if "process" in runtimes:
-        await ProcessRuntime(home=home).adopt()
+        await ProcessRuntime(home=home).adopt()  # which ends the processes of an earlier host
     with suppress(ContainerError):  # if no engine answers, its containers are given up
         if "docker" in runtimes:
             await asyncio.to_thread(_with_client, partial(docker_engine.remove_runs, install=install))
@@ -242,7 +249,7 @@ async def remove_all(home: Path, install: str) -> None:
     Raises:
         EngineGone: no engine answers. Agents that are processes of this machine have been ended before.
     """
-    await ProcessRuntime(home=home).adopt()
+    await ProcessRuntime(home=home).adopt()  # which ends the processes of an earlier host
     await docker_engine.probe()
     await _end_in_runtimes({"docker", "swarm"}, home=home, install=install, own_paths=None)
     with docker_client.translated(), closing(docker_client.connect()) as client:
@@ -270,9 +277,13 @@ def _remove_swarm(client: APIClient, *, install: str, own_paths: HostPaths | Non
 async def _docker(
     home: Path, install: str, tag: str, say: Say, *, on_log: OnLog, waits_for_image: bool
 ) -> SelectedRuntime:
-    """Return the Docker runtime, with the agent image built if it is missing.
+    """Return the Docker runtime, after the agent image was built if it is missing or outdated.
 
-    With `waits_for_image` a missing image that cannot be built is no error but the runtime's `problem`.
+    With `waits_for_image` a missing image that cannot be built is no error but the `problem` of the result.
+    `say` shows the progress.
+
+    Raises:
+        ContainerError: the image or the network cannot be made.
     """
     own_paths = await asyncio.to_thread(host_paths.find)
     problem = None
@@ -314,10 +325,13 @@ async def _docker(
 async def _for_container_host(
     own_paths: HostPaths, make: Callable[..., DockerRuntime], *, home: Path, install: str, tag: str, uid: int
 ) -> SelectedRuntime:
-    """Return the runtime for a host that runs in a container itself.
+    """Return the Docker runtime for a host that runs in a container itself, described by `own_paths`.
 
-    Agents are sibling containers: they are mounted from the paths on the host, and each group has a network.
-    `make` builds the runtime.
+    Agents are then sibling containers: their folders are mounted from the machine's paths, and each group has
+    a network of its own. `make` builds the runtime.
+
+    Raises:
+        ContainerError: the home is not mounted from the machine, or the engine refuses.
     """
     own_paths.check_home(home)
     networks = GroupNetworks(install=install, own_id=own_paths.own_id)
@@ -349,7 +363,13 @@ async def _swarm(
     on_problem: OnNodeProblem,
     slots_per_node: int,
 ) -> SelectedRuntime:
-    """Return the runtime that runs agents on the nodes of the swarm that this machine's engine manages."""
+    """Return the runtime that runs agents on the nodes of the swarm that this machine's engine manages.
+
+    `say` shows the progress. `on_problem` is called with the reason when a node cannot start containers.
+
+    Raises:
+        ContainerError: the engine manages no swarm, or the image cannot be had.
+    """
     # Imported here, because most hosts have no swarm and start faster without these modules.
     from orchestrator.containers.swarm.runtime import SwarmRuntime
     from orchestrator.containers.swarm.services import (
@@ -379,7 +399,11 @@ async def _swarm(
     )
 
     async def admit(ports: frozenset[int]) -> frozenset[int]:
-        """Open the door for carriers, and make the gate lead to it; return the port of the door."""
+        """Accept connections that forward agents' requests to these ports of the host.
+
+        They come from other nodes through the gate, a container on the swarm's networks, and arrive at one
+        port of the host, the door, which is returned.
+        """
         runtime.ports = ports
         await runtime.open()
         if joined_network is not None:
@@ -429,13 +453,16 @@ T = TypeVar("T")
 
 
 def _with_client(work: Callable[[APIClient], T]) -> T:
-    """Call `work` with a new client of the engine, and close the client. Blocks. Errors are translated."""
+    """Call `work` with a new client of the engine, close the client, and return the result. Blocks.
+
+    docker-py's errors are raised as this project's, such as `EngineGone` and `ContainerError`.
+    """
     with docker_client.translated(), closing(docker_client.connect()) as client:
         return work(client)
 
 
 def _process(home: Path, say: Say, *, on_log: OnLog, reason: str) -> SelectedRuntime:
-    """Return the runtime of ordinary processes, and warn that they are not isolated."""
+    """Return the runtime of ordinary processes. `say` shows a warning that they are not isolated, and why."""
     say(f"⚠️  Agents run as ordinary processes of this user, NOT isolated: {reason}")
     return SelectedRuntime(
         runtime=ProcessRuntime(home=home, on_log=on_log),
@@ -505,9 +532,14 @@ def _no_image(tag: str) -> str:
 
 
 def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None = None) -> None:
-    """Build the agent image from this install's sources; for `layers` see `image.build.build`.
+    """Build the agent image from this install's sources. Blocks for up to minutes; `say` shows the progress.
 
-    Raises like `ensure_image`.
+    `base` says where the base image comes from: `auto`, `pull` or `debian`. `layers` are names of optional
+    parts of the image; None takes those of the present image.
+
+    Raises:
+        EngineGone: no engine answers.
+        ContainerError: the image cannot be built here; the text names the fix.
     """
     from orchestrator.containers.image import build
 
@@ -526,7 +558,7 @@ def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None
 
 
 def push_image(image: str, to: str, *, say: Say) -> str:
-    """Push the agent image to a registry and return its name with the digest.
+    """Push the agent image to the registry `to`, and return its name there with the digest. Blocks.
 
     Raises:
         EngineGone: no engine answers.

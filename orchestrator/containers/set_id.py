@@ -35,9 +35,9 @@ _OPEN_ANY = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_NOFOLLOW |
 
 
 def clear_group(group: Group, *, home: Path) -> int:
-    """Clear the bits in every folder that containers of a group can write; return the number of files.
+    """Clear the setuid and setgid bits of all files in the folders that containers of a group can write.
 
-    Blocks.
+    Return the number of changed files. Blocks.
     """
     # The directories of an ordinary container, and those of a restricted one, which has some of its own.
     directories = (*group_directories(group, None), *group_directories(group, NO_FILES))
@@ -49,11 +49,11 @@ def clear_group(group: Group, *, home: Path) -> int:
 
 
 def clear(top: Path) -> int:
-    """Clear the bits of the regular files below a directory; return the number of changed files. Blocks.
+    """Clear the setuid and setgid bits of the regular files below a directory. Blocks.
 
-    No link is followed. A directory that its owner may not read is made readable for the owner first, because
-    it can contain such files. A directory at `MAX_DEPTH` is not searched but closed to all other users, so
-    that they cannot reach anything below it.
+    Return the number of changed files. No link is followed. A directory that its owner may not read is made
+    readable for the owner first, because it can contain such files. A directory at `MAX_DEPTH` is not
+    searched but closed to all other users, so that they cannot reach anything below it.
     """
     cleared = 0
     # Paths of directories that are still to be searched, each as its components below `top`.
@@ -73,7 +73,10 @@ def clear(top: Path) -> int:
 
 @contextmanager
 def _opened_below(top: Path, path: tuple[str, ...]) -> Iterator[int]:
-    """Open a directory below `top` for reading, one path component at a time, so that no link is followed."""
+    """Open a directory below `top` for reading, and yield its descriptor.
+
+    `path` are the names on the way to it. They are opened one after the other, so that no link is followed.
+    """
     current = os.open(top, _DIRECTORY)
     try:
         for name in path:
@@ -86,7 +89,10 @@ def _opened_below(top: Path, path: tuple[str, ...]) -> Iterator[int]:
 
 
 def _open_directory(parent_fd: int, name: str) -> int:
-    """Open a directory in the directory `parent_fd`; make it readable for its owner first if it is not."""
+    """Open the directory `name` in the open directory `parent_fd`, and return its descriptor.
+
+    If its owner may not read it, it is made readable for the owner first.
+    """
     try:
         return os.open(name, _DIRECTORY, dir_fd=parent_fd)
     except PermissionError:
@@ -99,7 +105,10 @@ def _open_directory(parent_fd: int, name: str) -> int:
 
 
 def _clear_file(directory_fd: int, name: str) -> bool:
-    """Clear the bits of one file; return whether it had any and they were cleared."""
+    """Clear the setuid and setgid bits of a file in an open directory; return whether it had any.
+
+    Return False, too, if the file is gone, or cannot be changed, which is logged.
+    """
     try:
         if not _has_set_id(os.stat(name, dir_fd=directory_fd, follow_symlinks=False)):
             return False
@@ -120,12 +129,15 @@ def _clear_file(directory_fd: int, name: str) -> bool:
 
 
 def _has_set_id(status: os.stat_result) -> bool:
-    """Return whether a regular file has one of the bits."""
+    """Return whether it is a regular file with the setuid or the setgid bit."""
     return stat.S_ISREG(status.st_mode) and bool(status.st_mode & SET_ID)
 
 
 def _set_mode(descriptor: int, mode: int) -> None:
-    """Change the mode of an open file. By its name, another file could be changed that has taken it since."""
+    """Change the mode of an open file.
+
+    It is not changed by its name, because another file may have taken the name since it was opened.
+    """
     if hasattr(os, "O_PATH"):
         # fchmod does not work on a descriptor that was opened with O_PATH.
         Path(f"/proc/self/fd/{descriptor}").chmod(stat.S_IMODE(mode))

@@ -88,9 +88,9 @@ class RunCreator:
         self._context = context
 
     def new_run(self, turn: Turn) -> Run:
-        """Return a run for a turn, with the fields that are known before anything is decided.
+        """Return a new run, with a new id, for a turn. Stores nothing.
 
-        Stores nothing.
+        Its model, session and token are not decided yet.
         """
         return Run(
             id=self._context.ports.new_run_id(),
@@ -108,13 +108,14 @@ class RunCreator:
         )
 
     def new_standby(self, group: Group, *, is_isolated: bool) -> Run:
-        """Return a run that is started ahead of its first turn. Stores nothing."""
+        """Return a new run, with a new id, that is started ahead of its first turn. Stores nothing."""
         return self.new_run(_placeholder(group, is_isolated=is_isolated))
 
     async def record_standby(self, live: LiveRunState, group: Group) -> NewRun:
-        """Record a run that is started ahead, with the session, model and service that a turn has now.
+        """Record a run that is started ahead of its first turn; return what its container is made from.
 
-        The run's log begins. Return the run with its order and token.
+        It gets the session, the model and the service that a turn of the group would have now. Its order says
+        that it waits for a turn (`is_standby`). The run's log begins.
         """
         ports, turn = self._context.ports, _placeholder(group, is_isolated=live.run.is_isolated)
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
@@ -161,7 +162,10 @@ class RunCreator:
         return order.first_turn()
 
     async def recreate_first_turn(self, run: Run, turn: Turn, group: Group) -> TurnOrder:
-        """Return the order of a run's first turn anew: an earlier host may have died before it wrote it."""
+        """Return the order of a run's first turn anew.
+
+        An earlier host recorded the turn, but may have died before it wrote the order for the container.
+        """
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         async with self._context.database.transaction() as tx:
             restoration = await self._valid_restoration(tx, turn, group, restoration)
@@ -169,17 +173,20 @@ class RunCreator:
             return (await self._order(tx, run, group, first, restoration)).first_turn()
 
     async def _fits(self, tx: Tx, live: LiveRunState, turn: Turn, group: Group) -> bool:
-        """Return whether a container that was made for the group now would equal this one."""
+        """Return whether a container that was made for the group now would have the same fixed parts.
+
+        If not, the run's container cannot be used for the turn.
+        """
         if group.container_config != live.config:
             return False
         order = await self._order(tx, live.run, group, _empty_turn(live.run, turn), None)
         return self._makeup(group, order) == live.made_with
 
     def _with_agent(self, run: Run, group: Group, turn: Turn, restoration: Restoration | None) -> Run:
-        """Return a run with its agent, model and service set.
+        """Return the run with its model, provider and service set to those that would answer the turn now.
 
-        If the plan to restore the conversation, None for an isolated turn, has chosen them, the run has them
-        already. Otherwise they are those that would answer the turn now.
+        If `restoration`, the plan of how the conversation continues, has chosen them, the run is returned as
+        it is: it has them already. The plan is None for an isolated turn.
         """
         if restoration is not None and restoration.provider is not None:
             return run
@@ -188,11 +195,11 @@ class RunCreator:
     async def _valid_restoration(
         self, tx: Tx, turn: Turn, group: Group, planned: Restoration | None
     ) -> Restoration | None:
-        """Return the plan of how the group's session continues, or a new one if the session changed
-        meanwhile.
+        """Return `planned`, or a new plan of how the conversation continues if the session changed meanwhile.
 
         A new plan resumes the present session without changes, or starts a new session if the present one is
-        of another provider. None if nothing was planned for an isolated turn.
+        of another provider. For an isolated turn, which continues no conversation, `planned` is returned:
+        None.
         """
         # The plan was made outside of this transaction, because planning reads files. Meanwhile the
         # conversation may have been reset.
@@ -205,9 +212,9 @@ class RunCreator:
         return await resume_plainly(turn, group, None if is_of_other_provider else session_id)
 
     def _makeup(self, group: Group, order: RunOrder) -> ContainerMakeup:
-        """Return the fixed parts of a container for this order.
+        """Return the parts of a container with this order that cannot be changed after its start.
 
-        The token is left out, so that two can be compared.
+        The run's token is left out, so that the parts of two containers can be compared.
         """
         environment = dict(self._context.ports.orders.environment(group, order.agent, ""))
         return ContainerMakeup(environment=environment, mcp_programs=order.mcp_programs)
@@ -228,14 +235,18 @@ class RunCreator:
         return new
 
     async def _plan_restoration(self, turn: Turn) -> Restoration | None:
-        """Decide how the conversation is continued; return None if the group is gone."""
+        """Decide how a new container continues the group's conversation; return None if the group is gone."""
         async with self._context.database.reading() as tx:
             group = await groups.by_folder(tx, turn.folder)
             session_id = await sessions.current(tx, turn.folder)
         return None if group is None else await self._context.ports.restore(turn, group, session_id)
 
     async def _record(self, run: Run, turn: Turn, restoration: Restoration | None) -> NewRun | None:
-        """Record a run and its turn in one transaction; return None if the turn no longer needs a run."""
+        """Record a run, and the turn as running in it, in one transaction; return what it is started with.
+
+        `restoration` is the plan of how the conversation continues; None for an isolated turn. Return None if
+        the turn is not queued any more, or its group is gone: then the turn fails.
+        """
         ports, now_ms = self._context.ports, self._context.clock.now_ms()
         token, token_hash = ports.token()
         async with self._context.database.transaction() as tx:
@@ -266,9 +277,10 @@ class RunCreator:
     async def _order(
         self, tx: Tx, run: Run, group: Group, first: TurnOrder, restoration: Restoration | None
     ) -> RunOrder:
-        """Return the order of a run: its first turn, its MCP servers and how its conversation is restored.
+        """Return the order of a run, which tells the container what to do.
 
-        Without a restoration, it starts a new session.
+        It contains the `first` turn, the group's MCP servers and how the conversation is continued. Without a
+        `restoration`, the run starts a new session.
         """
         session_id = restoration.session_id if restoration is not None else None
         group = _narrowed_group(run, group)
@@ -278,23 +290,24 @@ class RunCreator:
         return order if restoration is None else order.model_copy(update={"restore": restoration.restore})
 
     def _publish_start(self, turn: Turn, new: NewRun) -> None:
-        """Begin the run's log, and publish the start of its turn and how it continues the conversation."""
+        """Begin the log of a new run, and publish that its turn starts and how the conversation continues."""
         self._context.logs.begin(new.run, new.log_fields())
         ids = {"group": turn.folder, "turn": turn.id, "run": new.run.id}
         self._context.bus.publish("turn.started", **ids, attempt=turn.attempt)
         self._publish_restored(turn, new.run, new.restoration)
 
     def _publish_restored(self, turn: Turn, run: Run, restoration: Restoration | None) -> None:
-        """Publish how the conversation is continued; nothing for an isolated run, whose restoration is
-        None.
-        """
+        """Publish how a run continues the group's conversation; nothing for an isolated run, with None."""
         if restoration is not None:
             ids = {"group": turn.folder, "turn": turn.id, "run": run.id}
             self._context.bus.publish("conversation.restored", **ids, **restoration.event_fields())
 
 
 def _placeholder(group: Group, *, is_isolated: bool) -> Turn:
-    """Return a stand-in for the turn of a run that is started ahead. It has the id 0 and no prompt."""
+    """Return a stand-in for the first turn of a run that is started ahead, whose real turn is not known yet.
+
+    It has the id 0 and no prompt, and is never stored.
+    """
     return Turn(
         id=TurnId(0),
         folder=group.folder,
@@ -333,7 +346,7 @@ def _may_call_servers(run: Run, group: Group) -> bool:
 
 
 def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -> RunOrder:
-    """Return the order with the group's MCP servers.
+    """Return a copy of the order with the group's MCP servers, both those with an address and programs.
 
     A program for which the owner's approval is required is left out: it runs in the container, so its calls
     do not pass the proxy that asks for approval.
@@ -345,8 +358,9 @@ def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -
 
 
 def _with_restoration(run: Run, restoration: Restoration | None) -> Run:
-    """Return the run with the model, provider and service of the plan to restore the conversation, if
-    there is one.
+    """Return a copy of the run with the model, the service and the mode of the conversation's restoration.
+
+    Without a restoration (None) the run is returned unchanged.
     """
     if restoration is None:
         return run
@@ -361,7 +375,10 @@ def _with_restoration(run: Run, restoration: Restoration | None) -> Run:
 
 
 async def is_queued(tx: Tx, turn: Turn) -> bool:
-    """Return whether a turn is still queued. Its task may have been cancelled since the queue was read."""
+    """Return whether a turn is still queued in the store.
+
+    It may have been cancelled since the queue was read.
+    """
     current = await turns.get(tx, turn.id)
     return current is not None and current.state is TurnState.QUEUED
 
@@ -394,9 +411,10 @@ class ContainerStarter:
     async def _start_and_read(
         self, live: LiveRunState, new: NewRun, state: RunState, turn: Turn | None = None
     ) -> RunEnd:
-        """Make a container, read its output to the end, and return how it ended.
+        """Make the container of a recorded run, read its output to the end, and return how it ended.
 
-        `state` is the state of the run after the start.
+        `state` is the state of the run after the start: BUSY with its `turn`, or READY for its first turn,
+        which is then None. An error of the start is returned as an end, not raised.
         """
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
@@ -405,7 +423,7 @@ class ContainerStarter:
                 await self._context.ports.before_turn(turn)
             if (stopped := forced_outcome(live)) is not None:
                 return stopped
-            if state is RunState.READY:
+            if state is RunState.READY:  # it can be given a turn before its container has booted
                 live.enter(state, self._context.clock.steady_ms())
                 self._context.wakeups.lanes.set()
             live.container = container = await self._start(live, spec, new.order)
@@ -442,7 +460,7 @@ class ContainerStarter:
         return spec
 
     async def _start(self, live: LiveRunState, spec: ContainerSpec, order: RunOrder) -> RunningContainer:
-        """Have the runtime start a container; an engine that takes long is recorded as an outage.
+        """Start the container. If the engine takes long, that is recorded as an outage meanwhile.
 
         Raises:
             ContainerError: the container was not started. After `EngineGone` it may exist, and is an orphan.
@@ -461,14 +479,21 @@ class ContainerStarter:
             slow_start.cancel()
 
     async def _note_slow_start(self, live: LiveRunState) -> None:
-        """Record an outage after `SLOW_SECONDS`: the engine's own timeout, a minute, is too long to wait."""
+        """Wait `SLOW_SECONDS`, then record that the run's turn waits for the engine.
+
+        Cancelled by a faster start. The engine's own timeout, a minute, is too long to leave the asking
+        person uninformed.
+        """
         await asyncio.sleep(SLOW_SECONDS)
         await self._reader.note_outage(live)
 
     async def _remove_orphans(self, run: Run) -> None:
-        """Remove orphans before the start, because two containers on one session would lose a part of it.
+        """Remove orphans, containers that were given up but may still exist, before a run is started.
+
+        Two containers that work on one session would lose a part of it.
 
         Raises:
+            EngineGone: the engine does not answer.
             ContainerError: an orphan that may still work on this run's session cannot be ended.
         """
         await self._orphans.remove_all()

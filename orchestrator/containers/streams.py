@@ -26,7 +26,7 @@ class Source(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """End a read in another thread, and all later reads."""
+        """Let a read that blocks another thread return, as at the end of the stream; later reads, too."""
         ...
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Pump:
         self._thread.start()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield chunks until the source ends; raise the error that ended it, if any."""
+        """Yield chunks until the source ends. If an error ended it in the thread, raise that error here."""
         while (item := await self._queue.get()) is not None:
             if isinstance(item, Exception):
                 raise item
@@ -70,7 +70,10 @@ class Pump:
         self._slots.release()
 
     def _run(self, open_source: Callable[[], Source]) -> None:
-        """Open the source, forward its chunks and then its end or its error. Runs in the pump's thread."""
+        """Open the source, and pass its chunks to the reader, then its end (None) or its error.
+
+        Runs in the pump's thread.
+        """
         failure: Exception | None = None
         try:
             source = open_source()
@@ -94,7 +97,7 @@ class Pump:
             self._put(chunk)
 
     def _adopt_source(self, source: Source) -> bool:
-        """Let `close` interrupt this source; return False if the pump was closed before."""
+        """Register an opened source, so that `close` can interrupt it; return False if the pump is closed."""
         with self._lock:
             self._source = source
             return not self._is_closed
@@ -128,9 +131,9 @@ class Demultiplexer:
         self._remaining = 0
 
     def feed(self, chunk: bytes) -> Iterator[Piece]:
-        """Yield the pieces in a chunk.
+        """Yield the pieces of stdout and stderr in a chunk.
 
-        A part or header that its end cuts off continues with the next chunk.
+        A part or a header that the end of the chunk cuts off continues with the next chunk.
         """
         position = 0
         while position < len(chunk):
@@ -144,8 +147,9 @@ class Demultiplexer:
             position += len(data)
 
     def _read_header(self, data: bytes) -> None:
-        """Add bytes to the header; once it is complete, take the stream's number and the part's length from
-        it.
+        """Add bytes to the header of the next part.
+
+        Once the header is complete, it tells of which stream the part is, and how many bytes it has.
         """
         self._header += data
         if len(self._header) == HEADER_BYTES:

@@ -67,7 +67,7 @@ class RunEnd:
 
     @property
     def fault(self) -> FailureOwner:
-        """Return who caused the failure: not the turn, if no container could be started."""
+        """The cause of the failure: the engine, the image, the host, a restart, or else the turn itself."""
         match self.kind:
             case RunEndKind.ENGINE_GONE:
                 return FailureOwner.ENGINE
@@ -125,7 +125,7 @@ def forced_outcome(live: LiveRunState) -> RunEnd | None:
 
 
 def _exit_cause(end: Exit) -> tuple[RunEndKind, str]:
-    """Return the kind of a run's end and a sentence for a person, from the exit of its container."""
+    """Return, for the exit of a container, the kind of its run's end and a sentence for a person."""
     if end.was_oom_killed:
         return RunEndKind.OOM_KILLED, "I ran out of memory."
     match end.code:
@@ -142,12 +142,12 @@ def _exit_cause(end: Exit) -> tuple[RunEndKind, str]:
 
 
 def _failed_start(kind: RunEndKind, reason: str, error: Exception) -> RunEnd:
-    """Return the end of a run whose container was not started; the turn in it is tried again."""
+    """Return the end of a run whose container was not started because of `error`. Its turn is tried again."""
     return RunEnd(kind=kind, reason=reason, is_retryable=True, detail=str(error))
 
 
 def _last_line(text: str) -> str:
-    """Return the end of the last line of stderr, at most `MAX_DETAIL_CHARS`; empty without output."""
+    """Return the last line of a text, or its last `MAX_DETAIL_CHARS` characters; empty for an empty text."""
     lines = text.strip().splitlines()
     return lines[-1][-MAX_DETAIL_CHARS:] if lines else ""
 
@@ -202,14 +202,14 @@ class Orphans:
         self._context.wakeups.reaper.set()
 
     def hold_session_of(self, run: Run) -> bool:
-        """Return whether one of them may still work on the session that `run` is to continue."""
+        """Return whether one of these containers may still work on the session that `run` is to continue."""
         return not _shares_nothing(run) and any(
             orphan.folder == run.folder and orphan.may_work and not orphan.is_isolated
             for orphan in self._by_run.values()
         )
 
     def as_runs(self) -> list[LiveRun]:
-        """Return the orphans as runs in the state `LEFT`, for the queue. They occupy no slot."""
+        """Return these containers as runs in the state `LEFT`, for the queue. They occupy no slot."""
         return [
             LiveRun(
                 id=orphan.run_id,
@@ -223,9 +223,9 @@ class Orphans:
         ]
 
     async def remove(self, container: RunningContainer, orphan: Orphan) -> None:
-        """Stop and remove a container in any state.
+        """Stop and remove a container, whatever its state.
 
-        If that fails, it becomes an orphan and is tried again later.
+        If that fails, `orphan` describes it in the list of containers that are to be removed later.
         """
         try:
             if await _has_stopped(container):
@@ -239,7 +239,7 @@ class Orphans:
             self._forget(orphan.run_id)
 
     async def remove_all(self) -> None:
-        """Remove the orphans that the runtime still has, and forget the others, which no longer exist.
+        """Try to remove all listed containers, and forget those that no longer exist.
 
         Raises:
             EngineGone: the runtime cannot be asked.
@@ -274,7 +274,9 @@ def _shares_nothing(run: Run) -> bool:
 
 
 async def _has_stopped(container: RunningContainer) -> bool:
-    """Stop a container; return False if the engine refuses, since the removal that follows ends it too.
+    """Stop a container; return whether it has stopped.
+
+    A refusal of the engine is no error, because the caller removes the container next, which ends it, too.
 
     Raises:
         EngineGone: no engine answers.
@@ -309,9 +311,9 @@ class Termination:
         self._orphans = orphans
 
     def spawn(self, live: LiveRunState, work: Awaitable[RunEnd]) -> None:
-        """Run `work` in a new task. It starts a container, or re-attaches one, and reads it to its end.
+        """Run `work` in a new task. `work` starts a container, or re-attaches one, and reads it to its end.
 
-        After it, the run's end is recorded, its container removed and its slot freed.
+        After that, the same task records the run's end, removes its container and frees its slot.
         """
         live.task = self._context.tasks.create_task(self._run_to_end(live, work), name=f"run:{live.run.id}")
 
@@ -348,7 +350,10 @@ class Termination:
             await self._orphans.remove(live.container, Orphan.of(live.run, may_work=False))
 
     async def close(self, live: LiveRunState, *, reason: str) -> None:
-        """Ask a container to close; it is killed if it does not within `timeouts.CLOSE_GRACE_MS`."""
+        """Ask a container, by a file that it reads, to close; it is killed if it takes too long.
+
+        `reason` is published, and later reported as the reason of its end.
+        """
         live.enter(RunState.CLOSING, self._context.clock.steady_ms())
         live.close_reason = reason
         self._context.bus.publish("run.closing", group=live.run.folder, run=live.run.id, reason=reason)
@@ -377,12 +382,18 @@ class Termination:
             )
 
     async def _stop_dismissed(self, live: LiveRunState, container: RunningContainer) -> None:
-        """Kill a dismissed container; if that fails, let `end_overdue` try again."""
+        """Kill a container that was started ahead and is not needed.
+
+        After a failure `end_overdue` retries.
+        """
         if not await stop_container(container, grace_seconds=0):
-            live.verdict = None  # so that `end_overdue` tries again
+            live.verdict = None  # `end_overdue` skips runs that have one
 
     def schedule_kill(self, live: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
-        """Mark a run to be killed. The reader of its output stops the container."""
+        """Mark a run to be killed for the reason in `verdict`, and publish it.
+
+        The coroutine that reads the container's output then stops the container.
+        """
         live.verdict = verdict
         log.warning("run.killed", run=live.run.id, group=live.run.folder, reason=verdict.reason)
         self._context.bus.publish("run.killed", group=live.run.folder, run=live.run.id, reason=verdict.reason)
@@ -390,15 +401,21 @@ class Termination:
     async def kill(
         self, live: LiveRunState, verdict: timeouts.TimeoutVerdict, *, grace_seconds: float = 2.0
     ) -> None:
-        """Stop the container of a run now, for the reason in `verdict`."""
+        """Mark a run to be killed for the reason in `verdict`, and stop its container now, if it has one.
+
+        `grace_seconds` is the time between SIGTERM and SIGKILL.
+        """
         self.schedule_kill(live, verdict)
         if live.container is not None and not await stop_container(
             live.container, grace_seconds=grace_seconds
         ):
-            live.verdict = None  # so that `end_overdue` tries again
+            live.verdict = None  # `end_overdue` tries again; it skips runs that have a verdict
 
     async def end_overdue(self) -> None:
-        """Close or kill each run that exceeds a timeout or is to stop, and try to remove the orphans."""
+        """Close or kill each run that exceeds a timeout or is to stop, and try to remove orphans.
+
+        Orphans are containers that were given up but may still exist.
+        """
         now_ms = self._context.clock.steady_ms()
         for live in self._live_runs:
             verdict = live.stop or timeouts.judge(
@@ -418,10 +435,11 @@ class Termination:
     async def settle(
         self, run: Run, ended: RunEnd, *, intended_turn: TurnId | None = None, is_at_once: bool = False
     ) -> None:
-        """Record the end of a run and, in the same transaction, the new state of its turn.
+        """Record the end of a run and, in the same transaction, the new state of its turn; publish both.
 
-        That is the turn that runs in it; if none does, it is `intended_turn`, for which the run was started,
-        as long as this is still queued. With `is_at_once` the turn is tried again without a pause.
+        The turn is queued again or fails. It is the turn that runs in the run; if none does, it is
+        `intended_turn`, for which the run was started, as long as that is still queued. With `is_at_once` the
+        turn is tried again without a pause.
         """
         settled = await self._end_and_requeue(run, ended, intended_turn, is_at_once=is_at_once)
         if ended.detail:
@@ -429,7 +447,7 @@ class Termination:
         level = log.info if ended.kind is RunEndKind.CLOSED else log.warning
         level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
         if ended.kind is RunEndKind.IMAGE_MISSING:
-            self._context.wakeups.image.set()
+            self._context.wakeups.image.set()  # the image is checked, and its absence reported
         if settled is not None:
             self._context.bus.publish(
                 f"turn.{event_word(settled.state)}",
@@ -450,8 +468,9 @@ class Termination:
     ) -> _SettledTurn | None:
         """Record the end of a run, and queue its turn again or fail it, in one transaction.
 
-        Return the turn with its new state; None if the run had no turn. The arguments are those of `settle`.
-        `is_at_once`: whether the next attempt need not wait.
+        The turn is the one that runs in the run, else `intended_turn` if that is still queued. `is_at_once`
+        says that it is tried again without a pause. Return the turn with its new state; None if the run had
+        no turn.
         """
         detail, now_ms = ended.detail or ended.reason, self._context.clock.now_ms()
         async with self._context.database.transaction() as tx:
@@ -472,7 +491,10 @@ class Termination:
 
 
 async def stop_container(container: RunningContainer, *, grace_seconds: float = 2.0) -> bool:
-    """Stop a container; return False if the runtime failed to, so that the caller has to try again."""
+    """Stop a container; return False if that failed, so that the caller has to try again. Logs the failure.
+
+    `grace_seconds` is the time between SIGTERM and SIGKILL.
+    """
     try:
         await container.stop(grace_seconds=grace_seconds)
     except ContainerError as error:

@@ -87,6 +87,6 @@ def judge(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> TimeoutVerdict
 def is_worn(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> bool:
     """Return whether a container is older than allowed.
 
-    It is then replaced between turns, never during one.
+    Such a container is replaced, but never during a turn.
     """
     return now_ms - vitals.started_ms > limits.age_ms

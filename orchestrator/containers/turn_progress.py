@@ -22,9 +22,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def safe_start(frame: ToolStart, redact: Callable[[str], str]) -> ToolStart:
-    """Return the frame with each text on one line, redacted and shortened.
+    """Return a copy of the frame, which reports the start of a tool call, with texts that are safe to show.
 
-    Texts are redacted before they are cut, because a secret that was cut would no longer be recognised.
+    Each text is on one line, without secrets (`redact` removes them) and of limited length. Texts are
+    redacted before they are cut, because a secret that was cut would no longer be recognised.
     """
     return frame.model_copy(
         update={
@@ -37,7 +38,7 @@ def safe_start(frame: ToolStart, redact: Callable[[str], str]) -> ToolStart:
 
 
 def _one_line(text: str) -> str:
-    """Return the text with each run of control characters and line ends replaced by a space."""
+    """Return the text on one line: control characters and line ends in a row become a space."""
     return _CONTROL.sub(" ", text).strip()
 
 
@@ -56,7 +57,11 @@ class DraftText:
     _notified_ms: int | None = None
 
     def take(self, frame: Draft) -> None:
-        """Add a piece. If earlier pieces are missing, as after a restart of the host, add `MISSING` first."""
+        """Add a piece of text, which begins at the character `frame.at` of the whole text.
+
+        A piece of another turn, or one that begins at 0, starts a new text. If earlier pieces are missing, as
+        after a restart of the host, the mark `MISSING` is added first.
+        """
         if frame.turn != self.turn or frame.at == 0:
             self.turn, self.text, self._next_position = frame.turn, "", 0
         if frame.at != self._next_position:

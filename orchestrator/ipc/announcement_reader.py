@@ -76,7 +76,7 @@ class AnnouncementReader:
     def __init__(self, directory: Path, *, announce: Announce, sweep_seconds: float = SWEEP_SECONDS) -> None:
         """`announce` is called with each change that a file in `directory` reports.
 
-        Every `sweep_seconds` it also looks without a signal of the system.
+        The directory is read when the system signals a new file, and at least every `sweep_seconds`.
         """
         self._directory = directory
         self._announce = announce
@@ -87,10 +87,11 @@ class AnnouncementReader:
         """Names that were logged and could not be removed."""
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Make the directory, empty, and watch it until `stack` unwinds; then it is removed.
+        """Make an empty directory for announcements, and watch it; it is removed when `stack` is closed.
 
-        What lay there is about changes that this host reads anyway when it starts. If the directory cannot be
-        made, `look` tries again: its files are hints, without which the host still finds every change.
+        Files that were in it are dropped: they announce changes that this host reads anyway as it starts. If
+        the directory cannot be made, `look` tries again. Its files only make the host react sooner: it finds
+        every change without them, too.
         """
         # The owner may have put `data/` on another disk; only the directory itself may not be a link.
         parent = await asyncio.to_thread(self._directory.parent.resolve)
@@ -104,14 +105,17 @@ class AnnouncementReader:
         await stack.enter_async_context(self._watcher)
 
     async def run(self) -> None:
-        """Announce what the files say, until cancelled."""
+        """Read new files as they come, and announce the changes that they report, until cancelled."""
         await self._watcher.watch(self._name)
         while True:
             await self._watcher.wait()
             await self.look()
 
     async def look(self) -> None:
-        """Read and remove the present files, and announce what they say."""
+        """Read and remove the present files, and announce the changes that they report.
+
+        Failures and unacceptable files are logged.
+        """
         try:
             batch = await asyncio.to_thread(self._take)
             if batch.is_missing:
@@ -130,14 +134,17 @@ class AnnouncementReader:
                 reason=first.reason,
                 count=len(batch.rejections),
             )
-        # The same event for ten commands is one look of a loop.
+        # Each different announcement once: ten commands with the same effect need one look of a loop.
         for announcement in dict.fromkeys(batch.announcements):
             self._announce(announcement)
         if batch.has_more:
             self._watcher.wake(self._name)
 
     def _note_trouble(self, trouble: str | None) -> None:
-        """Log why files cannot be read, once until the reason changes; None means that they can be read."""
+        """Log the reason why files cannot be read, if it is another than last time.
+
+        None: they can be read.
+        """
         if trouble is not None and trouble != self._trouble:
             log.warning("announcements.unreadable", reason=trouble)
         self._trouble = trouble
@@ -153,7 +160,8 @@ class AnnouncementReader:
         with entries.opened(self._directory) as directory:
             if directory is None:
                 return AnnouncementBatch(is_missing=True)
-            # Without a limit, unlike a container's directory: only the host's own user writes here.
+            # The listing needs no limit, unlike that of a container's directory: only the host's user writes
+            # here.
             with os.scandir(directory) as listed:
                 names = sorted(entry.name for entry in listed)
             self._stuck &= set(names)
@@ -175,7 +183,11 @@ class AnnouncementReader:
         return batch
 
     def _read(self, directory_fd: int, name: str, batch: AnnouncementBatch) -> None:
-        """Read and remove a file; add its announcements to the batch, or why it is refused."""
+        """Read and remove the file `name` in an open directory.
+
+        Its announcements are added to `batch`, or else the reason why it is refused. Nothing happens if it is
+        gone.
+        """
         content = entries.read(directory_fd, name, frozenset({os.geteuid(), ROOT}))
         if content is None:
             return
@@ -193,9 +205,11 @@ class AnnouncementReader:
 
 
 def _parse(name: str, body: bytes, batch: AnnouncementBatch) -> None:
-    """Add a file's announcements to the batch, and the first reason why one of them is refused.
+    """Add the announcements in a file's content, `body`, to the batch.
 
-    The others of the file are announced all the same: a newer version may announce what this one ignores.
+    Those that cannot be read, or are of an unknown kind, are left out, and the first reason for that is
+    added. The others count all the same, because a newer version may announce something that this one does
+    not know.
     """
     reasons = []
     try:
@@ -215,19 +229,22 @@ def _parse(name: str, body: bytes, batch: AnnouncementBatch) -> None:
 
 
 def _reason(error: ValidationError) -> str:
-    """Return the first fault of an announcement, without the content of the file."""
+    """Return the first fault that a validation found, without the content of the file."""
     return str(error.errors(include_input=False)[0]["msg"])
 
 
 def _remove_abandoned(directory_fd: int, name: str) -> None:
-    """Remove an unfinished file if the command that wrote it was killed."""
+    """Remove an unfinished file that is too old to be completed: the command that wrote it was killed."""
     info = entries.look(directory_fd, name)
     if info is not None and time.time() - info.st_mtime > ABANDONED_SECONDS:
         entries.remove(directory_fd, name)
 
 
 def _make_empty(directory: Path) -> None:
-    """Make an empty directory for the host alone, also where a file or a link is. Raises `OSError`."""
+    """Make an empty directory that only the host's user may use, in place of whatever is there.
+
+    Raises `OSError`.
+    """
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
         directory.unlink()
     shutil.rmtree(directory, ignore_errors=True)
@@ -236,7 +253,7 @@ def _make_empty(directory: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove the directory with its files, also while commands write into it."""
+    """Remove the directory with its files. It is tried again if a command writes into it meanwhile."""
     for _ in range(REMOVE_TRIES):
         shutil.rmtree(directory, ignore_errors=True)
         if not directory.exists():

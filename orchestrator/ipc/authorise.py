@@ -47,7 +47,8 @@ ONLY_MAIN = "only the main group may do this"
 def refusal(caller: Group, command: Command) -> str | None:
     """Return why a group may not send a command; None when it may.
 
-    Main may send all; other groups only commands for themselves.
+    The owner's group, main, may send every command. Other groups may only send commands that concern
+    themselves.
     """
     if caller.is_main:
         return None
@@ -133,22 +134,28 @@ ONLY_ITS_CHAT = "a {role} has messages written only in the chat in which they as
 def role_refusal(
     role: Role, rights: Rights, command: Command, *, chat: ChatJid | None, is_restricted: bool
 ) -> str | None:
-    """Return why somebody of a role may not have a command carried out; None when they may.
+    """Return why a command may not be carried out for somebody with this role and `rights`; None when it may.
 
-    `chat` is where they asked.
+    `chat` is the chat in which they asked, or None. `is_restricted` says that their turns share no container
+    and no conversation with others: then messages may be written only in that chat.
     """
     if isinstance(command, SendMessage) and is_restricted and command.chat_jid not in (None, chat):
         return ONLY_ITS_CHAT.format(role=role)
     needed = NEEDED.get(type(command))
     if isinstance(command, ReactToMessage) and command.message:
-        needed = Permission.HISTORY  # otherwise its text could be guessed by trying
+        # The message is named by a part of its text, which could be guessed by trying.
+        needed = Permission.HISTORY
     if isinstance(command, Remember) and command.tool == MEMORY:
         needed = _NEEDED_OF_MEMORY.get(str(command.arguments.get("action")), needed)
     return None if needed is None or needed in rights.may else roles.refusal(role, needed)
 
 
 def worker_refusal(turn: Turn | None, command: Command) -> str | None:
-    """Return why a turn may not send a command; None when it may. A worker may only use its dashboard."""
+    """Return why a turn may not send a command; None when it may.
+
+    Only a worker turn, in which a model keeps a dashboard up to date, is limited: to commands of the
+    dashboard. `turn` is None outside of a turn.
+    """
     if turn is None or turn.kind is not TurnKind.WORKER or isinstance(command, UseDashboard | ShowDashboard):
         return None
     return ONLY_DASHBOARD

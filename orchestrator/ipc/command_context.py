@@ -37,10 +37,10 @@ class ReminderCommands(Protocol):
         turn_id: int | None = None,
         task_id: str | None = None,
     ) -> Notification:
-        """Set a reminder for the group's chat; a past time means now.
+        """Store a reminder, a text that is sent to the group's chat at `due_ms`, and return it.
 
-        `task_id` names the dashboard task whose deadline the reminder is about. `turn_id` is the turn that
-        requested it; None for none.
+        Times are epoch milliseconds; a past time means now. `task_id` names the dashboard task whose deadline
+        the reminder is about. `turn_id` is the turn that requested it; None for none.
         """
         ...
 
@@ -71,7 +71,10 @@ class DashboardCommands(Protocol):
         arguments: Mapping[str, Any],
         request_id: str,
     ) -> Reply:
-        """Call a dashboard tool for the agent whose turn runs."""
+        """Call a dashboard tool for the agent whose turn runs, and return the reply for it.
+
+        `tool` and `arguments` are as the agent passed them. A repeated `request_id` is the same request.
+        """
         ...
 
     async def show(self, tx: Tx, group: Group, request_id: str) -> Reply:
@@ -100,9 +103,9 @@ class LoopCommands(Protocol):
         ...
 
     async def act(self, tx: Tx, folder: str, action: str, reason: str, *, source: str = ...) -> Folder:
-        """Switch a loop on or off, pause it, or wake it. Returns the folder of its group.
+        """Switch a group's loop on or off, pause it, or wake it, and return the folder of the group.
 
-        `source` is the requester, for the event of a wake.
+        A loop is an agent's waking by itself. `source` is the requester, for the event of a wake.
         """
         ...
 
@@ -122,8 +125,8 @@ class ContextCommands(Protocol):
     ) -> Reply:
         """Call one of the tools of `agent_runner.wire.context_tools`, outside of any transaction.
 
-        A repeated request id creates nothing again. `turn` is the agent's turn; `reads_history`: whether the
-        people who asked in it may read other people's messages.
+        A repeated `request_id` creates nothing again. `turn` is the agent's turn, if any. `reads_history`
+        says whether the people who asked in it may read other people's messages.
         """
         ...
 
@@ -132,7 +135,7 @@ class SearchCommands(Protocol):
     """The service that searches the web."""
 
     async def search(self, group: Group, turn: SearchingTurn, query: str) -> str:
-        """Return the results as an agent reads them. Raises `BadRequest`."""
+        """Search the web, and return the results as the text that an agent reads. Raises `BadRequest`."""
         ...
 
 
@@ -147,7 +150,10 @@ class NoticeCommands(Protocol):
         command: NotifySelf | AcknowledgeNotice | ListNotices | CancelNotice,
         request_id: str,
     ) -> Reply:
-        """Carry out the command of the agent whose turn runs, in the caller's transaction."""
+        """Carry out a command about notices for the agent whose turn runs, in the caller's transaction.
+
+        A notice is a line for the agent, not for people. A repeated `request_id` is the same request.
+        """
         ...
 
 
@@ -195,10 +201,10 @@ class CommandCaller:
 
     @property
     def chat(self) -> ChatJid:
-        """Return the chat that the turn answers; outside of turns, the one that receives notifications."""
+        """The chat that the turn answers; outside of a turn, the group's chat that receives notifications."""
         return self.group.chat_for(self.turn.chat_jid if self.turn is not None else None)
 
 
 def refused(code: str, text: str) -> CommandResult:
-    """Return the result of a command that was not carried out."""
+    """Return the result of a command that was not carried out: a code for programs, and a text to read."""
     return CommandResult(ok=False, code=code, text=text)

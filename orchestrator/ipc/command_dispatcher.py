@@ -167,17 +167,18 @@ class CommandDispatcher:
         self._bus = bus
 
     async def handle(self, group: Group, name: str, body: bytes, *, written_ms: int | None = None) -> Reply:
-        """Carry out the command in a request file and return its reply.
+        """Carry out the command in a request file of the group's container, and return the reply to it.
 
-        The file's name and content identify the request if it has no id. `written_ms` is when the file was
-        written, in epoch milliseconds.
+        `body` is the file's content. The file's `name` and content identify the request if it has no id; a
+        request that comes again gets its earlier reply. `written_ms` is the time when the file was written,
+        in epoch milliseconds; None if there is no file.
 
         Raises:
             WireError: the file contains no command; nothing was done.
         """
         command = parse_command(body)
         request_id = command.request_id or _request_id(name, body)
-        # Both before the transaction: a second of work there would hold up every other writer.
+        # Slow work is done before the transaction: a second of it there would hold up every other writer.
         file = await self._copy_for(group, command, request_id)
         early_result = await self._act_early(group, command, request_id, written_ms)
         prepared = _Prepared(file=file, early_result=early_result, written_ms=written_ms)
@@ -193,9 +194,10 @@ class CommandDispatcher:
     async def _copy_for(
         self, group: Group, command: Command, request_id: str
     ) -> Attachment | FileRefused | None:
-        """Copy the file to send, or return why it cannot be sent; a large one takes a while.
+        """Copy the file that a `SendFile` command sends, and return the copy, or why it cannot be sent.
 
-        None if the command sends no file, was answered before, or is not allowed: `_execute` replies to it.
+        Return None if the command sends no file, was answered before, or is not allowed: `_execute` replies
+        to it.
         """
         if not isinstance(command, SendFile) or refusal(group, command) is not None:
             return None
@@ -212,9 +214,10 @@ class CommandDispatcher:
     async def _act_early(
         self, group: Group, command: Command, request_id: str, written_ms: int | None
     ) -> CommandResult | None:
-        """Search or call a context tool: searching a million messages may take a second.
+        """Carry out a search or a context tool, which may take a second, before the command's transaction.
 
-        None if the command does neither, was answered before, or is not allowed: `_execute` replies to it.
+        Return None if the command does neither, was answered before, or is not allowed: `_execute` replies to
+        it.
         """
         if not isinstance(command, SearchHistory | Remember | SearchWeb):
             return None
@@ -228,7 +231,7 @@ class CommandDispatcher:
                 written_ms=written_ms,
                 now_ms=self._clock.now_ms(),
             )
-            # Read again: this command's batch may have started seconds ago.
+            # Read again, because the group may have changed since the batch of requests was begun.
             group = await groups_store.by_folder(tx, group.folder) or group
             asker = await _asker(tx, group, turn, written_ms=written_ms, now_ms=self._clock.now_ms())
             why_not = await _refusal(tx, asker, command, turn)
@@ -239,7 +242,10 @@ class CommandDispatcher:
     async def _act(
         self, asker: _Asker, turn: Turn | None, command: SearchHistory | Remember | SearchWeb, request_id: str
     ) -> CommandResult | None:
-        """Carry out the slow part of a command, outside of any transaction; None if nothing was done."""
+        """Carry out a search or a context tool for `asker`, outside of any transaction; return the result.
+
+        Return None if this host has no service for it.
+        """
         group = asker.group
         if isinstance(command, SearchHistory):
             zone, path = self._zone_of(group), await self._database.path()
@@ -255,11 +261,14 @@ class CommandDispatcher:
     async def _call_context_tool(
         self, asker: _Asker, turn: Turn | None, command: Remember, request_id: str
     ) -> CommandResult | None:
-        """Call a context tool, which writes files; return None if nothing was done."""
+        """Call a context tool, which writes files, and return its result.
+
+        None if this host has no such tools.
+        """
         if self._contexts is None:
             return None
-        # An isolated task has a session of its own; its notes would appear in a chat that knows nothing of
-        # it.
+        # An isolated task has a session of its own. Its notes would appear in the group's conversation, which
+        # knows nothing of it.
         is_about_person = command.tool == MEMORY and command.arguments.get("action") == "person"
         if turn is not None and turn.is_isolated and not is_about_person:
             return refused("apart", abilities.ISOLATED)
@@ -274,10 +283,13 @@ class CommandDispatcher:
         return abilities.result_of(reply)
 
     async def _execute(self, group: Group, command: Command, request_id: str, prepared: _Prepared) -> Reply:
-        """Carry out a command in one transaction; a repeated request gets the reply that it got before."""
+        """Carry out a command in one transaction, and return the reply. Then its event is published.
+
+        A repeated request is not carried out again but gets the reply that it got before.
+        """
 
         async def reply_once(tx: Tx) -> tuple[Reply, bool]:
-            """Return the reply, and whether the command was carried out now."""
+            """Return the reply, and whether the command was carried out now and not answered before."""
             earlier_reply = await commands.answered(tx, group.folder, request_id)
             if earlier_reply is not None:
                 return earlier_reply, False
@@ -293,7 +305,7 @@ class CommandDispatcher:
     async def _carry_out(
         self, tx: Tx, group: Group, command: Command, request_id: str, prepared: _Prepared
     ) -> Reply:
-        """Carry out a command, and record its reply and an audit entry."""
+        """Carry out a command in the transaction, record its reply with an audit entry, and return it."""
         now_ms = self._clock.now_ms()
         # Read inside the transaction: the turn may have ended since the file was written.
         turn = await turns.requesting_turn(
@@ -319,9 +331,10 @@ class CommandDispatcher:
         request_id: str,
         prepared: _Prepared,
     ) -> CommandResult:
-        """Check whether the command is allowed, and call its handler; a refusal is a result, too.
+        """Check whether the command is allowed, and call its handler. A refusal is returned as a result, too.
 
-        `turn` is the turn that the request names; None if it names none of this group that runs.
+        `turn` is the turn that the request is from; None if it is from none of this group that runs. The
+        changes that the handler makes are recorded for the turn, so that they can be undone.
         """
         now_ms = self._clock.now_ms()
         # Here and not earlier: refusals are recorded and audited in the transaction of the command.
@@ -337,7 +350,7 @@ class CommandDispatcher:
             role=asker.role,
             request_id=request_id,
             now_ms=now_ms,
-            # A container's clock may be ahead; no request was made after it was read.
+            # The container says when it asked, and its clock may be ahead: no request is from the future.
             asked_ms=now_ms if command.asked_ms is None else min(command.asked_ms, now_ms),
             turn=turn,
             zone=self._zone_of(group),
@@ -365,8 +378,8 @@ class CommandDispatcher:
     def _publish(self, group: Group, command: Command, reply: Reply) -> None:
         """Publish the event of a command, and wake the loops that may have work after it."""
         self._bus.publish(f"command.{command.type}", group=group.folder, detail=reply.code)
-        # All of them: which loop a command concerns is not worked out, and a wake-up for nothing costs one
-        # look.
+        # All are woken: to find out which loop a command concerns is not worth it, because a wake-up for
+        # nothing costs only one look.
         self._wakeups.outbox.set()
         self._wakeups.scheduler.set()
         self._wakeups.notifications.set()
@@ -385,12 +398,12 @@ class _Asker:
 
 
 async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | None, now_ms: int) -> _Asker:
-    """Return the people behind a request, by the lowest role of its turn and of a restricted container.
+    """Return for whom a request is made: the lowest role of its turn and of a restricted container.
 
-    The turn alone proves little: a container may name any of its group, and leave requests behind when it
-    ends. If a restricted container lived when the file was written, the file is from it, because no other of
-    its group lives beside it. `turn` is None outside of a turn. `written_ms` is the time of the file; None
-    for a request without one, which counts as written now.
+    The turn alone proves little: a container may name any turn of its group, and leave requests behind when
+    it ends. If a restricted container lived when the file was written, the file is from it, because no other
+    container of its group lives at the same time. `turn` is None outside of a turn. `written_ms` is the time
+    of the file; None for a request without a file, which counts as written now.
     """
     container_roles = await runs.restricted_at(tx, group.folder, now_ms if written_ms is None else written_ms)
     role = least([*container_roles, *([turn.role] if turn is not None else [])])
@@ -404,7 +417,10 @@ async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | N
 
 
 async def _refusal(tx: Tx, asker: _Asker, command: Command, turn: Turn | None) -> str | None:
-    """Return why a command is not carried out; None when it may be."""
+    """Return why a command may not be carried out for these people; None when it may.
+
+    The reasons are tried in turn: the people's role, the group, a worker turn, and a turn that was stopped.
+    """
     chat = turn.chat_jid if turn is not None else None
     return (
         role_refusal(asker.role, asker.rights, command, chat=chat, is_restricted=asker.is_restricted)
@@ -415,22 +431,27 @@ async def _refusal(tx: Tx, asker: _Asker, command: Command, turn: Turn | None) -
 
 
 async def _stop_refusal(tx: Tx, group: Group, command: Command, turn: Turn | None) -> str | None:
-    """Return why a command of a turn that was stopped in its chat is not carried out; else None."""
-    # `turn` is never a failed one, and a stopped turn has failed: the claimed turn was not stopped.
+    """Return a reason if the command names a turn that somebody has stopped in the chat; else None.
+
+    `turn` is the running turn that the request is from, if any. `command.turn` is the one that it claims to
+    be from.
+    """
+    # A stopped turn has failed, and `turn` is never a failed one. So if both are the same, it was not
+    # stopped.
     if command.turn is None or (turn is not None and turn.id == command.turn):
         return None
     claimed = await turns.get(tx, TurnId(command.turn))
     stop = await turn_outages.stop_of(tx, TurnId(command.turn))
     is_stopped = stop is not None and stop.code == turn_outages.IN_CHAT
-    # A container may name any number: another group's stop tells it nothing.
+    # A container may name any number, and must not learn whether a turn of another group was stopped.
     is_own = claimed is not None and claimed.folder == group.folder
     return STOPPED if is_stopped and is_own else None
 
 
 def _out_of_reach(command: Command) -> str | None:
-    """Return the kind of a command's change that an undo cannot reverse, because it is in the host's files.
+    """Return the kind of the change that a command makes in the host's files, which an undo cannot reverse.
 
-    None if an undo can reverse all of it.
+    The kinds are `forgotten` and `noted`. Return None if an undo can reverse all that the command changes.
     """
     if not isinstance(command, Remember):
         return None
@@ -440,20 +461,24 @@ def _out_of_reach(command: Command) -> str | None:
 
 
 def _only_reads_words(command: Command) -> bool:
-    """Return whether a command only reads what is stored elsewhere, and changes nothing."""
+    """Return whether a command only reads stored texts, such as messages, and changes nothing."""
     is_show = isinstance(command, Remember) and command.arguments.get("action") in ("show", "person")
     return is_show or isinstance(command, SearchHistory)
 
 
 def _request_id(name: str, body: bytes) -> str:
-    """Return an id that is the same when a file is read again, and different for a later file of its name."""
-    return f"{_UNSAFE.sub('-', name)[:40]}-{hashlib.sha256(os.fsencode(name) + b'/' + body).hexdigest()[:20]}"
+    """Return an id for the request in a file that has none, from the file's name and its content, `body`.
+
+    So the same file gets the same id again, and a later file of the same name gets another one.
+    """
+    digest = hashlib.sha256(os.fsencode(name) + b"/" + body).hexdigest()
+    return f"{_UNSAFE.sub('-', name)[:40]}-{digest[:20]}"
 
 
 def _event(
     group: Group, turn: Turn | None, command: Command, reply: Reply, *, now_ms: int
 ) -> audit.AuditEvent:
-    """Return the audit entry of a command."""
+    """Return the audit entry of a command: who sent it, in which turn, and how it was answered."""
     detail = {"type": command.title, "request": reply.request_id, "ok": reply.ok, "code": reply.code}
     return audit.AuditEvent(
         at_ms=now_ms,

@@ -63,7 +63,9 @@ class DirectorySurvey:
 
 @contextmanager
 def opened(directory: Path) -> Iterator[int | None]:
-    """Yield a descriptor of `directory`; None when it is missing.
+    """Open `directory`, which a container may write, and yield its descriptor; None when it is missing.
+
+    If a container has taken away the host's right to write in it, that is restored.
 
     Raises:
         MailboxError: it or its parent is a link or no directory, or the host may not read it.
@@ -81,7 +83,10 @@ def opened(directory: Path) -> Iterator[int | None]:
 
 
 def survey(directory_fd: int, limit: int) -> DirectorySurvey:
-    """Return at most `limit` entries, in the order of the file system."""
+    """Return the sorted names in an open directory, without directories.
+
+    At most `limit` entries are looked at. These are the first ones in the order of the file system.
+    """
     # Limited while listing: a container may fill its directory with millions of names.
     with os.scandir(directory_fd) as entries:
         listed = list(islice(entries, limit))
@@ -99,7 +104,10 @@ def look(directory_fd: int, name: str) -> os.stat_result | None:
 
 
 def read(directory_fd: int, name: str, owner_uids: frozenset[int]) -> EntryContent | EntryFault | None:
-    """Read a file if it is acceptable once open; return None when it is gone.
+    """Read the file `name` in an open directory, and return its content, or why it is not acceptable.
+
+    Only a regular file with one link, of limited size and of one of the users `owner_uids` is acceptable.
+    Return None when it is gone.
 
     Raises:
         OSError: the host cannot read, whatever the entry is (too many open files, a broken disk).
@@ -124,7 +132,8 @@ def remove(directory_fd: int, name: str) -> bool:
     """Remove an entry that is no directory; return whether this call removed it."""
     try:
         os.unlink(name, dir_fd=directory_fd)
-    # Another entry may be there by now; it is looked at in the next pass like any new one.
+    # Another entry of this name may be there by now, such as a directory. The next pass looks at it like any
+    # new one.
     except OSError as error:
         if error.errno not in _REMOVE_FAULTS:
             raise
@@ -133,20 +142,23 @@ def remove(directory_fd: int, name: str) -> bool:
 
 
 def changed_ms(info: os.stat_result) -> int:
-    """Return when a file was changed last, in epoch milliseconds by the host's file system.
+    """Return the time when a file or its status was last changed, in epoch milliseconds.
 
-    It is the change time, which a container cannot set, unlike the modification time.
+    This is the change time (ctime), which a container cannot set, unlike the modification time.
     """
     return info.st_ctime_ns // 1_000_000
 
 
 def version(info: os.stat_result) -> Version:
-    """Return values that change when the file or its content does."""
+    """Return the version of a file, which is another one once the file or its content has changed."""
     return info.st_dev, info.st_ino, info.st_ctime_ns
 
 
 def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
-    """Return why this cannot be a request file; None when it may be one."""
+    """Return why an entry with this status is not acceptable as a request file; None when it is.
+
+    `owner_uids` are the ids of the users to whom it may belong.
+    """
     if not stat.S_ISREG(info.st_mode):
         return f"it is {_KINDS.get(stat.S_IFMT(info.st_mode), 'no regular file')}"
     # A second link could make the host read a file that the container can still change under another name.
@@ -160,7 +172,7 @@ def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
 
 
 def _read_open(file_fd: int, owner_uids: frozenset[int]) -> EntryContent | EntryFault:
-    """Return the content of an open file, or why it is refused. Blocks."""
+    """Return the content of an open file, or why it is not acceptable. Blocks."""
     # Checked on the open descriptor: since its name was looked at, the entry may have been swapped.
     info = os.fstat(file_fd)
     if reason := fault_of(info, owner_uids):
@@ -182,7 +194,12 @@ def _read_at_most(file_fd: int, limit: int) -> bytes:
 
 
 def _open_within_parent(directory: Path) -> int:
-    """Return the descriptor of a directory. Raises `MailboxError` if it or its parent is a link."""
+    """Open a directory and return its descriptor.
+
+    Raises:
+        FileNotFoundError: it or its parent is missing.
+        MailboxError: it or its parent is a link or no directory, or the host may not read it.
+    """
     # The parent is opened first, so that a link in its place is noticed, too.
     parent = _open_directory(directory.parent)
     try:
@@ -192,9 +209,13 @@ def _open_within_parent(directory: Path) -> int:
 
 
 def _open_directory(path: Path, *, within_fd: int | None = None) -> int:
-    """Return the descriptor of a directory, looked up in the open directory `within_fd`, else by its path.
+    """Open a directory and return its descriptor.
 
-    Raises `MailboxError` if it is a link, gone or no directory.
+    `path` is relative to the open directory `within_fd`, if passed.
+
+    Raises:
+        FileNotFoundError: it is missing.
+        MailboxError: it is a link or no directory, or the host may not read it.
     """
     try:
         return os.open(path, _OPEN_DIRECTORY, dir_fd=within_fd)
@@ -208,8 +229,10 @@ def _open_directory(path: Path, *, within_fd: int | None = None) -> int:
 
 
 def _restore_writable(directory_fd: int) -> None:
-    """Undo a chmod by a container of the host's own user: an entry that cannot be
-    removed would be read for ever.
+    """Give the host's user all rights in an open directory again, if it owns the directory.
+
+    A container of the same user may have taken them away. The host could then not remove an entry, and would
+    read it for ever.
     """
     info = os.fstat(directory_fd)
     if info.st_uid == os.geteuid() and info.st_mode & stat.S_IRWXU != stat.S_IRWXU:

@@ -30,12 +30,13 @@ ALREADY_SO = frozenset({304, 404, 409})
 
 
 def ping(*, seconds: float) -> None:
-    """Check that something listens at the engine's socket, before docker-py is loaded, which is slow. Blocks.
+    """Check that a program accepts connections at the Docker engine's Unix socket.
 
-    An address that is not a Unix socket is not checked.
+    Blocks, for `seconds` at most. This is done before docker-py is imported, because that import is slow. An
+    engine whose address is no Unix socket (`DOCKER_HOST`) is not checked.
 
     Raises:
-        EngineGone: nothing listens there.
+        EngineGone: nothing listens at the socket.
     """
     scheme, _, path = os.environ.get("DOCKER_HOST", DEFAULT_ENGINE).partition("://")
     if scheme != "unix":
@@ -49,19 +50,20 @@ def ping(*, seconds: float) -> None:
 
 
 def load_library() -> None:
-    """Import docker-py without the libraries that detect text encodings.
+    """Import docker-py, but keep it from importing the libraries that detect text encodings.
 
-    They take 3 MiB and are not needed, because the engine names its encoding.
+    Those libraries take 3 MiB and are not needed, because the engine names its encoding.
     """
     with warnings.catch_warnings(), without("charset_normalizer", "chardet"):
-        warnings.simplefilter("ignore")  # it would warn on stderr that they are missing
+        warnings.simplefilter("ignore")  # docker-py would warn on stderr that those libraries are missing
         import docker  # noqa: F401
 
 
 def connect(*, version: str = "auto", seconds: float = CALL_SECONDS) -> APIClient:
     """Create a client for the engine that the environment names (`DOCKER_HOST`), else the local socket.
 
-    The engine is asked for its API version unless `version` is passed. Blocks; raises docker-py's errors.
+    `seconds` is the time limit of each later call. The engine is asked for its API version unless `version`
+    is passed. Blocks; raises docker-py's errors.
     """
     load_library()
     import docker
@@ -76,12 +78,12 @@ class ContainerNotFound(ContainerError):
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn errors of docker-py and its transport into errors of the host.
+    """Turn errors of docker-py and its transport that leave the `with` block into errors of this project.
 
     Raises:
         EngineGone: the engine does not answer, or is not ready.
         ImageMissing: the image does not exist.
-        ContainerNotFound: another object does not exist.
+        ContainerNotFound: a container, network or other object does not exist.
         ContainerError: the engine refused the request.
     """
     load_library()
@@ -104,7 +106,10 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def already_so() -> Iterator[None]:
-    """Ignore errors by which the engine says that the object is gone or the request is done already."""
+    """Suppress errors of the `with` block by which the engine says that nothing is left to do.
+
+    The object is gone, or already in the requested state. Other errors are raised.
+    """
     import docker.errors
 
     try:
@@ -124,30 +129,41 @@ class EngineCalls:
         self._version = "auto"
 
     async def call(self, work: Callable[[APIClient], T]) -> T:
-        """Run `work` in a thread with that thread's client. If this is cancelled, `work` continues.
+        """Run `work` in a pool thread, with the thread's own client of the engine, and return its result.
 
-        Raises like `translated`.
+        If this call is cancelled, `work` still continues in its thread.
+
+        Raises:
+            EngineGone: the engine does not answer.
+            ImageMissing: the image does not exist.
+            ContainerError: the engine refused, or (`ContainerNotFound`) has no such object.
         """
         return await self.submit(work)
 
     def submit(self, work: Callable[[APIClient], T]) -> asyncio.Future[T]:
-        """Like `call`, but return the future, for a caller that needs the result even when cancelled."""
+        """Start `work` in a pool thread, with the thread's own client, and return the future of its result.
+
+        Use this instead of `call` where the result is needed even if the caller is cancelled.
+        """
         return asyncio.get_running_loop().run_in_executor(self._pool, self._run, work)
 
     def connect(self) -> APIClient:
         """Create a client for one stream, which the caller closes. Blocks."""
         client = connect(version=self._version)
-        self._version = client.api_version
+        self._version = client.api_version  # so that later clients need not ask the engine for it
         return client
 
     async def close(self) -> None:
-        """Wait for the calls in progress, then close the connections."""
+        """Cancel the calls that no thread has begun, wait for the others, then close the connections."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
         for client in self._clients:
             client.close()
 
     def _run(self, work: Callable[[APIClient], T]) -> T:
-        """Call `work` with the client of the present thread, and translate its errors."""
+        """Call `work` with the client of the present thread.
+
+        Errors of docker-py become errors of this project.
+        """
         with translated():
             client = self._client()
             try:

@@ -67,9 +67,13 @@ class DockerContainer:
             weakref.finalize(self, attached.close)
 
     async def output(self) -> AsyncGenerator[bytes, None]:
-        """Yield stdout as `RunningContainer.output` describes.
+        """Yield the container's stdout from its first byte until the container ends; stderr goes to the log.
 
-        Close it (`contextlib.aclosing`) to end its thread.
+        A thread reads it. A caller that stops early closes the generator (`contextlib.aclosing`), which ends
+        that thread. The rate is limited, so that a flood of output does not occupy the host.
+
+        Raises:
+            EngineGone: the stream broke off while the container may still run.
         """
         splitter = Demultiplexer()
         async with aclosing(self._pump_chunks(self._open_output, "output")) as chunks:
@@ -89,29 +93,35 @@ class DockerContainer:
         return replace(self._exit, stderr_tail=self._stderr.text())
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
-        """Send SIGTERM, and SIGKILL after the grace period. Raises like `RunningContainer.stop`."""
+        """Send SIGTERM, and SIGKILL after the grace period. A container that has ended is no error.
+
+        Raises:
+            EngineGone: the engine does not answer.
+        """
         await self._calls.call(partial(_stop, ref=self.ref, seconds=math.ceil(grace_seconds)))
 
     async def remove(self) -> None:
-        """Kill and remove the container in any state, and close its connections."""
+        """Kill and remove the container, whatever its state, and close its connections."""
         await self._calls.call(partial(remove_container, ref=self.ref))
         self.release()
 
     def release(self) -> None:
-        """Release the threads and connections; the container goes on."""
+        """End the threads and close the connections that read the container; the container itself goes on."""
         for pump in tuple(self._pumps):
             pump.close()
         if self._attached is not None:
             self._attached.close()
 
     def _take_stderr(self, data: bytes) -> None:
-        """Store the end of stderr for the exit, and pass the piece to the run's log."""
+        """Remember the last bytes of stderr for the report of the exit, and pass `data` to the run's log."""
         self._stderr.add(data)
         self._on_log(self.run_id, data)
 
     def _open_output(self) -> Source:
-        """Return the source of stdout and stderr: the attached streams, or the engine's stored output after a
-        restart.
+        """Return the source of stdout and stderr.
+
+        That is the attached stream of a container that this process has started. For one found after a
+        restart of the host, it is the output that the engine has stored.
         """
         if self._attached is not None:
             return self._attached
@@ -120,7 +130,10 @@ class DockerContainer:
     async def _pump_chunks(
         self, open_source: Callable[[], Source], stream_name: str
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the chunks of a source, read in a thread that is named by `stream_name` and the run."""
+        """Open a stream of the engine and yield its chunks.
+
+        A thread, named by `stream_name` and the run's id, reads it and ends with this generator.
+        """
         pump = Pump(open_source, name=f"{stream_name}-{self.run_id}")
         self._pumps.add(pump)
         try:
@@ -136,6 +149,9 @@ class DockerContainer:
 
         The engine reports the exit a moment after the end of the output. If it does not, the stream was
         interrupted while the container goes on.
+
+        Raises:
+            EngineGone: the exit was not reported in time.
         """
         try:
             async with asyncio.timeout(BREAK_SECONDS):
@@ -163,7 +179,7 @@ class DockerContainer:
         return Exit(code=code, was_oom_killed=await self._calls.call(partial(_was_oom_killed, ref=self.ref)))
 
     def _request_exit(self) -> Source:
-        """Ask the engine for the exit; return a stream that ends when the container has ended."""
+        """Ask the engine for the exit code; return a stream that brings it once the container has ended."""
         return streams.request_exit(self._calls.connect, self.ref)
 
 

@@ -39,7 +39,8 @@ class GroupNetworks:
     def join(self, client: APIClient, folder: Folder) -> str:
         """Return the name of the group's network, created if missing, with Andy on it.
 
-        Raises docker-py's errors, and `ContainerError` when a network of that name is another's.
+        `folder` names the group. Raises docker-py's errors, and `ContainerError` when a network of that name
+        does not belong to this install.
         """
         with self._one_at_a_time:
             group_network = self._find_or_create(client, f"{self._prefix}{folder}")
@@ -47,12 +48,15 @@ class GroupNetworks:
         return str(group_network["Name"])
 
     def tidy(self, client: APIClient) -> None:
-        """Remove the networks that no agent is on, and connect Andy to the others."""
+        """Remove the group networks that no agent's container is on, and connect Andy's to the others."""
         with self._one_at_a_time:
             self._tidy_networks(client)
 
     def remove(self, client: APIClient) -> None:
-        """Disconnect Andy from all networks, and remove those that no other container is connected to."""
+        """Disconnect Andy from all group networks, and remove those that no other container is connected to.
+
+        The network by which agents reach the internet directly is removed, too.
+        """
         with self._one_at_a_time:
             for group_network in self._group_networks(client):
                 self._disconnect_andy(client, group_network["Id"])
@@ -60,9 +64,10 @@ class GroupNetworks:
             _remove(client, network.open_name(self._install, suffix="out"))
 
     def _find_or_create(self, client: APIClient, name: str) -> dict[str, Any]:
-        """Return the engine's description of an internal network.
+        """Return the engine's description of the internal network `name`, which is created if missing.
 
-        If no addresses are left, tidy up first and retry.
+        If the engine has no addresses left for a new one, unused group networks are removed, and it is tried
+        once more.
         """
         import docker.errors
 
@@ -80,7 +85,10 @@ class GroupNetworks:
         )
 
     def _tidy_networks(self, client: APIClient) -> None:
-        """Do the work of `tidy`, for callers that hold the lock."""
+        """Remove the group networks that no agent's container is on, and connect Andy's to the others.
+
+        The caller holds the lock.
+        """
         for group_network in self._group_networks(client):
             network_id = group_network["Id"]
             agents = set(client.inspect_network(network_id)["Containers"] or ()) - {self._own_id}
@@ -91,7 +99,7 @@ class GroupNetworks:
                 _remove(client, network_id)
 
     def _group_networks(self, client: APIClient) -> list[dict[str, Any]]:
-        """Return the engine's descriptions of all group networks of this install."""
+        """Return the engine's descriptions of this install's group networks, found by label and name."""
         return [
             listed
             for listed in client.networks()

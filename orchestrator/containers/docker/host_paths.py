@@ -32,10 +32,10 @@ class HostPaths:
     address: str | None
 
     def on_host(self, path: Path) -> Path:
-        """Return the path on the host of a path in this container.
+        """Translate a path in Andy's own container into the same file's path on the host.
 
         Raises:
-            ContainerError: the path is on no mount of the host; the text has the line to add to Compose's
+            ContainerError: no folder of the host is mounted there; the text has the line to add to Compose's
             file.
         """
         mount = mounted_at(self.mounts, PurePosixPath(path))
@@ -44,10 +44,10 @@ class HostPaths:
         return Path(mount.outside(PurePosixPath(path)))
 
     def check_home(self, home: Path) -> None:
-        """Check that the folders of a home can be mounted in agents' containers.
+        """Check that the folders of `home` can be mounted in agents' containers.
 
         Raises:
-            ContainerError: one is not on a writable mount of the host; the text has the fix.
+            ContainerError: a folder is not on a writable mount of the host; the text has the fix.
         """
         for name in MOUNTED_FOLDERS:
             mount = mounted_at(self.mounts, PurePosixPath(home / name))
@@ -60,7 +60,7 @@ class HostPaths:
     def hindrance(self, path: Path) -> str | None:
         """Return why a folder of the owner cannot be mounted in agents' containers; None if it can.
 
-        It can only if it is itself a bind mount of Andy's container.
+        Only a folder that is itself a bind mount of Andy's container can be mounted.
         """
         if any(mount.destination == str(path) and mount.kind == "bind" for mount in self.mounts):
             return None
@@ -68,7 +68,7 @@ class HostPaths:
 
 
 def mount_instruction(path: Path) -> str:
-    """Return the instruction by which the owner mounts a folder of the host into Andy's container."""
+    """Return the sentence that tells the owner how to mount a folder of the host into Andy's container."""
     source = f"./{path.name}" if path.name in MOUNTED_FOLDERS else str(path)
     return (
         f"Add '- {source}:{path}' to the 'volumes' of 'andy' in docker-compose.yml: 'docker compose up -d'."
@@ -76,7 +76,9 @@ def mount_instruction(path: Path) -> str:
 
 
 def find() -> HostPaths | None:
-    """Return the paths of the container in which this process runs; None if the engine knows none. Blocks.
+    """Return the mounts of the container in which this process runs; None if it runs in none. Blocks.
+
+    None is also returned for a container that the engine does not know.
 
     Raises:
         EngineGone: no engine answers.
@@ -98,7 +100,10 @@ def find() -> HostPaths | None:
 
 
 def _address(container_info: dict[str, Any]) -> str | None:
-    """Return the address on Compose's network, not one on a network shared with agents; None if none."""
+    """Return the container's IP address on Compose's network, or None if it has none.
+
+    `container_info` is the engine's description of the container. Networks shared with agents are skipped.
+    """
     networks = container_info["NetworkSettings"]["Networks"]
     for name, endpoint in networks.items():
         if not AGENT_NETWORK.match(name) and endpoint["IPAddress"]:

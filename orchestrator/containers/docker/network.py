@@ -44,7 +44,8 @@ class NetworkInfo:
 async def ensure_network(install: str) -> NetworkInfo:
     """Find or create the network `andy-{install}`, whose containers reach the host but not each other.
 
-    They reach whatever listens on a non-loopback address of the host, unless a `Firewall` prevents it.
+    `install` is the id of this installation. Containers of the network reach whatever listens on a
+    non-loopback address of the host, unless a `Firewall` prevents it.
 
     Raises:
         EngineGone: no engine answers.
@@ -54,27 +55,38 @@ async def ensure_network(install: str) -> NetworkInfo:
 
 
 def find_network(client: APIClient, install: str) -> NetworkInfo | None:
-    """Find the network of an install, or return None. Blocks. Raises docker-py's errors."""
+    """Return the network of the install with this id, or None if there is none. Blocks.
+
+    Raises docker-py's errors, and `ContainerError` if the network has no gateway.
+    """
     network_info = find_by_name(client, _name(install))
     return None if network_info is None else _info(network_info)
 
 
 async def remove_network(install: str) -> None:
-    """Remove the network; a missing one is no error. Raises like `ensure_network`."""
+    """Remove both networks of the install with this id: its own, and the one of open containers.
+
+    A missing one is no error.
+
+    Raises:
+        EngineGone: no engine answers.
+        ContainerError: the engine refused.
+    """
     await asyncio.to_thread(_remove, install)
 
 
 def open_network(client: APIClient, *, install: str, suffix: str = "open") -> str:
     """Find or create the network `andy-{install}-{suffix}`, and return its name. Blocks.
 
-    Its containers reach the internet but not each other. Raises like `find_or_create`.
+    Its containers reach the internet but not each other. Raises docker-py's errors, and `ContainerError` when
+    a network of that name has another owner or other options.
     """
     name = open_name(install, suffix=suffix)
     return str(find_or_create(client, name, install, is_internal=False)["Name"])
 
 
 def open_name(install: str, *, suffix: str = "open") -> str:
-    """Return the name of the network of open containers, `andy-{install}-{suffix}`."""
+    """Return the name of an install's network for open containers, those that reach the internet directly."""
     return f"{_name(install)}-{suffix}"
 
 
@@ -83,8 +95,8 @@ def find_or_create(
 ) -> dict[str, Any]:
     """Return the engine's description of the network of that name, which is created if missing. Blocks.
 
-    `option` is the driver option, as name and value, with which it is created. `is_internal` says whether it
-    has no way to the internet.
+    `install` is the id of the installation that owns it. `option` is the driver option, as name and value,
+    with which it is created. `is_internal` says whether it has no way to the internet.
 
     Raises docker-py's errors, and `ContainerError` when a network of that name has another owner or other
     options.
@@ -97,7 +109,7 @@ def find_or_create(
 
 
 def _ensure(install: str) -> NetworkInfo:
-    """Do the work of `ensure_network`. Blocks."""
+    """Find or create an install's own network, and return it. Blocks."""
     name = _name(install)
     with _client() as client:
         network_info = find_or_create(client, name, install, is_internal=True)
@@ -105,7 +117,7 @@ def _ensure(install: str) -> NetworkInfo:
 
 
 def _remove(install: str) -> None:
-    """Do the work of `remove_network`, also for the network of open containers. Blocks."""
+    """Remove an install's own network and the one of its open containers, if they exist. Blocks."""
     with _client() as client:
         for name in (_name(install), open_name(install)):
             with docker_client.already_so():
@@ -125,9 +137,9 @@ def _name(install: str) -> str:
 
 
 def find_by_name(client: APIClient, name: str) -> dict[str, Any] | None:
-    """Find the network of that name; of several, the oldest, since the engine can create two at once.
+    """Return the engine's description of the network with this name, or None if there is none.
 
-    None if there is none.
+    The engine can create two of one name at the same time: of several, the oldest is returned.
     """
     same_name = [listed for listed in client.networks(names=[f"^{name}$"]) if listed["Name"] == name]
     return min(same_name, key=_age) if same_name else None
@@ -136,9 +148,13 @@ def find_by_name(client: APIClient, name: str) -> dict[str, Any] | None:
 def _create(
     client: APIClient, name: str, install: str, *, is_internal: bool, option: tuple[str, str]
 ) -> dict[str, Any]:
-    """Create a network and return its description. Raises like `find_or_create`.
+    """Create a network and return the engine's description of it.
 
-    If another process created one of that name at the same time, the older of the two is returned.
+    If another process created one of that name at the same time, the older of the two is returned, and ours
+    is removed. `option` is a driver option as name and value.
+
+    Raises docker-py's errors, and `ContainerError` when the engine has no addresses left, or left out
+    `option`.
     """
     import docker.errors
 
@@ -197,15 +213,21 @@ def _raise_if_different(
 
 
 def _info(network_info: dict[str, Any]) -> NetworkInfo:
-    """Return a `NetworkInfo` of the engine's description of a network."""
-    bridge = (network_info["Options"] or {}).get(
-        "com.docker.network.bridge.name"
-    ) or f"br-{network_info['Id'][:12]}"
+    """Return the name, the gateway's address and the host's interface of a network that the engine describes.
+
+    Raises `ContainerError` if it has no gateway.
+    """
+    options = network_info["Options"] or {}
+    # Unless an option names it, the engine calls the interface by the first characters of the network's id.
+    bridge = options.get("com.docker.network.bridge.name") or f"br-{network_info['Id'][:12]}"
     return NetworkInfo(name=network_info["Name"], gateway=_gateway(network_info), bridge=bridge)
 
 
 def _gateway(network_info: dict[str, Any]) -> str:
-    """Return the gateway's address, without the prefix length. Raises `ContainerError` if it has none."""
+    """Return the address of a network's gateway, without the prefix length.
+
+    `network_info` is the engine's description. Raises `ContainerError` if the network has no gateway.
+    """
     for config in network_info["IPAM"]["Config"] or ():
         if "Gateway" in config:
             return str(config["Gateway"]).partition("/")[0]

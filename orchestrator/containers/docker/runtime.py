@@ -58,7 +58,7 @@ async def probe() -> None:
 
 
 async def answers(*, seconds: float) -> bool:
-    """Return whether an engine answers in time."""
+    """Return whether a Docker engine answers within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await probe()
@@ -132,9 +132,15 @@ class DockerRuntime:
         self._containers: weakref.WeakSet[DockerContainer] = weakref.WeakSet()
 
     async def start(self, spec: ContainerSpec, order: str) -> DockerContainer:
-        """Start a container and send it its order, as `ContainerRuntime.start` describes.
+        """Start a container and write `order`, one line that says what it has to do, to its stdin.
 
-        The start runs in a thread, which cannot be cancelled. If this is cancelled, the container is removed.
+        The start runs in a thread, which cannot be cancelled. If this call is cancelled, the container is
+        removed. After an error none is left, either.
+
+        Raises:
+            EngineGone: no engine answers.
+            ImageMissing: the image does not exist.
+            ContainerError: the engine refused.
         """
         abandoned = threading.Event()
         self._starting.add(spec.run_id)  # before the call, because `adopt` may list the container at once
@@ -151,7 +157,11 @@ class DockerRuntime:
         return self._container(spec.run_id, spec.folder, launched.ref, launched.attached)
 
     async def adopt(self) -> Sequence[DockerContainer]:
-        """Return the containers of this install that run, also those of an earlier host."""
+        """Return the containers of this install, also those that an earlier process of the host has started.
+
+        Raises:
+            EngineGone: no engine answers.
+        """
         return [
             self._container(listed.run_id, listed.folder, listed.ref, is_outdated=listed.is_outdated)
             for listed in await self._calls.call(self._list)
@@ -172,9 +182,10 @@ class DockerRuntime:
         *,
         is_outdated: bool = False,
     ) -> DockerContainer:
-        """Return a new object for a container, and register it for `close`.
+        """Return a new handle of the container with the id `ref`, and register it for `close`.
 
-        `attached` are its open streams; without them, it opens its own.
+        `attached` are the container's open streams; without them, the handle opens its own. `is_outdated`
+        says whether a new container would be made of another image.
         """
         container = DockerContainer(
             run_id=run_id,
@@ -191,9 +202,10 @@ class DockerRuntime:
     def _launch(
         self, client: APIClient, *, spec: ContainerSpec, order: str, abandoned: threading.Event
     ) -> _Launched:
-        """Create a container, attach to it, start it and send its order. Blocks.
+        """Create a container, attach to its streams, start it and send its order. Blocks.
 
-        It is attached before it starts, so that no output is lost.
+        The streams are attached before the start, so that no output is lost. Once `abandoned` is set, the
+        start is given up. After an error the container is removed.
         """
         name = container_name(spec)
         _raise_if_abandoned(abandoned)
@@ -232,16 +244,16 @@ class DockerRuntime:
                 await asyncio.shield(self._calls.submit(partial(remove_container, ref=launched.ref)))
 
     def _list(self, client: APIClient) -> list[_ListedContainer]:
-        """List the started containers of this install, and remove those whose host died before their start.
+        """List the containers of this install that were started, also those that have ended. Blocks.
 
-        Blocks.
+        Containers that were created but not started, because the host died in between, are removed.
         """
         started = []
         descriptions = _containers(client, self._install)
         image_id = _image_id(client, self._image) if descriptions else None
         for description in descriptions:
             if description["Labels"][RUN_LABEL] in self._starting:
-                continue
+                continue  # a start of this process is in progress
             if description["State"] == "created":
                 _remove_unless_started(client, description["Id"])
             elif description["State"] not in {"removing", "dead"}:
@@ -274,8 +286,9 @@ class DockerRuntime:
         }
 
     def _host_config(self, client: APIClient, spec: ContainerSpec) -> dict[str, Any]:
-        """Return the part of the arguments that limits the container: mounts, rights, memory, network and
-        log.
+        """Return docker-py's `host_config`, the options that limit the container.
+
+        They are its mounts, rights, memory, processors, processes, network and log.
         """
         from docker.types import LogConfig, Mount
 
@@ -323,9 +336,9 @@ def _tmpfs_mounts(user: str) -> dict[str, str]:
 
 
 def container_name(spec: ContainerSpec) -> str:
-    """Return `andy-{run}`, with only characters that the engine allows.
+    """Return the container's name, `andy-{run id}`, with only characters that the engine allows.
 
-    It contains no folder name, because containers of one network can look up each other's names.
+    It does not contain the group's folder, because containers of one network can look up each other's names.
     """
     return re.sub(r"[^A-Za-z0-9_.-]", "-", f"andy-{spec.run_id}")
 
@@ -346,9 +359,9 @@ def _create(client: APIClient, name: str, options: dict[str, Any]) -> str:
 
 
 def _remove_quietly(client: APIClient, ref: str) -> None:
-    """Remove a container without raising an error, because the caller raises a more important one.
+    """Remove a container without raising the engine's errors, because the caller raises a more important one.
 
-    If it fails, `adopt` finds the container later.
+    A container that could not be removed is found by `adopt` later.
     """
     import docker.errors
     import requests
@@ -358,14 +371,15 @@ def _remove_quietly(client: APIClient, ref: str) -> None:
 
 
 def remove_runs(client: APIClient, *, install: str) -> None:
-    """Kill and remove the containers of an install on this engine, except a swarm's. Blocks."""
+    """Kill and remove the containers of an install on this engine, except those of a Docker Swarm. Blocks."""
     for description in _containers(client, install):
         remove_container(client, ref=description["Id"])
 
 
 def _containers(client: APIClient, install: str) -> list[dict[str, Any]]:
-    """Return the engine's descriptions of all containers of this install's runs, also of those that have
-    ended.
+    """Return the engine's descriptions of an install's agent containers, also of those that have ended.
+
+    Containers of a Docker Swarm are left out.
     """
     # Filtered by one label only: Compose's Docker socket filter accepts no more.
     of_install = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={install}"]})
@@ -387,7 +401,7 @@ def _image_id(client: APIClient, image: str) -> str | None:
 
 
 def _remove_unless_started(client: APIClient, ref: str) -> None:
-    """Remove a container whose start was abandoned, unless it was started since it was listed."""
+    """Remove a container that was created and never started, unless it was started since it was listed."""
     import docker.errors
 
     with suppress(docker.errors.NotFound):

@@ -27,10 +27,11 @@ class AttachedStreams:
         response.close()
 
     def write_order(self, order: str, *, name: str) -> None:
-        """Write the order as a line and close stdin, in a thread that is called `name`.
+        """Write `order`, the line that tells the container what to do, to its stdin, and close stdin.
 
-        It needs a thread because the container may never read the line. No error is raised for a container
-        that has ended or never reads: the host notices that by its exit or its silence.
+        This returns at once: a thread called `name` writes, because the container may never read the line. No
+        error is raised for a container that has ended or never reads: the host notices that by its exit or
+        its silence.
         """
         threading.Thread(target=self._write, args=(order.encode() + b"\n",), name=name, daemon=True).start()
 
@@ -40,7 +41,7 @@ class AttachedStreams:
             yield chunk
 
     def interrupt(self) -> None:
-        """End a read of the output in another thread."""
+        """Let a read of the output that blocks another thread return, as at the end of the output."""
         _shut_down(self._socket)
 
     def close(self) -> None:
@@ -69,7 +70,7 @@ class EngineResponse:
         yield from self._response.iter_content(None)
 
     def interrupt(self) -> None:
-        """End a read of the response in another thread."""
+        """Let a read of the response that blocks another thread return."""
         _shut_down(self._socket)
 
     def close(self) -> None:
@@ -90,7 +91,11 @@ def request_exit(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
 
 
 def _stream(client: APIClient, method: str, path: str) -> EngineResponse:
-    """Send a request on a client of its own, which is closed with the response."""
+    """Send a request about containers and return its streamed response.
+
+    `client` is used for this request alone: it is closed with the response, or here if the request fails.
+    `path` starts after `/containers/`.
+    """
     try:
         return EngineResponse(client, _send(client, method, path))
     except BaseException:
@@ -99,9 +104,10 @@ def _stream(client: APIClient, method: str, path: str) -> EngineResponse:
 
 
 def _send(client: APIClient, method: str, path: str, headers: dict[str, str] | None = None) -> Response:
-    """Send a request and return the open response.
+    """Send a request about containers and return the open response. `path` starts after `/containers/`.
 
-    docker-py's own calls are not used, because they cannot be ended from another thread.
+    docker-py's own calls are not used, because they cannot be ended from another thread. Raises docker-py's
+    errors.
     """
     import requests
     from docker.errors import create_api_error_from_http_exception

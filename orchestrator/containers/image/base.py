@@ -61,8 +61,10 @@ def provide_base(client: docker.APIClient, base: BaseImage, progress: BuildProgr
 
 
 def _pulled_or_debian(client: docker.APIClient, progress: BuildProgress) -> str:
-    """Return the tag of a base that exists here, else of one that is pulled, else of one from Debian's
-    archive.
+    """Return the tag of a base image that exists here; else pull one, else build one from Debian's archive.
+
+    Raises:
+        NoBaseImage: none of these is possible.
     """
     if inspect(client, PYTHON_IMAGE) is None and _has_debian(client):
         return _debian(client, progress)
@@ -110,9 +112,12 @@ def _pulled(client: docker.APIClient, progress: BuildProgress) -> str:
 
 
 def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
-    """Yield the engine's events of a pull.
+    """Pull the base image from the registry, and yield the engine's events of the pull.
 
     docker-py's own call is not used, because it would wait for ever for a registry that does not answer.
+
+    Raises:
+        NoBaseImage: the engine refuses, or the registry does not answer.
     """
     from docker.auth import get_config_header
     from requests import RequestException
@@ -154,6 +159,7 @@ def _debian(client: docker.APIClient, progress: BuildProgress) -> str:
     if _has_debian(client):
         progress.report(f"{DEBIAN_IMAGE} is here")
         return DEBIAN_IMAGE
+    # The program is in /usr/sbin, which the search path of a user may lack.
     debootstrap = find_debootstrap(
         user_id=os.geteuid(), path=f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin"
     )
@@ -169,8 +175,11 @@ def _debian(client: docker.APIClient, progress: BuildProgress) -> str:
 def find_debootstrap(*, user_id: int, path: str) -> str:
     """Return the path of `debootstrap`, the program that unpacks Debian's archive.
 
+    `path` lists the folders to search, separated as in the environment variable PATH. `user_id` is the id of
+    the user that this process runs as.
+
     Raises:
-        NoBaseImage: it is missing, or `user_id` is not root's; the text names the fix.
+        NoBaseImage: the program is missing, or the user is not root; the text names the fix.
     """
     program = shutil.which("debootstrap", path=path)
     if program is None:
@@ -217,7 +226,10 @@ def _import(client: docker.APIClient, packed: Path, progress: BuildProgress) -> 
 
 
 def _run(command: Sequence[str], progress: BuildProgress) -> None:
-    """Run a program to its end; of its lines that begin with the same word, report only the first.
+    """Run a program to its end and report its output, line by line.
+
+    Of lines that begin with the same word, such as "Retrieving", only the first is reported. The others are
+    remembered for the text of an error.
 
     Raises:
         NoBaseImage: the program failed; the text has its last lines.
@@ -227,7 +239,7 @@ def _run(command: Sequence[str], progress: BuildProgress) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
     ) as process:
         for line in process.stdout or ():
-            text = line.strip().removeprefix("I: ")
+            text = line.strip().removeprefix("I: ")  # how debootstrap marks an informing line
             first_word = text.partition(" ")[0]
             if first_word in reported_words:
                 progress.remember(text)

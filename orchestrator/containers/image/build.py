@@ -66,7 +66,7 @@ def is_current(client: docker.APIClient, tag: str, sources: ImageSources) -> boo
 
 
 def _labels(sources: ImageSources) -> dict[str, str]:
-    """Return the labels of an image of these sources, by which `is_current` recognises it."""
+    """Return the labels that an image of these sources gets, by which `is_current` recognises the image."""
     return {SOURCE_LABEL: sources.hash(), WIRE_LABEL: str(WIRE_VERSION)}
 
 
@@ -157,7 +157,12 @@ def build_arguments(base_image: str, environment: Mapping[str, str]) -> dict[str
 
 @contextmanager
 def _engine_errors() -> Iterator[None]:
-    """Turn errors of docker-py into `ImageNotBuilt`, and errors of its transport into `EngineGone`."""
+    """Turn docker-py's errors that leave the `with` block into errors of this project.
+
+    Raises:
+        ImageNotBuilt: the engine refuses.
+        EngineGone: the engine does not answer.
+    """
     from docker.errors import DockerException
     from requests import RequestException
 

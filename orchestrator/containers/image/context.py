@@ -33,7 +33,7 @@ class ImageSources:
 
     @classmethod
     def below(cls, root: Path) -> ImageSources:
-        """Return the sources in a clone of the repository."""
+        """Return the source folders of a clone of the repository, whose top folder is `root`."""
         return cls(runner=root / "agent_runner", container=root / "container")
 
     def files(self) -> dict[str, Path]:
@@ -55,9 +55,10 @@ class ImageSources:
         return dict(sorted(by_name.items()))
 
     def hash(self) -> str:
-        """Return a hash of the names and contents of `files`: 16 hex digits, the same on every machine.
+        """Return a hash of the source files' names and contents: 16 hex digits, the same on every machine.
 
-        Raises like `files`.
+        Raises:
+            ImageNotBuilt: there is no Dockerfile.
         """
         digest = hashlib.sha256()
         for name, path in self.files().items():
@@ -68,8 +69,10 @@ class ImageSources:
 
 
 def _is_left_out(name: str) -> bool:
-    """Return whether a file is not part of the sources: it is hidden, bytecode, or this machine's
-    certificate.
+    """Return whether a file of the source folders is not part of the sources.
+
+    It is not if it is hidden, bytecode, or a certificate of this machine. `name` is its path in the build
+    context.
     """
     is_hidden = any(part == "__pycache__" or part.startswith(".") for part in name.split("/"))
     return is_hidden or name.startswith(f"{HOST_CERTIFICATES}/")
@@ -81,7 +84,8 @@ def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -
     Owner, mode and time of each file are fixed. Otherwise files with equal content could miss the engine's
     cache, and a strict umask of this machine would apply to files in the image.
 
-    Raises like `ImageSources.files`.
+    Raises:
+        ImageNotBuilt: there is no Dockerfile.
     """
     files = sources.files()
     for path in authorities.rglob("*.crt"):

@@ -43,12 +43,12 @@ class BuildProgress:
         self.phase = "base"
 
     def enter(self, phase: str) -> None:
-        """Begin a phase and report its description."""
+        """Begin the phase with this name, and report its description from `PHASES`."""
         self.phase = phase
         self.report(PHASES.get(phase, phase))
 
     def report(self, line: str) -> None:
-        """Report one line."""
+        """Show a line with the phase and the seconds since the start, and remember it for `failure_text`."""
         self._tail.append(line)
         self._say(f"{self.phase}: {line} ({time.monotonic() - self._started:.0f} s)")
 
@@ -85,7 +85,10 @@ def _reason(error: str) -> str:
 
 
 def _follow_line(raw: str, progress: BuildProgress) -> None:
-    """Report one line of the build: as a new phase, as progress, or not at all if it is noise."""
+    """Report one line of the build: as a new phase, as progress, or not at all if it is noise.
+
+    The command of a step is only remembered, for the text of an error.
+    """
     line = _COLOUR.sub("", raw).rstrip()
     if stage := _STAGE.match(line):
         progress.enter(stage[1])

@@ -41,11 +41,12 @@ class RegistryRefused(ContainerError):
 
 
 def repository_of(name: str) -> str:
-    """Return the name of an image without tag and digest: `registry:5000/andy-agent`."""
+    """Return the name of an image without tag and digest, such as `registry:5000/andy-agent`."""
     name = name.partition("@")[0]
-    head, _, last = name.rpartition(":")
-    # After the port of a registry, there is a slash; in a tag there is none.
-    return name if not head or "/" in last else head
+    before_colon, _, after_colon = name.rpartition(":")
+    # Another colon precedes the port of a registry. After a port there is a slash; in a tag there is none.
+    has_no_tag = not before_colon or "/" in after_colon
+    return name if has_no_tag else before_colon
 
 
 def tag_of(name: str) -> str:
@@ -100,7 +101,14 @@ def fetch(client: docker.APIClient, name: str, *, say: Say) -> None:
 
 
 def _follow(events: Iterable[dict[str, Any]], say: Say) -> str:
-    """Report how much of a push was sent, and return the image's digest. Raises `RegistryRefused`."""
+    """Read the engine's events of a push to the end, and return the digest of the pushed image.
+
+    How many megabytes were sent is shown with `say` every `SAY_SECONDS`.
+
+    Raises:
+        RegistryRefused: an event contains an error, or none contains the digest.
+    """
+    # Bytes of each layer, by the layer's id.
     sent: dict[str, int] = {}
     total: dict[str, int] = {}
     digest, reported_at = "", time.monotonic()
@@ -128,7 +136,10 @@ def _raise_error(event: dict[str, Any]) -> None:
 
 
 def _with_fix(reason: str, host: str) -> str:
-    """Return the engine's error as a sentence, followed by its fix if `FIXES` has one."""
+    """Return the engine's error `reason` as a sentence, followed by its fix if `FIXES` has one.
+
+    `host` is the registry's, which the fix may name.
+    """
     sentence = f"{reason.rstrip('.')}."
     fix = next((fix for error_part, fix in FIXES if error_part in reason.lower()), None)
     return sentence if fix is None else f"{sentence} {fix[0].upper()}{fix[1:].format(host=host)}."

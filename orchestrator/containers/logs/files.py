@@ -62,13 +62,16 @@ def of_group(root: Path, folder: str) -> list[RunFile]:
 
 
 def event_line(at_ms: int, kind: str, facts: Mapping[str, object]) -> str:
-    """Return a line such as `2026-11-22T03:15:01.123Z turn.put_back turn=3 reason="I ran out of memory."`."""
+    """Return a line such as `2026-11-22T03:15:01.123Z turn.put_back turn=3 reason="I ran out of memory."`.
+
+    `facts` are the fields after the event's name, `kind`. A field whose value is None is left out.
+    """
     fields = "".join(f" {name}={_value(value)}" for name, value in facts.items() if value is not None)
     return f"{utc_stamp(at_ms)} {kind}{fields}\n"
 
 
 def read_event(line: str) -> LoggedEvent | None:
-    """Return the event in a line; None for a line of a container's stderr, and for an incomplete line."""
+    """Parse one line of a log into its event; return None for a line of stderr, and for an incomplete one."""
     match = _EVENT.match(line.rstrip("\n"))
     if match is None:
         return None
@@ -131,9 +134,10 @@ def handled_bytes(path: Path) -> int:
 
 
 def prune(root: Path, *, now_ms: int, keep: Collection[Path]) -> int:
-    """Remove each group's logs beyond the newest `MAX_FILES` and older than `MAX_AGE_MS`, except `keep`.
+    """Remove each group's logs beyond the newest `MAX_FILES`, and those older than `MAX_AGE_MS`.
 
-    Return how many were removed. Raises `OSError`.
+    The files in `keep` are never removed. `root` has one folder for each group. Return how many files were
+    removed. Raises `OSError`.
     """
     removed = 0
     for folder in _folders(root):
@@ -145,7 +149,7 @@ def prune(root: Path, *, now_ms: int, keep: Collection[Path]) -> int:
 
 
 def _folders(root: Path) -> list[str]:
-    """Return the names of the groups' folders with logs."""
+    """Return the names of the folders in `root`, of which each has the logs of one group."""
     try:
         with os.scandir(root) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -164,13 +168,14 @@ def _surplus(root: Path, folder: str, now_ms: int) -> list[Path]:
 
 
 def _value(value: object) -> str:
-    """Return a value of a fact as it is written: plain if it has only simple characters, else as a JSON
-    string.
+    """Return the value of an event's field as it is written to the log, on one line.
+
+    It is plain if it has only simple characters, else a JSON string.
     """
     text = printable(str(value).replace("\n", " "))
     return text if _BARE.match(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _plain(value: str) -> str:
-    """Return the value that `_value` wrote."""
+    """Return the value of an event's field from its written form, which is plain or a JSON string."""
     return str(json.loads(value)) if value.startswith('"') else value

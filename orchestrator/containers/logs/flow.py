@@ -45,7 +45,10 @@ class LogFlow:
     """
 
     def __init__(self, *, now_ms: int, handled_bytes: int = 0) -> None:
-        """`handled_bytes` is the number of bytes at the start that an earlier host has processed."""
+        """`handled_bytes` is the number of bytes at the stream's start that were logged or dropped before.
+
+        An earlier process of the host may have done that. `now_ms` is the time by the steady clock.
+        """
         self._position = handled_bytes
         self._handled_bytes = handled_bytes
         self._tokens = float(BURST_BYTES)
@@ -65,11 +68,16 @@ class LogFlow:
         return self._remaining_bytes <= 0
 
     def rewind(self) -> None:
-        """Expect the stream from its start; bytes that were processed before will be skipped."""
+        """Expect the stream from its start again. Bytes that were processed before will be skipped."""
         self._position = 0
 
     def take(self, data: bytes, *, now_ms: int, room: int) -> list[LogGap | LoggedPiece]:
-        """Return the parts of `data` to log; `room` is the number of bytes that the writer can still take."""
+        """Take the next bytes of the stream, and return the parts to log: a gap that ends here, then a piece.
+
+        Bytes beyond the allowance are dropped and counted as a gap. After a flood nothing is logged until
+        `RESUME_BYTES` of allowance have accumulated. `room` is the number of bytes that the writer can still
+        take.
+        """
         unprocessed = self._unprocessed(data)
         if not unprocessed:
             return []
@@ -111,9 +119,9 @@ class LogFlow:
         self._refilled_ms = now_ms
 
     def _allowed_size(self, data: bytes, room: int) -> int:
-        """Return how many bytes of `data` may be logged now.
+        """Return how many bytes at the start of `data` may be logged now.
 
-        If the cost of all exceeds the allowance, the lines are assumed to be equally long.
+        If `data` costs more than the allowance, the same share of its bytes is returned as of its cost.
         """
         allowance = min(int(self._tokens), self._remaining_bytes, room)
         cost = _cost(data)
@@ -129,7 +137,7 @@ class LogFlow:
         return LoggedPiece(data, self._handled_bytes)
 
     def _drop(self, data: bytes) -> None:
-        """Count bytes as a part of the present gap."""
+        """Count bytes that are not logged as a part of the present gap, and remember the last of them."""
         self._handled_bytes += len(data)
         self._dropped += len(data)
         self._tail.add(data)

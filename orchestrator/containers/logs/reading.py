@@ -25,9 +25,10 @@ class NoLog(BadRequest):
 
 
 def run_log(root: Path, folder: str, run: str | None) -> RunFile:
-    """Return the newest log of a group; with `run`, of the runs whose id begins with it.
+    """Return the newest log of a group. With `run`, only runs whose id begins with that text count.
 
-    Raises `NoLog`.
+    Raises:
+        NoLog: there is none.
     """
     logs = files.of_group(root, folder)
     if run is not None:
@@ -42,7 +43,7 @@ def run_log(root: Path, folder: str, run: str | None) -> RunFile:
 
 
 def last_lines(path: Path, count: int) -> tuple[list[str], int]:
-    """Return the last `count` complete lines, and the position in bytes at which they end.
+    """Return the last `count` complete lines of a file, and the position in bytes at which they end.
 
     Raises:
         NoLog: the file does not exist.
@@ -55,11 +56,16 @@ def last_lines(path: Path, count: int) -> tuple[list[str], int]:
         raise NoLog(f"There is no log at {path} yet.") from error
     whole = text[: text.rfind(b"\n") + 1]
     lines = whole.decode(errors="replace").split("\n")[:-1]
-    return lines[-count:] if count else [], end - (len(text) - len(whole))
+    incomplete_bytes = len(text) - len(whole)
+    # `lines[-0:]` would be all lines.
+    return lines[-count:] if count else [], end - incomplete_bytes
 
 
 def _last_bytes(file: BinaryIO, end: int, count: int) -> bytes:
-    """Return the end of a file, with more than `count` line breaks in it if the file has so many."""
+    """Return the last bytes of a file, enough to contain more than `count` line breaks if the file has them.
+
+    `end` is the size of the file in bytes.
+    """
     text = b""
     start = end
     while start > 0 and text.count(b"\n") <= count:
@@ -83,7 +89,7 @@ class Follower:
         self._inode: int | None = None
 
     def more(self) -> list[str]:
-        """Return the complete lines that were added since the last call."""
+        """Return the complete lines that were added since the last call; none while the file is missing."""
         try:
             with self.path.open("rb") as file:
                 self._restart_if_replaced(os.fstat(file.fileno()))
@@ -105,10 +111,11 @@ class Follower:
 def follow_group(
     root: Path, folder: str, *, shown: RunFile | None, start: int, wait: Callable[[], None]
 ) -> Iterator[str]:
-    """Yield each new line of the group's runs, also of later runs, and a heading before each change of run.
+    """Yield each line that is added to a group's logs, without end, also to the logs of later runs.
 
-    `shown` is the log whose lines up to byte `start` were shown already. Lines that other logs contain at the
-    call are left out. `wait` is called between two reads.
+    Before the lines of another run than before, a heading is yielded. `shown` is the log whose lines up to
+    byte `start` were shown already, or None. Lines that other logs contain at the call are left out. `wait`
+    is called between two reads of all logs.
     """
     followers = {log.path: Follower(log.path, start=_size(log.path)) for log in files.of_group(root, folder)}
     if shown is not None:
@@ -125,8 +132,9 @@ def follow_group(
 
 
 def follow_file(path: Path, *, start: int, wait: Callable[[], None]) -> Iterator[str]:
-    """Yield each new line of a file that may be rotated, from the byte `start` on; `wait` blocks before
-    each further look.
+    """Yield each line of a file from the byte `start` on, and then those that are added, without end.
+
+    The file may be replaced by a new one meanwhile (rotated). `wait` is called between two reads.
     """
     follower = Follower(path, start=start)
     while True:
@@ -135,7 +143,7 @@ def follow_file(path: Path, *, start: int, wait: Callable[[], None]) -> Iterator
 
 
 def pause() -> None:
-    """Sleep until the followed log is read again."""
+    """Sleep for the time between two reads of a log that is followed."""
     time.sleep(READ_SECONDS)
 
 

@@ -94,12 +94,15 @@ class RunLogs:
         """Facts about the host that are added to the first line of every log."""
 
     def begin(self, run: Run, facts: Mapping[str, object]) -> None:
-        """Open the log of a new run; `facts` describe it. Does not block."""
+        """Open the log of a new run; `facts` are the fields of its first line. Does not block."""
         opened = self._admit(run, handled_bytes=0)
         self._write_event(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
 
     async def resume(self, run: Run) -> None:
-        """Continue the log that an earlier host began. The engine repeats all of the container's stderr."""
+        """Continue the log of a run that an earlier process of the host began.
+
+        The engine will repeat all of the container's stderr, so the part that is in the log is skipped.
+        """
         path = self._path(run)
         try:
             handled_bytes = await asyncio.to_thread(files.handled_bytes, path)
@@ -115,7 +118,10 @@ class RunLogs:
             self._write_event(opened, kind, facts)
 
     def take_event(self, event: HostEvent) -> None:
-        """Log an event from the event bus, if it is of a run with an open log. Does not block."""
+        """Log an event from the event bus, if it is of a run with an open log. Does not block.
+
+        The run's end closes its log. After the container was found again, its stderr is repeated.
+        """
         opened = self._logs.get(RunId(event.run)) if event.run else None
         if opened is None:
             return
@@ -128,7 +134,10 @@ class RunLogs:
         self._write_event(opened, event.kind, facts)
 
     def take_stderr(self, run_id: RunId, data: bytes) -> None:
-        """Log a piece of a container's stderr, as far as the rate allows. Does not block."""
+        """Log a piece of a container's stderr, as far as the rate allows; the rest is dropped.
+
+        Does not block.
+        """
         opened = self._logs.get(run_id)
         if opened is None or opened.has_ended:
             return
@@ -140,7 +149,7 @@ class RunLogs:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write entries as they come, until cancelled."""
+        """Write entries to the files as they come, until cancelled."""
         while True:
             has_gap = any(_has_gap_to_log(opened) for opened in self._logs.values())
             await self._wake.wait(at_most_seconds=GAP_SECONDS if has_gap else None)
@@ -148,7 +157,10 @@ class RunLogs:
             await self._write_all()
 
     async def close(self) -> None:
-        """Write the remaining entries. Call this when no more output is read."""
+        """Write the remaining entries, with a last one for runs that go on.
+
+        Call it when no output is read.
+        """
         for opened in self._logs.values():
             self._end_gap(opened)
             if not opened.has_ended:
@@ -210,7 +222,10 @@ class RunLogs:
                 await self._write(opened)
 
     async def _write(self, opened: _Log) -> None:
-        """Write the waiting entries of one log; forget the log if its run has ended."""
+        """Write the waiting entries of one log, and forget the log if its run has ended.
+
+        A failure is logged by the host, once until a write succeeds again.
+        """
         pending, opened.pending, opened.pending_bytes = opened.pending, [], 0
         live = frozenset(each.path for each in self._logs.values())
         work = partial(self._append, opened, pending, live, is_last=opened.has_ended)
@@ -219,7 +234,7 @@ class RunLogs:
         if error is not None and not opened.is_break_noted:
             log.warning("run_log.not_written", run=opened.run, reason=error)
         opened.is_break_noted = error is not None
-        if opened.has_ended and not opened.pending:
+        if opened.has_ended and not opened.pending:  # entries may have been added during the write
             self._logs.pop(opened.run, None)
 
     # Called in the writing thread, one call at a time
@@ -227,10 +242,10 @@ class RunLogs:
     def _append(
         self, opened: _Log, pending: list[_Item], live: frozenset[Path], *, is_last: bool
     ) -> str | None:
-        """Write entries to the file; return the reason if that failed, else None.
+        """Write entries to the file of a log; return the reason if that failed, else None.
 
-        The first ones create the file, and logs that are too many or too old are removed. `is_last`: the run
-        is over, so what waits for the end of a line is written, too.
+        The first entries create the file; then surplus and old logs are removed, but not those in `live`.
+        `is_last` says that the run is over, so that an incomplete line of stderr is written, too.
         """
         text = "".join(line for item in pending if _fits(opened, item) for line in _lines(opened, item))
         if is_last:

@@ -88,10 +88,12 @@ class ProcessContainer:
         self._end_task: asyncio.Task[None] | None = None
 
     async def begin(self, command: Sequence[str]) -> None:
-        """Create the directory and start the process. After an error, call `remove` to clean up.
+        """Create the run's directory and start the process. After an error, call `remove` to clean up.
+
+        `command` is the program that runs the agent, with its arguments.
 
         Raises:
-            ContainerError: one of the two failed.
+            ContainerError: the directory cannot be created, or the process cannot be started.
         """
         try:
             await self._on_disk(lambda: self._layout.make(self._spec.mounts))
@@ -105,9 +107,10 @@ class ProcessContainer:
         await self._on_disk(self._write_identity)
 
     async def write_order(self, order: str) -> None:
-        """Write the order as a line and close stdin.
+        """Write `order`, which tells the process what to do, as a line to its stdin, and close stdin.
 
-        Raises `ContainerError` when the process does not read it.
+        Raises:
+            ContainerError: the process does not read it in time.
         """
         stdin = self._started.stdin
         try:
@@ -148,7 +151,7 @@ class ProcessContainer:
         await self._wait_until_ended()
 
     async def remove(self) -> None:
-        """End the process in any state, and remove its directory without following links."""
+        """End the process, whatever its state, and remove its directory without following links."""
         if self._disk_work is not None:
             await asyncio.wait([self._disk_work])
         if self._process is not None:
@@ -163,9 +166,9 @@ class ProcessContainer:
         return self._process
 
     async def _spawn(self, command: Sequence[str]) -> _Started:
-        """Start the process in a session of its own, with pipes for stdin, stdout and stderr.
+        """Start the process in an operating system session of its own, with pipes for its three streams.
 
-        Raises `OSError`.
+        Raises `OSError` if it cannot be started.
         """
         transport, pipes = await asyncio.get_running_loop().subprocess_exec(
             _ProcessPipes,
@@ -180,7 +183,7 @@ class ProcessContainer:
         return _Started(transport, pipes)
 
     async def _end(self, started: _Started) -> None:
-        """End the process in any state, and close its pipes."""
+        """End the process, whatever its state, and close its pipes."""
         if not started.ended.done():
             await self._kill(started)
         await self._wait_until_ended()
@@ -190,7 +193,7 @@ class ProcessContainer:
     async def _kill(self, started: _Started) -> None:
         """Kill the process and its children.
 
-        Children are killed first, while they can be found through it.
+        The children are killed first, while they can be found through it.
         """
         await asyncio.to_thread(kill_marked, self._layout.mark)
         if not started.ended.done():
@@ -205,7 +208,7 @@ class ProcessContainer:
         await asyncio.to_thread(kill_marked, self._layout.mark)
 
     async def _wait_until_ended(self) -> None:
-        """Wait until the process and its marked children have ended, which cancelling does not stop."""
+        """Wait until the process and its children have ended. Cancelling this does not keep them alive."""
         assert self._end_task is not None, "begin comes first"
         await asyncio.shield(self._end_task)
 
@@ -226,6 +229,9 @@ class ProcessContainer:
         write_whole(self._layout.identity, self.ref, mode=0o600)
 
     async def _on_disk(self, work: Callable[[], None]) -> None:
-        """Run blocking work in a thread. If cancelled, it continues; `remove` waits for it."""
+        """Run blocking work in a thread, and wait for it.
+
+        If this is cancelled, the work continues; `remove` waits for it, before it removes the directory.
+        """
         self._disk_work = asyncio.create_task(asyncio.to_thread(work), name=f"disk:{self.run_id}")
         await asyncio.shield(self._disk_work)

@@ -64,7 +64,7 @@ def kill_marked(mark: str) -> None:
     Return when all are gone, or after `DEATH_SECONDS`. Without `/proc` nothing is found. Blocks.
     """
     deadline = time.monotonic() + DEATH_SECONDS
-    # Repeated until none is left, because another may be started between the search and the kill.
+    # Repeated until none is left, because another process may be started between the search and the kill.
     while (pids := _marked_processes(mark)) and time.monotonic() < deadline:
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
@@ -81,6 +81,7 @@ def _marked_processes(mark: str) -> set[int]:
     marked = {pid for pid in pids if os.fsencode(mark) in _environment(pid).split(b"\0")}
     if not marked:
         return marked
+    # Fields are counted from 1. A process that has ended meanwhile has none.
     parents = {pid: int(fields[PARENT_FIELD - 1]) for pid in pids if (fields := _stat(pid))}
     while children := {pid for pid, parent in parents.items() if parent in marked} - marked:
         marked |= children
@@ -96,7 +97,10 @@ def _environment(pid: int) -> bytes:
 
 
 def _start_time(pid: int) -> str:
-    """Return the start time of a process, in a form to compare only; empty if there is no such process."""
+    """Return the start time of a process as a text that serves for comparison only; empty if there is none.
+
+    It is read from `/proc`, or from the program `ps` where there is no `/proc`. Blocks.
+    """
     if (PROC / "self" / "stat").exists():
         return _start_time_in_proc(pid)
     listing = subprocess.run(
@@ -108,7 +112,7 @@ def _start_time(pid: int) -> str:
 def _start_time_in_proc(pid: int) -> str:
     """Return the start time of a process in clock ticks since the boot; empty if it has ended."""
     fields = _stat(pid)
-    return fields[START_FIELD - 1] if fields else ""
+    return fields[START_FIELD - 1] if fields else ""  # fields are counted from 1
 
 
 def _stat(pid: int) -> list[str]:
@@ -119,4 +123,4 @@ def _stat(pid: int) -> list[str]:
         return []
     # The command's name stands in brackets before the state, and may contain blanks and brackets itself.
     state, *fields = stat.rpartition(")")[2].split()
-    return [] if state == "Z" else fields
+    return [] if state == "Z" else fields  # Z: a zombie, which has ended

@@ -60,10 +60,10 @@ class ProcessLayout:
         for folder in (self.workspace, self.home, self.workspace / "group"):
             folder.mkdir()
         for link, source in links(mounts).items():
-            source.stat()
+            source.stat()  # raises if it is missing; a link to it would not
             path = self.workspace / link
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
+            if path.is_dir():  # the folder `group`, which was created above
                 path.rmdir()
             path.symlink_to(source)
 
@@ -74,10 +74,11 @@ class ProcessLayout:
 
 
 def links(mounts: Sequence[Mount]) -> dict[PurePosixPath, Path]:
-    """Return the source of each link that represents a mount, by the link's path under the workspace. Pure.
+    """Return the symbolic links that represent mounts: by the path under the workspace, the target. Pure.
 
-    A mount that contains other mounts gets no link but becomes a plain directory. With a link, the inner
-    links would be created in its source, and files that inner mounts are to hide would be visible.
+    Mounts outside of the container's `/workspace` are left out. A mount that contains other mounts gets no
+    link but becomes a plain directory. With a link, the inner links would be created in its source, and files
+    that inner mounts are to hide would be visible.
     """
     targets = {PurePosixPath(mount.target): mount.source.absolute() for mount in mounts}
     above = {parent for target in targets for parent in target.parents}
@@ -89,9 +90,10 @@ def links(mounts: Sequence[Mount]) -> dict[PurePosixPath, Path]:
 
 
 def environment(layout: ProcessLayout, spec: ContainerSpec, host: Mapping[str, str]) -> dict[str, str]:
-    """Return the process's environment: the host's `PASSED_ON`, the spec's and the layout's variables. Pure.
+    """Return the environment variables of an agent's process. Pure.
 
-    No other variable of the host is passed, so none of its secrets is.
+    They are a few harmless ones of the `host`'s environment, those of the `spec`, and those that name the
+    run's directories. No other variable of the host is passed, so none of its secrets is.
     """
     passed_on = {name: host[name] for name in PASSED_ON if name in host}
     mark, _, workspace = layout.mark.partition("=")

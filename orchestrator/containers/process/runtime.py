@@ -42,9 +42,12 @@ class ProcessRuntime:
         self._live: dict[RunId, ProcessContainer] = {}
 
     async def start(self, spec: ContainerSpec, order: str) -> ProcessContainer:
-        """Start a process and send it its order; if this fails or is cancelled, remove the process.
+        """Start a process, and write `order`, one line that tells it what to do, to its stdin.
 
-        Raises `ContainerError`.
+        If this fails or is cancelled, the process is removed.
+
+        Raises:
+            ContainerError: the process cannot be started, does not read its order, or exists already.
         """
         if spec.run_id in self._live:
             raise ContainerError(f"The run {spec.run_id} has a process already.")
@@ -79,16 +82,17 @@ class ProcessRuntime:
 
 
 def _end_earlier(runs: Path, live: Container[object]) -> None:
-    """End the processes of an earlier host and remove their directories.
+    """End the processes that an earlier host left, and remove their directories. Blocks.
 
-    `live` has the ids of this host's runs.
+    `runs` is the folder with a directory for each run, named by the run's id. `live` contains the ids of this
+    host's runs, which are left alone.
     """
     for run in runs.iterdir() if runs.is_dir() else ():
         # `live` is read after the listing: a run is in it before its directory is created, so none is missed.
         if run.name not in live:
             layout = ProcessLayout(run)
-            # A process without a readable identity is not killed by its number, which may be another
-            # process's.
+            # Without a readable identity, the process is not killed by its number, which may be another's by
+            # now.
             with suppress(FileNotFoundError, ValueError):
                 _end_process(ProcessIdentity.parse(layout.identity.read_text(encoding="utf-8")))
             kill_marked(layout.mark)

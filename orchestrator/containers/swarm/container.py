@@ -85,26 +85,27 @@ class SwarmContainer:
         self._watch = asyncio.create_task(self._watch_task(), name=f"swarm-task:{self.run_id}")
 
     async def _watch_task(self) -> None:
-        """Give the run up when the engine reports that its container is gone.
+        """Watch the run until it ends, and give it up when the engine reports that its container is gone.
 
-        This is faster than waiting until the carrier has been silent for too long.
+        The engine is only asked while the container is not connected. This is faster than to wait until it
+        has been silent for too long.
         """
         while not self.session.ended.is_set():
             await asyncio.sleep(CHECK_GONE_SECONDS)
             if self.session.is_connected:
                 continue
-            with suppress(AndyError):
+            with suppress(AndyError):  # if the engine does not answer, it is asked again later
                 task = await self._engine.task(self.ref)
                 if task.has_ended and not self.session.is_connected:
                     self.session.give_up(f"its container is gone: {task.error or task.state}")
 
     def close(self) -> None:
-        """Stop this object's tasks and its session; the container goes on."""
+        """Stop this object's task, and end the connection to the container; the container itself goes on."""
         self._watch.cancel()
         self.session.close()
 
     def output(self) -> AsyncGenerator[bytes, None]:
-        """Return the stdout that the carrier sends, as an asynchronous generator."""
+        """Return an asynchronous generator of the agent's stdout, which arrives over the connection."""
         return self.session.output()
 
     async def wait(self) -> Exit:
@@ -113,7 +114,10 @@ class SwarmContainer:
         return self.session.exit
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
-        """Make the carrier end the agent; if that takes too long, give the run up and remove its service."""
+        """Tell the program in the container to end the agent within the grace period.
+
+        If that takes too long, the run is given up, and its container is removed.
+        """
         try:
             async with asyncio.timeout(grace_seconds + END_SECONDS):
                 await self.session.send("stop", milliseconds=round(grace_seconds * 1000))
@@ -123,7 +127,7 @@ class SwarmContainer:
             await self._engine.remove(self.ref)
 
     async def remove(self) -> None:
-        """Kill and remove the container with its service, and settle its files."""
+        """Kill and remove the container, and put the files in place that its completed turns left."""
         with suppress(TimeoutError):  # a carrier that does not read is removed nevertheless
             async with asyncio.timeout(BYE_SECONDS):
                 await self.session.send("bye")
@@ -133,9 +137,9 @@ class SwarmContainer:
         self._forget()
 
     async def _settle_and_drop_files(self) -> None:
-        """Remove the run's staged files, after putting those in place that count.
+        """Put the files of the run's completed turns in place, and remove what else it has stored on disk.
 
-        If that fails, they are left, and the next start of a container tries again.
+        Files that cannot be put in place now are left on disk, and the next start of a container tries again.
         """
         await self.session.settle()
         if not await self.session.has_due_files():

@@ -72,7 +72,10 @@ class CarrierDoor:
         """Set when a starting host has found the runs of an earlier one, whose tokens are unknown before."""
 
     async def open(self, address: str, preferred_port: int = 0) -> None:
-        """Listen at an address, on the preferred port if that is free. Raises `OSError`."""
+        """Listen for TLS connections at an address, on the preferred port if that is free, else on any.
+
+        The host's certificate is created if there is none. Sets `port`. Raises `OSError`.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         await asyncio.to_thread(ensure_certificate, self._certificate_file, self._key_file)
@@ -85,7 +88,7 @@ class CarrierDoor:
 
     @property
     def certificate(self) -> str:
-        """Return the certificate in PEM format. Carriers accept only this one."""
+        """The host's certificate in PEM format. Containers on other nodes connect to no other."""
         return self._certificate_file.read_text(encoding="ascii")
 
     async def close(self) -> None:
@@ -106,7 +109,11 @@ class CarrierDoor:
         serving.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection from its first message to its end."""
+        """Serve a connection from its first message to its end.
+
+        It shows the token of a run. Then it relays one connection of the agent to a port of the host, if its
+        first message names one, or else is the run's control connection.
+        """
         connection = HostConnection(reader, writer)
         if self._unidentified >= MAX_UNIDENTIFIED:
             writer.transport.abort()  # a carrier tries again
@@ -126,12 +133,14 @@ class CarrierDoor:
             else:
                 await session.serve(connection, hello)
         except (ConnectionLost, OSError, TimeoutError):
-            pass
+            pass  # the other side connects again
         finally:
             connection.close()
 
     async def _identify(self, connection: CarrierConnection) -> tuple[CarrierMessage, CarrierSession | None]:
-        """Return the hello of a connection, and the session whose token it shows, or None if no run has it.
+        """Return the first message (hello) of a connection, and the session of the run whose token it shows.
+
+        The session is None if no run has that token.
 
         Raises:
             ConnectionLost: the connection ended, or did not begin with a hello.
@@ -152,8 +161,9 @@ class CarrierDoor:
             self._unidentified -= 1
 
     def _session_of(self, hello: CarrierMessage) -> CarrierSession | None:
-        """Return the session whose token a hello shows; None for an unknown token or another protocol
-        version.
+        """Return the session of the run whose token a first message (hello) shows.
+
+        None for an unknown token, another version of the protocol, or a message of another kind.
         """
         if hello.kind != "hello" or hello.fields.get("v") != VERSION:
             return None
@@ -161,16 +171,17 @@ class CarrierDoor:
         return self._find(hashlib.sha256(token.encode("utf-8", "replace")).hexdigest())
 
     async def _relay(self, connection: CarrierConnection, session: CarrierSession, port: int) -> None:
-        """Relay a connection of an agent to a proxy of the host.
+        """Relay a connection of an agent to the proxy at this port of the host, until either side ends it.
 
-        The connection to the proxy comes from the loopback address that `loopback_of` returns for the run.
+        It is refused for another port than a proxy's, or if the run has too many connections. The connection
+        to the proxy comes from the run's own loopback address, by which the proxy recognises the run.
         """
         if port not in session.ports or len(session.relays) >= MAX_RELAYS:
             await connection.send("refused", reason="no such proxy, or too many connections")
             return
         task = asyncio.current_task()
         assert task is not None
-        session.relays.add(task)
+        session.relays.add(task)  # counted, and cancelled with the session
         try:
             other = await asyncio.open_connection(
                 "127.0.0.1", port, local_addr=(loopback_of(session.run_id), 0)
@@ -182,9 +193,10 @@ class CarrierDoor:
 
 
 def loopback_of(run_id: str) -> str:
-    """Return the loopback address from which a run's connections come to the proxies.
+    """Return the loopback address from which a run's connections come to the proxies, such as `127.7.81.20`.
 
-    Each run needs an address of its own, because the proxies accept a run's token from one address only.
+    It is computed from the run's id. Each run needs an address of its own, because the proxies accept a run's
+    token from one address only.
     """
     # Never in 127.0.*, where this machine's own programs listen, and never with 0 or 255 at the end.
     digest = hashlib.sha256(run_id.encode()).digest()

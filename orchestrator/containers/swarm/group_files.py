@@ -66,19 +66,21 @@ class SharedTree:
     base: Tree | None = None
 
     def read(self, cache: HashCache) -> Tree:
-        """Return the host's present content. Blocks. Raises `TreeError` and `OSError`."""
+        """Return the present entries of the host's directory, or the entry of its single shared file. Blocks.
+
+        `cache` has the hashes of files that have not changed. Raises `TreeError` if there are too many
+        entries, and `OSError`.
+        """
         with trees.opened_root(self.source) as root:
-            return (
-                trees.scan(root, cache)
-                if self.single_file is None
-                else {self.single_file: trees.scan_file(root, self.single_file)}
-            )
+            if self.single_file is None:
+                return trees.scan(root, cache)
+            return {self.single_file: trees.scan_file(root, self.single_file)}
 
 
 def shared_trees(mounts: Sequence[Mount]) -> dict[str, SharedTree]:
-    """Return the trees of a run in the order in which they are sent. Blocks.
+    """Return the directories and files that are sent to a run's container, in the order of the mounts.
 
-    The key of a tree is its path in the container; that of a single file is `{folder}#{name}`.
+    Blocks. The key of a directory is its path in the container; that of a single file is `{folder}#{name}`.
 
     The mailboxes are left out, because their files are sent as requests. A mount that contains other mounts
     is left out too, because it has no files of its own.
@@ -109,9 +111,9 @@ class OpenStage:
     """
 
     def __init__(self, directory: Path, n: int) -> None:
-        """Begin an empty stage; drop a partial one of the same turn that an earlier connection left.
+        """Begin an empty stage in `directory`, the run's own. Blocks.
 
-        Blocks.
+        A partial stage of the same turn, which an earlier connection left, is removed first.
         """
         self.n = n
         self._final = directory / str(n)
@@ -125,7 +127,7 @@ class OpenStage:
         self._partial.mkdir(parents=True)
 
     def extend(self, target: str, changed: Changes) -> None:
-        """Add changes of a tree; the contents of their files follow with `write`.
+        """Add changes of the tree at `target`, its path in the container. The contents follow with `write`.
 
         Raises:
             TreeError: the stage has more changes than a turn may make.
@@ -146,7 +148,9 @@ class OpenStage:
         put |= changed.put
 
     def write(self, target: str, path: str, data: bytes) -> None:
-        """Append bytes to a file of the announced changes. Blocks.
+        """Append bytes to a file of the changes that `extend` announced. Blocks.
+
+        `target` is the path of the tree in the container, and `path` that of the file in the tree.
 
         Raises:
             TreeError: the file was not announced, or is larger than announced.
@@ -223,12 +227,11 @@ class Stages:
         return sorted(int(stage.name) for stage in stages)
 
     def apply(self, n: int, shared: Mapping[str, Path]) -> dict[str, Changes]:
-        """Apply the sealed stage `n` to the host's directories, and drop it. Blocks.
+        """Apply the file changes of the sealed stage `n` to the host's directories, and remove the stage.
 
-        Returns the changes by target.
-
-        `shared` contains the host's directories by target; changes of other targets are ignored. Applying a
-        stage again, after a crash, has the same result.
+        Blocks. `shared` contains the host's directories by their paths in the container, the targets. Changes
+        of other targets are ignored. Return the applied changes by target. Applying a stage again, after a
+        crash, has the same result.
         """
         stage = self.directory / str(n)
         plan = json.loads((stage / PLAN).read_text(encoding="utf-8"))
@@ -266,7 +269,7 @@ class RunFiles:
     caches: dict[str, HashCache] = field(default_factory=dict)
 
     def write_record(self) -> None:
-        """Write `RUN_FILE`, which a restarted host needs. Blocks."""
+        """Write which folders the run shares to a file, from which a restarted host reads them. Blocks."""
         record = {
             # A list for each tree, whose four values `read` unpacks in this order.
             "shared": [
@@ -280,7 +283,7 @@ class RunFiles:
 
     @classmethod
     def read(cls, directory: Path) -> RunFiles | None:
-        """Return the files that `write_record` recorded in the directory of a run; None if unreadable.
+        """Return the shared folders that `write_record` recorded in a run's directory; None if unreadable.
 
         Blocks.
         """
@@ -301,12 +304,17 @@ class RunFiles:
 
     @property
     def writable(self) -> dict[str, Path]:
-        """Return the host's directories that the agent may change, by target."""
+        """The host's directories that the agent may change, by their paths in the container."""
         return {tree.target: tree.source for tree in self.shared.values() if tree.is_writable}
 
 
 async def settle_stages(files: RunFiles, run_id: RunId, last_frame: LastFrame) -> list[dict[str, Changes]]:
-    """Put the sealed stages of a run in place whose turns' ends are recorded; return the changes of each."""
+    """Put the files of a run's turns in place whose ends the store has recorded.
+
+    Until then they wait in a sealed stage on disk. `last_frame` returns the number of the run's last frame
+    that the store has. Return the changes of each of these turns, by target: the path of a tree in the
+    container.
+    """
     last_recorded = await last_frame(run_id)
     # A stage's number is that of the frame that ends its turn.
     due = [n for n in await asyncio.to_thread(files.stages.sealed) if n <= last_recorded]
@@ -321,7 +329,8 @@ def _blob(target: str, path: str) -> str:
 def _apply(root_fd: int, changed: Changes, stage: Path, target: str) -> None:
     """Apply the changes of one tree to the host's directory that is open as `root_fd`.
 
-    `target` is the tree's path in the container; `stage` has the contents of the changed files.
+    `target` is the tree's path in the container. `stage` is the directory with the contents of the changed
+    files. A path that cannot exist in the host's directory is skipped.
     """
     for path in changed.removed:
         trees.remove(root_fd, path)
@@ -336,7 +345,10 @@ def _apply(root_fd: int, changed: Changes, stage: Path, target: str) -> None:
 
 
 def _put(root_fd: int, path: str, entry: Entry, blob: Path) -> None:
-    """Create or replace one entry in the open directory `root_fd`; `blob` has the content of a file."""
+    """Create or replace a directory, link or file at `path` below the open directory `root_fd`.
+
+    `blob` is the path of the content of a file.
+    """
     if entry.kind == "dir":
         trees.put_directory(root_fd, path, entry)
     elif entry.kind == "link":

@@ -46,10 +46,11 @@ ENDED = frozenset({"complete", "failed", "rejected", "orphaned", "shutdown", "re
 def copy_image(
     client: APIClient, image: str, *, install: str, data: Path, through: str, say: Say
 ) -> dict[str, str | None]:
-    """Copy an image to all open nodes that lack it.
+    """Copy an image to all nodes of the swarm that accept tasks and lack it. Blocks for minutes.
 
-    Return for each node's name the reason why the node lacks the image, or None if it has it. Blocks for
-    minutes. The image is packed into a file in `data`, which needs room for it.
+    Return, by each node's name, the reason why the node lacks the image, or None if it has it. The image is
+    packed into a file in the folder `data`, which needs room for it. On a node a task loads it, which runs in
+    an earlier agent image or else in the image `through`. `say` shows the progress.
 
     Raises:
         ContainerError: this engine manages no swarm, or the image is named by a registry's digest.
@@ -69,7 +70,7 @@ def copy_image(
         return outcome
     with copy.served(data) as hashes:
         for candidate in [*copy.earlier_images(), through]:
-            shown_candidate = candidate[: len("sha256:") + 12]
+            shown_candidate = candidate[: len("sha256:") + 12]  # an id, shortened as Docker does
             say(f"{', '.join(node.name for node in lacking)}: loading it by a task in {shown_candidate} …")
             loaded = copy.load(lacking, candidate, hashes)
             outcome |= {node.name: None for node in loaded}
@@ -123,14 +124,19 @@ class _Copy:
                 self._drop_network()
 
     def load(self, nodes: Collection[Node], candidate: str, hashes: list[str]) -> list[Node]:
-        """Load the image on nodes by tasks in the image `candidate`; return the nodes that have it then."""
+        """Load the image on nodes, by a task on each that runs in the image `candidate`.
+
+        `hashes` are those of the packed image's blocks, which the tasks check. Return the nodes that have the
+        image then.
+        """
         command = ["python3", "-c", self._script, "load", f"{ALIAS}:{PORT}", self._id, json.dumps(hashes)]
         ended = self._run(nodes, candidate, command, blocks=len(hashes))
         return [node for node in nodes if ended.get(node.id) == "complete"]
 
     def _pack(self, archive: Any) -> list[str]:
-        """Write the image to `archive`, and return the SHA-256 of each block of `BLOCK_BYTES` in hexadecimal
-        digits.
+        """Write the image to the open file `archive`, and return the hashes of its blocks of `BLOCK_BYTES`.
+
+        Each is a SHA-256 in hexadecimal digits. The last block may be shorter.
         """
         hashes, block, sent, reported_at = [], bytearray(), 0, time.monotonic()
         for chunk in self._client.get_image(self._image):
@@ -149,7 +155,7 @@ class _Copy:
     def _serve(self, path: str) -> None:
         """Start a container that serves the packed image at `path` to the nodes, on a network of its own."""
         client = self._client
-        with suppress(ContainerError):
+        with suppress(ContainerError):  # one that an interrupted copy left
             self._drop_network()
         self._network = client.create_network(
             self._name, driver="overlay", internal=True, attachable=True, scope="swarm", labels=self._labels
@@ -179,12 +185,14 @@ class _Copy:
     def _run(
         self, nodes: Collection[Node], image: str, command: list[str], *, blocks: int = 0
     ) -> dict[str, str]:
-        """Run a task on each node; return the state in which each ended, by the node's id.
+        """Run `command` in a container of `image` on each of the nodes; return the state in which each ended.
 
-        Nodes whose task has not ended when it is given up are missing. `blocks` is not 0 for the task that
-        loads the image: it gets the engine's socket and the network of the server.
+        The keys are the nodes' ids. Nodes whose task has not ended when it is given up are missing. `blocks`
+        is the number of blocks of the packed image for a task that loads it, else 0. A loading task gets the
+        engine's socket and the network of the server.
         """
         client, node_ids = self._client, {node.id for node in nodes}
+        # The service runs on all nodes but those that the constraints exclude.
         constraints = [f"node.id!={node.id}" for node in read_nodes(client) if node.id not in node_ids]
         container: dict[str, Any] = {
             "Image": image,
@@ -215,7 +223,7 @@ class _Copy:
                 client.remove_service(service)
 
     def _follow(self, service: str, nodes: Collection[Node], blocks: int) -> dict[str, str]:
-        """Report the progress of a service's tasks until all have ended, or none changes any more.
+        """Report the progress of a service's tasks until all have ended, or none made progress for too long.
 
         Return the state in which each task ended, by the node's id. `blocks` is the number of blocks that
         each node loads, or 0 if none are loaded.
@@ -239,7 +247,11 @@ class _Copy:
             time.sleep(LOOK_SECONDS)
 
     def _blocks_sent(self) -> dict[str, int]:
-        """Return from the server's log how many blocks each node has, and record the nodes' failures."""
+        """Return how many blocks of the image each node has, by the node's id, and record nodes' failures.
+
+        Both are read from the log of the server, whose lines are `block NODE NUMBER` and `failed NODE
+        REASON`.
+        """
         sent: dict[str, int] = {}
         for line in self._client.logs(self._server, stderr=False).decode("utf-8", "replace").splitlines():
             # Filled up, so that there are three parts of any line.
@@ -252,7 +264,10 @@ class _Copy:
         return sent
 
     def _drop_network(self) -> None:
-        """Remove the network; while tasks are still leaving it, try again for 20 seconds."""
+        """Remove the network of the copy, if it exists.
+
+        While tasks are still leaving it, retry for 20 seconds.
+        """
         import docker.errors
 
         for _ in range(20):

@@ -36,9 +36,9 @@ class SilenceWatch:
             self._handled_at = asyncio.get_running_loop().time()
 
     async def until_silent(self, seconds: float) -> None:
-        """Return when nothing was received for this long, while the host was reading."""
+        """Wait until nothing was received for this many seconds in which the host was able to read."""
         loop = asyncio.get_running_loop()
-        silent_checks = 0
+        silent_checks = 0  # in a row
         while silent_checks < CHECKS:
             begun = loop.time()
             await asyncio.sleep(seconds / CHECKS)

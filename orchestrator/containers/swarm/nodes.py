@@ -63,7 +63,10 @@ class Node:
     """The reason why it does not, with the fix; None if there is no problem."""
 
     def slots(self, usual: int) -> int | None:
-        """Return how many containers the node may have, by its label or else `usual`; None for no limit."""
+        """Return how many containers the node may have; None for no limit.
+
+        Its label `andy.slots` says that, or else `usual`. In both, 0 means no limit.
+        """
         stated = dict(label.split("=", 1) for label in self.labels).get(SLOTS_LABEL, "")
         number = int(stated) if stated.isdecimal() else usual
         return number or None
@@ -115,7 +118,10 @@ class NodeMemory:
         return frozenset(node for node, (_, at) in self._problems.items() if at > since)
 
     def note_started(self, folder: str, node_id: str) -> None:
-        """Record that a container of a group runs on a node, and forget the node's problem."""
+        """Record that a container of a group was started on a node, and forget the node's problem. Blocks.
+
+        The file is written only if something changes.
+        """
         if self._last.get(folder) == node_id and node_id not in self._problems:
             return
         self._last[folder] = node_id
@@ -123,7 +129,7 @@ class NodeMemory:
         self._write()
 
     def note_problem(self, node_id: str, text: str) -> None:
-        """Record why a node could not start a container."""
+        """Record why a node could not start a container, with the present time. Blocks."""
         self._problems[node_id] = (text, self._now())
         self._write()
 
@@ -155,7 +161,7 @@ def usable(nodes: Sequence[Node], *, label: str | None = None, unfit: Collection
 def choose_node(
     usable_nodes: Sequence[Node], occupied: Collection[str], *, slots: int, last: str | None = None
 ) -> Node | None:
-    """Return the node for the next container; None when all are full.
+    """Return the node for the next container: one with room that has the fewest. None when all are full.
 
     `occupied` contains, for each container, the id of its node. `slots` limits the containers of a node
     without a label. `last` is the id of the node that has the group's files. That node is preferred unless it
@@ -201,9 +207,12 @@ class Placement:
         self._slots = slots
 
     def usable_nodes(self, label: str | None, *, excluded: Collection[str]) -> list[Node]:
-        """Return the usable nodes with the label that a group wants, None for any; also full ones.
+        """Return the nodes that accept containers and have the `label` that a group wants; None for any.
 
-        Those in `excluded` are left out. Raises like `usable`.
+        Full nodes are included. Nodes whose id is in `excluded` are left out.
+
+        Raises:
+            ContainerError: no node accepts containers, or none with the label; the text has the fix.
         """
         usable_nodes = usable(self.nodes, label=label, unfit=self.memory.unfit())
         return [node for node in usable_nodes if node.id not in excluded]
@@ -251,6 +260,9 @@ def check_manager(client: APIClient) -> None:
 def inspect_nodes(data: Path, *, install: str, slots: int) -> list[NodeView]:
     """List the machines of the swarm that this machine's engine manages. Blocks.
 
+    `data` is the host's own directory, `install` the id of this installation, and `slots` the setting for the
+    number of containers of a node (0 for no limit).
+
     Raises:
         ContainerError: the engine manages no swarm, or does not answer.
     """
@@ -260,9 +272,10 @@ def inspect_nodes(data: Path, *, install: str, slots: int) -> list[NodeView]:
 
 
 def list_nodes(client: APIClient, *, install: str, memory: NodeMemory, slots: int) -> list[NodeView]:
-    """List the machines of the swarm with the groups whose containers run there. Blocks.
+    """List the machines of the swarm, by name, with the groups whose containers run there. Blocks.
 
-    Raises docker-py's errors.
+    `slots` limits the containers of a node that sets no limit of its own; 0 for none. Raises docker-py's
+    errors.
     """
     services: Mapping[str, Any] = {
         service["ID"]: service["Spec"]["Labels"]
@@ -288,7 +301,7 @@ def list_nodes(client: APIClient, *, install: str, memory: NodeMemory, slots: in
 
 
 def _node(engine_node: Mapping[str, Any]) -> Node:
-    """Return a `Node` of the engine's description of one."""
+    """Return the node that the engine describes as `engine_node`, with its problem if it is not usable."""
     state, availability = engine_node["Status"]["State"], engine_node["Spec"]["Availability"]
     problem = None
     if state != "ready":

@@ -111,14 +111,18 @@ class SwarmRuntime:
         self.door = CarrierDoor(data, find=self._find)
 
     async def open(self) -> None:
-        """Listen for carriers, unless that was done before. Raises `OSError`."""
+        """Listen for carriers, the programs by which containers connect, unless this was done before.
+
+        Raises `OSError`.
+        """
         async with self._opening:
             if not self.door.port:
                 await self._listen()
 
     async def _listen(self) -> None:
-        """Open the port for carriers, on the number of an earlier host if it is free, and start watching the
-        nodes.
+        """Open the port at which containers connect, and start to watch the nodes.
+
+        It is the port of an earlier host if that is free, because containers that live on connect there.
         """
         port_file = self._data / "carrier-port"
         preferred = int(port_file.read_text()) if port_file.is_file() else 0
@@ -144,7 +148,14 @@ class SwarmRuntime:
             await asyncio.sleep(NODES_SECONDS)
 
     async def start(self, spec: ContainerSpec, order: str) -> SwarmContainer:
-        """Start a container on one of the nodes, as `ContainerRuntime.start` describes."""
+        """Start a container on one of the nodes, and send it `order`, which tells it what to do.
+
+        After an error or a cancellation nothing is left behind.
+
+        Raises:
+            EngineGone: the engine does not answer.
+            ContainerError: no node can start the container; the text has the reason.
+        """
         if spec.is_open:
             # The container would be on a closed network. Refused here, so that this does not look to the
             # agent like a failure of the internet.
@@ -159,14 +170,21 @@ class SwarmRuntime:
             del self._starting[spec.run_id]
 
     def _has_volume(self, folder: Folder) -> bool:
-        """Return whether a run uses the volume of this group, or is being started to use it."""
+        """Return whether some run uses the group's volume on a node now, or is being started to use it."""
         is_used = any(
             session.files.keeps_volume and session.folder == folder for session in self._sessions.values()
         )
         return is_used or folder in self._starting.values()
 
     async def _start_somewhere(self, spec: ContainerSpec, order: str) -> SwarmContainer:
-        """Start a container on the most suitable node; if that node cannot start it, try the others."""
+        """Start a container on the most suitable node; if that node cannot start it, try the others.
+
+        A node that is only slow is tried again after the others, with more time.
+
+        Raises:
+            ContainerError: no node can start the container, or all are full.
+        """
+        # Ids of nodes.
         tried: set[str] = set()
         slow: set[str] = set()
         refusal: NodeRefused | None = None
@@ -198,10 +216,14 @@ class SwarmRuntime:
     async def _choose(
         self, spec: ContainerSpec, *, excluded: Collection[str], avoided: Collection[str]
     ) -> Node | None:
-        """Choose a node and reserve a slot on it.
+        """Choose a node for a container, and reserve a slot on it.
 
-        Nodes in `excluded` are left out; those in `avoided` are chosen only if the others are full. Return
-        None when no node is left, or when all are still full after `FULL_SECONDS`.
+        Nodes whose ids are in `excluded` are left out; those in `avoided` are chosen only if the others are
+        full. While all are full, this waits. Return None when no node is left, or when all are still full
+        after `FULL_SECONDS`.
+
+        Raises:
+            ContainerError: no node of the swarm accepts containers.
         """
         deadline = asyncio.get_running_loop().time() + FULL_SECONDS
         while True:
@@ -215,7 +237,7 @@ class SwarmRuntime:
             await asyncio.sleep(LOOK_SECONDS)  # a run that is ending may free its slot soon
 
     async def _note_problem(self, node: Node, text: str) -> None:
-        """Record why a node could not start a container, and report the reason if it is new."""
+        """Record why a node could not start a container, and report the reason to the owner if it is new."""
         is_new = self.placement.memory.problem_of(node.id) != text
         await asyncio.to_thread(self.placement.memory.note_problem, node.id, text)
         if is_new:
@@ -224,9 +246,15 @@ class SwarmRuntime:
     async def _start(
         self, spec: ContainerSpec, order: str, node: Node, *, is_patient: bool
     ) -> SwarmContainer:
-        """Start a container on a node and wait until its agent runs. Raises like `_until_started`.
+        """Start a container on a node, and wait until its agent runs. After an error nothing is left of it.
 
-        With `is_patient` the node gets `START_SECONDS` in place of `CONNECT_SECONDS` to connect.
+        With `is_patient` the container gets `START_SECONDS` in place of `CONNECT_SECONDS` to connect.
+
+        Raises:
+            NodeSlow: the container has not connected in time; not raised if `is_patient`.
+            NodeRefused: the node cannot start the container.
+            ContainerError: the container ended before the agent began, or an earlier turn's files are stuck.
+            EngineGone: the engine does not answer.
         """
         try:
             await self._drop_unknown_runs({session.run_id for session in self._sessions.values()})
@@ -270,11 +298,13 @@ class SwarmRuntime:
         return self._container(session, ref, token_hash)
 
     async def _remove_failed(self, creating: asyncio.Task[str], error: BaseException) -> None:
-        """Remove the service of a start that failed with `error`.
+        """Remove the engine's service that `creating` creates, because the start failed with `error`.
+
+        Other errors than the one below are ignored: the caller raises `error`.
 
         Raises:
-            EngineGone: no engine answers, and `error` is a `ContainerError`. It replaces that error,
-                because it makes the caller treat the container as an orphan and look for it later.
+            EngineGone: no engine answers, and `error` is a `ContainerError`. It replaces that error, because
+            it makes the caller treat the container as an orphan and look for it later.
         """
         try:
             await self._engine.remove(await creating)
@@ -287,7 +317,8 @@ class SwarmRuntime:
     async def adopt(self) -> Sequence[SwarmContainer]:
         """Return the containers of this install's runs, also those of an earlier host.
 
-        Other runs that have files on disk are over: their files are settled and removed.
+        Other runs that have files on disk are over: the files of their completed turns are put in place, and
+        the rest is removed. Raises `EngineGone`.
         """
         await self.open()
         containers = []
@@ -317,7 +348,7 @@ class SwarmRuntime:
         await self._engine.close()
 
     def _find(self, token_hash: str) -> CarrierSession | None:
-        """Return the session with this token's hash; None if there is none or its run was given up."""
+        """Return the session of the run whose token has this hash; None if unknown or given up."""
         session = self._sessions.get(token_hash)
         return None if session is None or session.is_given_up else session
 
@@ -337,6 +368,8 @@ class SwarmRuntime:
         self, session: CarrierSession, ref: str, node: Node, *, is_patient: bool
     ) -> None:
         """Wait until the agent runs on its node.
+
+        `ref` is the id of the engine's service for the run. With `is_patient` it may take `START_SECONDS`.
 
         Raises:
             NodeSlow: the carrier has not connected within `CONNECT_SECONDS`; not raised if `is_patient`.
@@ -370,9 +403,10 @@ class SwarmRuntime:
                 raise NodeRefused(f"{node.name} started nothing in {START_SECONDS:g} s: {why}.")
 
     async def _adopt_one(self, service: RunService) -> SwarmContainer | None:
-        """Return the container of an earlier host's run, whose carrier will connect soon.
+        """Return the container of a run that an earlier host started.
 
-        If the run's record is missing, remove the container and return None.
+        The container will connect by itself soon. If this host has no record of the run's folders, the
+        container is removed; return None.
         """
         files = await asyncio.to_thread(self._stored_files, RunId(service.run_id))
         if files is None or not service.token_hash:
@@ -390,7 +424,10 @@ class SwarmRuntime:
     def _session(
         self, run_id: RunId, folder: Folder, files: RunFiles, *, is_adopted: bool = False
     ) -> CarrierSession:
-        """Return a new session of a run; `is_adopted` says whether an earlier host has started the run."""
+        """Return a new session, the host's side of the connection to a run's container.
+
+        `is_adopted` says whether an earlier host has started the run.
+        """
         return CarrierSession(
             run_id,
             folder,
@@ -402,7 +439,10 @@ class SwarmRuntime:
         )
 
     def _container(self, session: CarrierSession, ref: str, token_hash: str) -> SwarmContainer:
-        """Return a new container of a session, and register it."""
+        """Return a new handle of the container that a session belongs to, and register it by its run.
+
+        `ref` is the id of the engine's service for the run.
+        """
         container = SwarmContainer(
             session, ref, self._engine, partial(self._forget, token_hash, session.run_id)
         )
@@ -422,11 +462,15 @@ class SwarmRuntime:
     # The files on disk by which a restarted host knows a run
 
     def _directory(self, run_id: str) -> Path:
-        """Return the directory with the record and the stages of a run."""
+        """Return the directory in which the host records a run and stores the files that it sends back."""
         return self._data / "swarm" / run_id
 
     def _new_files(self, spec: ContainerSpec) -> RunFiles:
-        """Create the directory and the record of a new run. Blocks. Raises `ContainerError`."""
+        """Return the folders that a new run shares with the host, after recording them on disk. Blocks.
+
+        Raises:
+            ContainerError: the source of a mount is missing.
+        """
         try:
             shared = shared_trees(spec.mounts)
         except OSError as error:
@@ -444,14 +488,14 @@ class SwarmRuntime:
         return files
 
     def _stored_files(self, run_id: RunId) -> RunFiles | None:
-        """Return the files of a run that an earlier host recorded; None if there is no readable record.
-
-        Blocks.
-        """
+        """Return the shared folders of a run that an earlier host recorded; None if unreadable. Blocks."""
         return RunFiles.read(self._directory(run_id))
 
     async def _drop_unknown_runs(self, known: set[str]) -> None:
-        """Apply the due stages of unknown runs on disk, and remove their files; those in `known` are left."""
+        """Remove the files on disk of runs that are over, after putting those of completed turns in place.
+
+        A run is over if its id is neither in `known` nor that of a container or of a start in progress.
+        """
         root = self._data / "swarm"
         for directory in await asyncio.to_thread(lambda: list(root.iterdir()) if root.is_dir() else []):
             run_id = RunId(directory.name)

@@ -115,10 +115,12 @@ class SwarmServices:
         node_id: str,
         keeps_files: bool,
     ) -> str:
-        """Have a node start the container of a run; return the service's id.
+        """Have a node start the container of a run; return the id of the engine's service for it.
 
-        With `keeps_files` its workspace is the group's volume on that node, which only one run at a time may
-        use. Otherwise it is a volume that the node removes with the container.
+        `secret` is written to a file that only the container can read. A label with `token_hash` identifies
+        the run after a restart of the host. With `keeps_files` the container's workspace is the group's
+        volume on that node, which only one run at a time may use. Otherwise it is a volume that the node
+        removes with the container. After an error nothing is left.
         """
         labels = self._labels(spec.folder, spec.run_id) | {TOKEN_LABEL: token_hash, NODE_LABEL: node_id}
         name = _NOT_IN_NAMES.sub("-", f"andy-{spec.run_id}")
@@ -166,7 +168,7 @@ class SwarmServices:
                     client.remove_secret(secret["ID"])
 
     def run_services(self, client: APIClient) -> list[RunService]:
-        """List the runs of this install that the engine has."""
+        """Return the services of this install's runs that the engine has, with what their labels say."""
         return [
             RunService(
                 ref=service["ID"],
@@ -181,9 +183,10 @@ class SwarmServices:
         ]
 
     def task(self, client: APIClient, ref: str) -> TaskState:
-        """Return the state of a run's newest task.
+        """Return the state of the newest task of a run's service; a task is one container of it.
 
-        If there is no task, it is `new` while the service exists, else `remove`.
+        If there is no task yet, the state is `new`. If there is no such service, it is `remove`. `ref` is the
+        service's id.
         """
         tasks = client.tasks(filters={"service": ref})
         if not tasks:
@@ -218,27 +221,30 @@ class SwarmServices:
         return all(dropped)
 
     def keep_gate(self, client: APIClient) -> None:
-        """Make sure that the gate runs and is on the networks of all runs.
+        """Make sure that the gate runs, the container through which agents reach the host.
 
-        An engine that restarts may not start the gate again, and without it no agent reaches the host.
+        It also has to be on the networks of all runs. An engine that restarts may not start the gate again.
         """
         if self.make_gate is None:
-            return
+            return  # the gate never changes
         with self._one_at_a_time:
             gate_id = self.make_gate(client)
             if gate_id != self.gate_id:
                 self.gate_id, self._is_gate_joined = gate_id, False
         if not self._is_gate_joined:
             for folder in {service.folder for service in self.run_services(client)}:
-                self._network(client, Folder(folder))
+                self._network(client, Folder(folder))  # connects the gate to the network
             self._is_gate_joined = True
 
     def _labels(self, folder: Folder, run_id: str) -> dict[str, str]:
-        """Return the labels of the engine's objects of a run."""
+        """Return the labels of the engine's objects for a run: install, group's folder and run's id."""
         return {INSTALL_LABEL: self._install, GROUP_LABEL: folder, RUN_LABEL: run_id}
 
     def _network(self, client: APIClient, folder: Folder) -> str:
-        """Return the id of a group's closed network, created if missing, with the gate on it."""
+        """Return the id of a group's network, which is created if missing, with the gate connected to it.
+
+        The network leads nowhere but to the gate, the container through which agents reach the host.
+        """
         # The name has a hash of the folder's name, because Swarm accepts only names in the form of host
         # names. A folder's name may be longer and contain other letters.
         name = f"andy-{self._install}-{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
@@ -299,9 +305,10 @@ def swarm_image(client: APIClient, *, tag: str) -> str:
 
 
 def ensure_gate(client: APIClient, *, install: str, image: str, network: str, port: int, address: str) -> str:
-    """Find or create the gate, which forwards agents' connections to `address:port`; return its id. Blocks.
+    """Find or create the gate, a container that forwards agents' connections to `address:port`. Blocks.
 
-    A container with another image, network or destination is replaced. Raises docker-py's errors.
+    Return its id. A gate that was made with another image, network or destination, or does not run, is
+    replaced. Raises docker-py's errors.
     """
     import docker.errors
 
@@ -366,10 +373,11 @@ def _template(
     volume: str | None,
     node_id: str,
 ) -> dict[str, Any]:
-    """Return the engine's description of a run's task: container, limits, placement, network and log.
+    """Return what the engine needs to know to run a container on a node: image, limits, network and so on.
 
-    `volume` is the name of the workspace's volume, or
-    None for one that is removed with the container.
+    `secret` is shown to the container as a file. `network` is the id of its network, and `node_id` that of
+    its node. `volume` is the name of the workspace's volume, or None for one that is removed with the
+    container. `command` are arguments for the program in the container.
     """
     uid, _, gid = USER.partition(":")
     limits = {"NanoCPUs": round(spec.cpus * 1e9), "MemoryBytes": spec.memory_bytes, "Pids": spec.pids}
@@ -415,12 +423,14 @@ def _template(
 
 
 def _tmpfs(target: str) -> dict[str, Any]:
-    """Return a mount in memory that every user may write to."""
+    """Return the description of a mount in memory at `target` that every user in the container may write."""
     return {"Type": "tmpfs", "Target": target, "TmpfsOptions": {"SizeBytes": SCRATCH_BYTES, "Mode": 0o1777}}
 
 
 def refuse_failed(task: TaskState, *, node: str) -> None:
-    """Raise an error if a run's task has ended; it must not have before the agent begins.
+    """Raise an error if a run's task has ended, which it must not before the agent begins.
+
+    `node` is the name of the node, for the text of the error.
 
     Raises:
         NodeRefused: the node could not set the container up.
@@ -455,7 +465,10 @@ class ManagerEngine:
         node_id: str,
         keeps_files: bool,
     ) -> str:
-        """Have a node start the container of a run; return the service's id."""
+        """Have a node start the container of a run; return the id of the engine's service for it.
+
+        The arguments are passed on to `SwarmServices.create`. Raises `EngineGone` and `ContainerError`.
+        """
         return await self._calls.call(
             partial(
                 self.services.create,
@@ -476,15 +489,15 @@ class ManagerEngine:
         await self._calls.call(partial(self.services.remove, ref=ref))
 
     async def run_services(self) -> list[RunService]:
-        """List the runs of this install that the engine has."""
+        """Return the services of this install's runs that the engine has."""
         return await self._calls.call(self.services.run_services)
 
     async def task(self, ref: str) -> TaskState:
-        """Return the state of a run's task."""
+        """Return how far the engine is with the container of the service `ref`."""
         return await self._calls.call(partial(self.services.task, ref=ref))
 
     async def keep_gate(self) -> None:
-        """Make sure that the gate runs and is on the networks of all runs."""
+        """Make sure that the gate runs, through which agents reach the host, and is on the runs' networks."""
         await self._calls.call(self.services.keep_gate)
 
     async def tidy(self) -> None:

@@ -137,7 +137,12 @@ class CarrierSession:
     # The connection
 
     async def serve(self, connection: CarrierConnection, hello: CarrierMessage) -> None:
-        """Serve a connection, whose token was checked, until it breaks or a newer one replaces it."""
+        """Serve a connection of the run's carrier, the program that connects its container to the host.
+
+        `hello` is the connection's first message, whose token was checked. A new container first gets all
+        files and the order to start the agent. Then files and messages are exchanged until the connection
+        breaks, or a newer one replaces it.
+        """
         previous, self._serving = self._serving, asyncio.current_task()
         if previous is not None:
             previous.cancel()
@@ -198,7 +203,10 @@ class CarrierSession:
         return True
 
     def give_up(self, reason: str) -> None:
-        """Accept nothing from this run any more: end its output, with an unknown exit."""
+        """End the run for the host: accept nothing from its container any more. Its exit code is unknown.
+
+        Nothing is done if it has ended already. `reason` is logged.
+        """
         if self.ended.is_set():
             return
         self.is_given_up = True
@@ -206,7 +214,7 @@ class CarrierSession:
         self._end(Exit(code=None, stderr_tail=self._stderr.text()))
 
     def close(self) -> None:
-        """Stop the tasks, watches and connections; the container goes on."""
+        """Stop the tasks, the file watches and the connections of this object; the container goes on."""
         for task in (self._watchdog, self._serving, *self.relays):
             if task is not None:
                 task.cancel()
@@ -216,22 +224,25 @@ class CarrierSession:
         self._watches.clear()
 
     async def _watch_silence(self) -> None:
-        """Give the run up when its carrier has been silent for too long."""
+        """Wait until nothing was received from the run's container for too long, then give the run up."""
         if not self._is_adopted:
             await self.has_started.wait()  # until then, the time limit of the start applies
         await self._silence.until_silent(SILENCE_SECONDS)
         self.give_up(f"nothing was heard of it for {SILENCE_SECONDS:g} s")
 
     def _update_heard_at(self) -> float:
-        """Return when something was last received, by the event loop's clock, and store that time."""
+        """Return the time at which something was last received, by the event loop's clock, and remember it.
+
+        It has to be remembered, because the connection that it was received on may break.
+        """
         if self._connection is not None:
             self._heard_at = max(self._heard_at, self._connection.last_heard)
         return self._heard_at
 
     def _end(self, exited: Exit) -> None:
-        """Record the exit, and end the output, the relays and the watch for silence.
+        """Record the run's end, and end its output, its relayed connections and the watch for silence.
 
-        The connection of a run that was given up ends, too.
+        If the run was given up, the connection of its carrier ends, too.
         """
         self.exit = exited
         self.ended.set()
@@ -250,7 +261,10 @@ class CarrierSession:
     async def _send_everything(self, connection: CarrierConnection) -> None:
         """Send all files that the container lacks, then the order to start the agent.
 
-        Raises `ConnectionLost`.
+        First the lists of all files are sent. The container replies which of them it lacks.
+
+        Raises:
+            ConnectionLost: the connection broke, or the container sent an unexpected message.
         """
         await self.settle()
         for key, shared in self.files.shared.items():
@@ -276,7 +290,10 @@ class CarrierSession:
         self.has_started.set()
 
     async def _send_needed(self, connection: CarrierConnection, message: CarrierMessage) -> None:
-        """Send those files of one tree whose paths the carrier requests."""
+        """Send the files that the container lacks.
+
+        `message` has the folder's path there, and the files' paths.
+        """
         target = message.text("target")
         for shared in self.files.shared.values():
             if shared.target != target or shared.base is None:
@@ -286,7 +303,11 @@ class CarrierSession:
                     await send_file(connection, shared.source, target, path, shared.base[path])
 
     async def _adopt_base(self) -> None:
-        """After a restart of the host, assume that the container has the host's present files, too."""
+        """After a restart of the host, assume that the container has the host's present files.
+
+        Only changes of them are sent from then on. All files of the folders that the host writes to while the
+        agent works are sent again.
+        """
         await self.settle()
         for key, shared in self.files.shared.items():
             if shared.target in LIVE_TARGETS:
@@ -295,7 +316,7 @@ class CarrierSession:
                 shared.base = await asyncio.to_thread(shared.read, self._cache(key))
 
     async def _send_changes_forever(self, connection: CarrierConnection) -> None:
-        """Send changes of the host's files as long as this connection lasts."""
+        """Send changes of the host's files to the container, whenever there are any, until cancelled."""
         self._watch()
         while True:
             self._changed.clear()
@@ -309,17 +330,25 @@ class CarrierSession:
                     await self._changed.wait()
 
     async def _send_changes(self, connection: CarrierConnection) -> None:
-        """Send the changes in the folders in `LIVE_TARGETS`, and with a new turn those in all other trees."""
+        """Send the changes in the host's files since the last call.
+
+        They are then known to be in the container.
+        """
         for shared, now, changed in await asyncio.to_thread(self._changed_trees):
             await send_changes(connection, "change", shared.target, shared.source, changed)
             shared.base = now
 
     def _changed_trees(self) -> list[tuple[SharedTree, Tree, Changes]]:
-        """Return each changed tree with its present content and its changes, in the order to send. Blocks."""
+        """Return each changed folder with its present content and its changes, in the order to send. Blocks.
+
+        Folders outside of `LIVE_TARGETS` are only compared when there is a new turn, which is a new file in
+        the input folder: an agent does not expect them to change during a turn.
+        """
         changed_trees: list[tuple[SharedTree, Tree, Changes]] = []
         has_new_turn = False
         # The input is read first and sent last. The files that a turn needs were written before the turn, so
         # they are found when its input was, and are in the container before it.
+        # Sorting by a boolean puts the items first for which it is False.
         input_first = sorted(self.files.shared.items(), key=lambda item: item[1].target != INPUT)
         for key, shared in input_first:
             is_live = shared.target in LIVE_TARGETS
@@ -347,13 +376,18 @@ class CarrierSession:
             self._loop.call_soon_threadsafe(self._changed.set)
 
     def _cache(self, key: str) -> HashCache:
-        """Return the cache of file hashes for a tree."""
+        """Return the cache of file hashes for the folder or file with this key in `files.shared`."""
         return self.files.caches.setdefault(key, {})
 
     # Messages from the carrier
 
     async def _handle(self, connection: CarrierConnection, message: CarrierMessage) -> None:
-        """Handle one message of the carrier. Raises `ConnectionLost` for an unknown one."""
+        """Handle one message of the carrier, the program that connects the run's container to the host.
+
+        Raises:
+            ConnectionLost: the message is of an unknown kind or has an unexpected form.
+            TreeError: the files of a turn exceed a limit.
+        """
         match message.kind:
             case "out":
                 await self._handle_output(message)
@@ -376,9 +410,13 @@ class CarrierSession:
                 raise ConnectionLost(f"an unknown message '{other[:40]}'")
 
     async def _handle_output(self, message: CarrierMessage) -> None:
-        """Pass a piece of stdout on. `at` in the message is the position in bytes at which it begins.
+        """Pass a piece of the agent's stdout on to the reader of `output`, no faster than a fixed rate.
 
-        After a lost connection the carrier repeats bytes, which are skipped. Raises `ConnectionLost`.
+        `at` in the message is the position in the stream, in bytes, at which the piece begins. After a lost
+        connection bytes are repeated, which are skipped here.
+
+        Raises:
+            ConnectionLost: bytes before the piece are missing.
         """
         start, data = message.number("at"), message.payload
         if start > self._received:
@@ -390,9 +428,12 @@ class CarrierSession:
             self._received += len(data)
 
     async def _handle_request(self, connection: CarrierConnection, message: CarrierMessage) -> None:
-        """Write a request of the agent to its mailbox, once there is room, and confirm it to the carrier.
+        """Write a request of the agent into a mailbox, a folder that the host reads, and confirm it.
 
-        Raises `ConnectionLost`.
+        While the mailbox is full, this waits.
+
+        Raises:
+            ConnectionLost: the message names no mailbox, or no acceptable file name.
         """
         box, name = message.text("box"), message.text("name")
         directory = self.files.mailboxes.get(box)
@@ -405,7 +446,11 @@ class CarrierSession:
         await connection.send("took", box=box, name=name)
 
     async def _handle_stage(self, connection: CarrierConnection, message: CarrierMessage) -> None:
-        """Handle a message about the files that a turn changed: the list, a piece of a file, or the end."""
+        """Handle a message about the files that a turn changed: a list, a piece of a file, or the end.
+
+        They are stored apart, in a stage whose number `n` is that of the output frame that ends the turn. At
+        the end the stage is sealed on disk and confirmed. Number 0 is for changes that count at once.
+        """
         if message.kind == "stage_end":
             n = message.number("n")
             stage, self._stage = self._stage, None
@@ -435,9 +480,10 @@ class CarrierSession:
             )
 
     async def _handle_problem(self, connection: CarrierConnection, problem: str) -> None:
-        """Refuse a carrier whose node cannot store the group's files; if the run has started, give it up.
+        """Refuse a connection from a node that reports that it cannot store the group's files.
 
-        The run may be tried again on another node.
+        If the run has started, it is given up. Otherwise it is tried on another node, for which the problem
+        is remembered.
         """
         self.problem = problem
         await connection.send("refused", reason="its node cannot take the files")
@@ -446,9 +492,9 @@ class CarrierSession:
             self.give_up(f"its node says '{problem}'")
 
     async def _refuse_files(self, connection: CarrierConnection, reason: str) -> None:
-        """Log that a run's files exceed a limit, and tell the carrier, which ends the run.
+        """Log that the files of a run exceed a limit, and tell its container, which then ends the run.
 
-        A turn does not count without its files.
+        The turn must not go on, because it does not count without its files.
         """
         log.warning("run.files_refused", run=self.run_id, group=self.folder, reason=reason)
         self._stderr.add(f"\nIts files cannot be kept: {reason}.\n".encode())
@@ -458,9 +504,10 @@ class CarrierSession:
     # Output for the pool
 
     async def output(self) -> AsyncGenerator[bytes, None]:
-        """Yield stdout until the run has ended.
+        """Yield the agent's stdout until the run has ended.
 
-        After each chunk, put the files of recorded turns in place.
+        After each chunk, and at the end, the changed files of those turns are put in place whose ends the
+        reader of this output has recorded.
         """
         try:
             while (data := await self._next_output()) is not None:
@@ -492,12 +539,15 @@ class CarrierSession:
             log.warning("run.files_wait", run=self.run_id, group=self.folder, reason=str(error))
 
     async def has_due_files(self) -> bool:
-        """Return whether files of recorded turns still wait to be put in place."""
+        """Return whether files of turns whose ends are recorded still wait to be put in place."""
         recorded = await self._last_frame(self.run_id)
         return any(n <= recorded for n in await asyncio.to_thread(self.files.stages.sealed))
 
     def _update_bases(self, applied: dict[str, Changes]) -> None:
-        """Record that the host and the container both have the changes of a stage, given by target."""
+        """Record that the host has applied changes that came from the container, so that both have them.
+
+        `applied` has the changes by target: the path of a folder in the container.
+        """
         for shared in self.files.shared.values():
             if shared.base is not None and shared.target in applied:
                 for path in applied[shared.target].removed:
