@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agent_runner.interfaces import TurnOutcome
 from agent_runner.wire.order import TurnOrder
+from agent_runner.wire.processes import kill_and_wait
 
 CHECK_SECONDS = 30.0
 MAX_OUTPUT_BYTES = 1024 * 1024
@@ -65,7 +64,8 @@ async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
         raise _CheckFailed(f"it took longer than {seconds:g} s.") from None
     finally:
         # Also after success: the script may have left processes in the background.
-        await _end(process)
+        # Shielded, so that a cancelled turn leaves no dead process that nobody has waited for.
+        await asyncio.shield(kill_and_wait(process, with_group=True))
     if code != 0:
         raise _CheckFailed(f"it ended with code {code}.")
     return output
@@ -81,7 +81,7 @@ async def _started(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            # A process group of its own, by which `_end` also reaches what the script has started.
+            # A process group of its own, by which `kill_and_wait` also reaches what the script has started.
             start_new_session=True,
         )
     except OSError as error:
@@ -97,14 +97,6 @@ async def _read(process: asyncio.subprocess.Process) -> bytes:
         if len(output) > MAX_OUTPUT_BYTES:
             raise _CheckFailed(f"it printed more than {MAX_OUTPUT_BYTES // 1024} KiB.")
     return bytes(output)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill every process of the script's group, and wait for its shell."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    # Shielded, so that a cancelled turn leaves no dead process that nobody has waited for.
-    await asyncio.shield(process.wait())
 
 
 def _environment() -> dict[str, str]:

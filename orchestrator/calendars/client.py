@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from agent_runner.wire.processes import kill_and_wait
 from orchestrator.calendars import reading
 from orchestrator.domain.errors import AndyError
 from orchestrator.store.schedule.followed_calendars import CalendarEvent
@@ -146,9 +147,7 @@ async def read(body: bytes, *, zone: ZoneInfo, first: date) -> list[CalendarEven
     except TimeoutError as error:
         raise CalendarUnreadable("It takes too long to read: follow a smaller one.") from error
     finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
+        await kill_and_wait(child)
     if child.returncode != 0:
         raise CalendarUnreadable("It takes too much time or memory to read: follow a smaller one.")
     return _events(json.loads(output))

@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import structlog
 
+from agent_runner.wire.processes import kill_and_wait
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Attachment, ChatJid, OutboxState, Outgoing
 from orchestrator.groups import owner, settings
@@ -47,8 +47,6 @@ RECENT_MS = 10 * 60_000
 """Milliseconds after which a sent text is no longer spoken: the host was down, and nobody waits for it."""
 AT_ONCE = 2
 """Replies that are spoken at the same time."""
-CLOSE_SECONDS = 1.0
-"""Seconds that the pipes of a killed program may take to close."""
 SWEEP_SECONDS = 20.0
 VOICE_NOTE = "audio/ogg; codecs=opus"
 TO_OPUS = (
@@ -182,12 +180,7 @@ async def _run(command: Sequence[str], stdin: bytes) -> bytes:
             complaints = pipes.create_task(_read_pipe(process.stderr, MAX_BYTES), name="speech-complaints")
         code = await process.wait()
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):  # closes its pipes, too
-                await asyncio.gather(process.stdout.read(), process.stderr.read())
+        await kill_and_wait(process, with_group=True)
     if len(printed.result()) > MAX_BYTES:
         raise NotSpoken(f"it made more than {MAX_BYTES // 1024**2} MiB")
     if code != 0:

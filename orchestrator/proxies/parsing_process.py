@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 import structlog
 
+from agent_runner.wire.processes import kill_and_wait
 from orchestrator.base.clock import Clock
 from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.domain.values import Folder
@@ -216,14 +217,14 @@ class _ParserChild:
         except BaseException:
             # An incomplete request or answer is in its pipes: the next body gets a new process.
             self.process = None
-            await asyncio.shield(_end(process))
+            await asyncio.shield(kill_and_wait(process))
             raise
 
     async def aclose(self) -> None:
         """End the process. Safe to call twice."""
         process, self.process = self.process, None
         if process is not None:
-            await _end(process)
+            await kill_and_wait(process)
 
 
 def _milliseconds(seconds: float) -> int:
@@ -276,19 +277,6 @@ async def _exchange(
         raise EOFError("the parsing process has ended")
     answer = json.loads(line)
     return answer, await child.stdout.readexactly(answer["size"])
-
-
-async def _end(child: asyncio.subprocess.Process) -> None:
-    """Kill a parsing process, and wait until it is gone and its pipes are closed."""
-    if child.returncode is None:
-        child.kill()
-    if child.stdin is not None:
-        child.stdin.close()
-    await child.wait()
-    # asyncio closes a pipe that is read from only after it has reached its end.
-    if child.stdout is not None:
-        while await child.stdout.read(1 << 16):
-            pass
 
 
 # The child

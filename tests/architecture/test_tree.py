@@ -208,3 +208,14 @@ def test_docstrings_are_sentences_with_a_subject():
     ]
 
     assert found == []
+
+
+def test_whoever_starts_a_process_with_pipes_ends_it_in_the_one_way_that_cannot_hang() -> None:
+    """`Process.wait` alone waits for ever while bytes stand in a pipe that nobody reads."""
+    starters = {
+        shown(path): text
+        for path in SOURCES
+        if "create_subprocess" in (text := path.read_text(encoding="utf-8")) and re.search(r"=\S*PIPE", text)
+    }
+    assert starters, "the pattern no longer fits what it looks for"
+    assert not [path for path, text in starters.items() if "kill_and_wait" not in text]

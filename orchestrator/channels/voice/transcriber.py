@@ -10,12 +10,13 @@ import re
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
+from agent_runner.wire.processes import kill_and_wait
 from orchestrator.channels.voice import listen
 from orchestrator.domain.home import Home
 
@@ -29,8 +30,6 @@ START_SECONDS = 60.0
 MAX_CHARS = 8_000
 MAX_OUTPUT_BYTES = 64 * 1024
 """Bytes that the program may print: 8,000 characters of JSON are 48,000 at most."""
-REST_SECONDS = 5.0
-"""Seconds in which the remaining output of a killed program has to be read."""
 ERRORS_LOGGED_BYTES = 500
 """Bytes of the program's last stderr output that are logged."""
 MAX_WAITING = 10
@@ -196,16 +195,9 @@ class VoiceTranscriber:
             code = await process.wait()
             return _parse_output(output, await errors, code)
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-                # A pipe with unread bytes would stay open until it is collected. Bounded, since a process
-                # that the program has started may still hold it.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(REST_SECONDS):
-                        while await process.stdout.read(MAX_OUTPUT_BYTES):
-                            pass
             errors.cancel()
+            await asyncio.gather(errors, return_exceptions=True)
+            await kill_and_wait(process)
 
 
 async def _read_bounded(stream: asyncio.StreamReader) -> bytes | None:

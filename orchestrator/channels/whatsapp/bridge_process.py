@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from agent_runner.wire.processes import discard, kill_and_wait
 from orchestrator.channels.whatsapp import protocol
 from orchestrator.channels.whatsapp.protocol import BridgeResponse, FromBridge, FromHost, StateReport
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
@@ -150,11 +151,15 @@ class BridgeProcess:
     async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
         """Store and log the lines of the process's stderr until that ends."""
         assert process.stderr is not None
-        with contextlib.suppress(ValueError):  # raised by readline for an overlong line; reading stops there
-            while line := await process.stderr.readline():
-                text = line.decode(errors="replace").strip()[:500]
-                self.stderr_tail.append(text)
-                log.debug("whatsapp.bridge", stderr=text)
+        while True:
+            try:
+                if not (line := await process.stderr.readline()):
+                    return
+            except ValueError:  # readline met an overlong line and has dropped its beginning
+                continue
+            text = line.decode(errors="replace").strip()[:500]
+            self.stderr_tail.append(text)
+            log.debug("whatsapp.bridge", stderr=text)
 
     async def _end(self, process: asyncio.subprocess.Process, stderr_reader: asyncio.Task[None]) -> None:
         """Fail the open requests, and ask the process to exit by closing its stdin; kill it if it does not.
@@ -166,16 +171,15 @@ class BridgeProcess:
                 pending.set_exception(ChannelDown(NOT_CONNECTED))
         self._pending.clear()
         assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.close()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+                # With unread bytes in its stdout, the process would neither end nor be seen to have ended.
+                await asyncio.gather(process.wait(), discard(process.stdout), stderr_reader)
         stderr_reader.cancel()
         await asyncio.gather(stderr_reader, return_exceptions=True)
+        await kill_and_wait(process)
 
     async def request(self, make: Callable[[int], FromHost]) -> BridgeResponse:
         """Send a request to the bridge and wait for its response.
