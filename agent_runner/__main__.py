@@ -14,12 +14,12 @@ from agent_runner.workspace import Workspace
 
 
 def main() -> int:
-    """Run the agent for the order on stdin, and return the exit code."""
+    """Read a run order, one line of JSON, from stdin; run the agent for it and return the exit code."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # it would look through every installed package
     frames = _take_stdout()
     workspace = Workspace.from_environment()
     order_line = sys.stdin.buffer.readline()
-    started = start_early(order_line, workspace)
+    started = start_early(order_line, workspace)  # it boots while the imports below take their time
 
     from agent_runner.runner import run
 
@@ -27,7 +27,7 @@ def main() -> int:
 
 
 def _take_stdout() -> int:
-    """Return a descriptor of stdout; any other output to stdout goes to stderr from now on."""
+    """Return a new descriptor of stdout, and redirect everything else that writes to stdout to stderr."""
     sys.stdout.flush()
     descriptor = os.dup(1)
     # The descriptor itself, not only `sys.stdout`: child processes and C libraries write to it, too.

@@ -53,8 +53,9 @@ class ClaudeAgent:
     ) -> None:
         """Set up the agent; it starts no CLI yet.
 
-        `progress` reports what the model does, to nobody if it is None. `started` is a CLI that already runs
-        for this order; it becomes the agent's.
+        `order` is the host's order for the run; `host` sends the tools' requests to the host; `noticing` has
+        the notices for the model. `progress` reports what the model does, to nobody if it is None. `started`
+        is a CLI that already runs for this order and is used by the agent; None if there is none.
         """
         self.session_id: str | None = None
         self._order = order
@@ -79,7 +80,10 @@ class ClaudeAgent:
         return self._restoring.mode if self._client is not None else None
 
     async def start(self) -> None:
-        """Connect to the CLI, resuming the ordered session. Raises what the SDK raises."""
+        """Connect to the CLI, resuming the ordered session; if that is gone, start a new session.
+
+        Raises what the SDK raises for any other failure.
+        """
         try:
             await self._connect(self._order.session_id)
         except Exception as error:
@@ -88,11 +92,13 @@ class ClaudeAgent:
             await self._start_new_session()
 
     async def begin(self, order: RunOrder) -> bool:
-        """Follow `order`; return whether the waiting CLI can be used for it.
+        """Take the first turn's order, for an agent that was started ahead of it.
 
-        A CLI that was started with other settings is killed, and `start` starts another.
+        Return whether the CLI that already runs can be used for the order. A CLI that was started with other
+        settings is killed; `start` has to be called again then.
         """
         self._order = order
+        # A CLI that was started ahead was given these settings with the state of the files that it read.
         fields = order.model_dump() | {"is_standby": True}
         # Settings and files may have changed since the CLI booted: nothing is decided before the turn.
         wanted = await asyncio.to_thread(CliSettings.of, fields, self._workspace)
@@ -107,7 +113,7 @@ class ClaudeAgent:
         return False
 
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
-        """Ask the model, and say its answer.
+        """Ask the model, and pass its answer to `say`, which sends a text to the chat. Return the outcome.
 
         If the CLI ended before anything reached the model, another one is started and asked once more. Raises
         what the SDK raises.
@@ -151,7 +157,7 @@ class ClaudeAgent:
         self._run_cli(settings, settings.command())
         self._sdk = await asyncio.to_thread(_load_sdk)
         self._make_hooks()
-        chosen = self._sdk.options(
+        sdk_options = self._sdk.options(
             settings,
             self._order,
             self._restoring.hooks(),
@@ -159,14 +165,14 @@ class ClaudeAgent:
             subagents=self._subagents,
         )
         # Only the SDK knows the command for certain: if it is another, the booting CLI is replaced.
-        cli = self._run_cli(settings, self._sdk.sdk_command(chosen, settings) or settings.command())
+        cli = self._run_cli(settings, self._sdk.sdk_command(sdk_options, settings) or settings.command())
         if self._noticing.starts_with_something:
-            self._noticing.warm_soon()  # the CLI is still booting
-        self._client = await self._sdk.connect(cli, chosen)
+            self._noticing.warm_soon()  # loaded while the CLI is still booting
+        self._client = await self._sdk.connect(cli, sdk_options)
         self._stream.usage = self._client.get_context_usage
 
     def _make_hooks(self) -> None:
-        """Make the hooks and what reads the CLI's messages, at the first connection."""
+        """Make the CLI's hooks and the reader of its messages; do nothing after the first connection."""
         # Once for all connections: they hold figures of the conversation, which outlive a connection.
         if self._stream is None:
             self._subagents = self._sdk.SubagentLimit()
@@ -177,12 +183,12 @@ class ClaudeAgent:
             )
 
     def _notify_resumed(self) -> None:
-        """Add a notice about the way in which the conversation continues."""
+        """Add a notice that tells the model how its conversation continues, and why in this way."""
         mode, reason = self._restoring.mode, self._order.restore.reason
         self._noticing.do(lambda rules: rules.resumed(mode, reason, session_id=self.session_id))
 
     def _run_cli(self, settings: CliSettings, command: list[str]) -> CliProcess:
-        """Make sure that a CLI runs with exactly this command.
+        """Return the running CLI if it has exactly this command; else kill it, start another and return that.
 
         Called in the main thread, because the CLI dies with the thread that started it.
         """
@@ -195,7 +201,7 @@ class ClaudeAgent:
         return self._cli
 
     async def _drop_unused_cli(self) -> None:
-        """Drop a CLI that got no prompt: it died while it waited, or does not fit."""
+        """Kill and disconnect a CLI that got no prompt: it died while it waited, or has other settings."""
         self._was_started_ahead = False
         # Killed first: it has no transcript to finish, so `close` need not wait for it.
         if self._cli is not None:
@@ -214,7 +220,7 @@ class ClaudeAgent:
         await self.close()
         self._restoring.begin_new_session()
         if self._stream is not None:
-            self._stream.compacted()  # it was passed the size of the old session
+            self._stream.compacted()  # the size of the old session, which it knows, no longer counts
         await self._connect(None)
 
     def _is_session_gone(self, error: Exception) -> bool:
@@ -226,14 +232,14 @@ class ClaudeAgent:
         return self.session_id is None and self._sdk is not None and isinstance(error, self._sdk.ProcessError)
 
     async def _carry_out(self, turn: TurnOrder, say: Say) -> TurnOutcome:
-        """Carry out a turn: compact the conversation, or ask the model."""
+        """Carry out a turn: compact the conversation if that is the turn's command, else ask the model."""
         if turn.command == "compact":
             return await self._compact(say)
         return await self._ask(turn.prompt, say)
 
     async def _compact(self, say: Say) -> TurnOutcome:
-        """Make the CLI summarise the conversation, and say whether it did."""
-        if self._resumed is None and self.session_id is None:
+        """Make the CLI summarise the conversation, and tell the chat whether it did. Return the outcome."""
+        if self._resumed is None and self.session_id is None:  # the CLI has no session yet
             await say(NOTHING_TO_COMPACT)
             return TurnOutcome()
         compacted = await self._sdk.compact(self._client, self._cli, self._record_session, self._stream)
@@ -244,7 +250,10 @@ class ClaudeAgent:
         return outcome
 
     async def _ask(self, prompt: str, say: Say) -> TurnOutcome:
-        """Ask the model, a second time if the CLI dropped the prompt, and say its answer."""
+        """Ask the model, a second time if the CLI dropped the prompt, and say its answer.
+
+        Files that the prompt names are sent with it. An error is returned in the outcome and not said.
+        """
         content = await asyncio.to_thread(shown_files.content_of, prompt, self._workspace.group)
         prompt_outcome = await self._sdk.ask(self._client, content, self._record_session, self._stream)
         if prompt_outcome.is_dropped:
@@ -263,13 +272,14 @@ class ClaudeAgent:
 
 
 def _spoken(*texts: str | None) -> list[str]:
-    """Return the texts that are answers, without empty ones and those that only are the word for silence.
+    """Return the answers of one turn that are to be sent, without empty ones and those that are `SILENT`.
 
-    There are several if the model was made to go on after its first answer.
+    There are several if the model was made to go on after its first answer. If all are `SILENT`, the last is
+    returned, as the host decides what becomes of it.
     """
     answers = [text for text in texts if text and text.strip()]
-    # If all are the word for silence, one is passed on, and the host judges it.
-    return [text for text in answers if text.strip().strip("*.") != SILENT] or answers[-1:]
+    spoken = [text for text in answers if text.strip().strip("*.") != SILENT]
+    return spoken or answers[-1:]
 
 
 def _load_sdk() -> Any:

@@ -22,8 +22,9 @@ BootFiles = frozenset[tuple[str, int, int, int]]
 
 
 def boot_files(workspace: Workspace) -> BootFiles:
-    """Return the files that a CLI would read now; a difference to an earlier result means that it must boot
-    again. Blocks.
+    """Return the state of the files that a CLI would read at its boot. Blocks.
+
+    If it differs from an earlier result, a CLI that has booted in between has read old versions.
 
     Memory files may include any other text, so each text file near the top of the group's folder counts.
     """
@@ -35,7 +36,10 @@ def boot_files(workspace: Workspace) -> BootFiles:
 
 
 def _texts(tree: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the states, as `_file` does, of the text files in a folder, down to `MAX_DEPTH` levels."""
+    """Yield path, inode, size and change time (ns) of the text files in a folder and its subfolders.
+
+    It looks at `MAX_DEPTH` levels and `MAX_ENTRIES` entries at the most.
+    """
     waiting, entries_seen = [(str(tree), 1)], 0
     while waiting:
         folder, depth = waiting.pop()

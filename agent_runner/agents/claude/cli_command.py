@@ -74,11 +74,14 @@ class McpProgram:
     command: tuple[str, ...]
 
     def as_config(self) -> dict[str, Any]:
-        """Return the configuration that starts it in its own folder: the agent can write the CLI's."""
-        # The folder and the command are arguments of the shell, not part of its text: it interprets nothing
+        """Return the CLI's configuration of this server, which starts it in the server's own folder.
+
+        The CLI's working folder would be wrong: the agent can write there.
+        """
+        # The folder and the command are arguments of the shell, not part of its script: it interprets nothing
         # in them.
-        words = ["-c", 'cd "$0" && exec "$@"', str(self.folder), *self.command]
-        return {"type": "stdio", "command": "/bin/sh", "args": words}
+        arguments = ["-c", 'cd "$0" && exec "$@"', str(self.folder), *self.command]
+        return {"type": "stdio", "command": "/bin/sh", "args": arguments}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,18 +122,20 @@ class CliSettings:
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
-        """The tools that the CLI uses without asking."""
-        # The servers as well: a release that enforces the list would leave out what is not on it.
+        """The names of the tools that the CLI may use without asking, and of the servers that have tools."""
+        # The servers are listed, too: a release of the CLI that enforces the list would leave them out.
         return (*self.tools, *(f"mcp__{name}" for name in self.servers()))
 
     @property
     def setting_sources(self) -> tuple[Literal["user", "project"], ...]:
-        """The places from which the CLI reads settings and memory; none for a bare turn."""
+        """The places from which the CLI reads settings and memory; none for a turn with instructions of its
+        own (`is_bare`).
+        """
         return () if self.is_bare else SETTING_SOURCES
 
     def servers(self) -> dict[str, dict[str, Any]]:
-        """Return the configuration of each MCP server: Andy's own in this process, the owner's through the
-        proxy or as programs that the CLI starts.
+        """Return the configuration of each MCP server by its name: Andy's own servers run in this process,
+        the owner's are reached through the host's proxy or are programs that the CLI starts.
         """
         own: dict[str, dict[str, Any]] = {name: {"type": "sdk", "name": name} for name in SERVERS}
         programs = {program.name: program.as_config() for program in self.mcp_programs}
@@ -138,7 +143,7 @@ class CliSettings:
 
     @classmethod
     def of(cls, order: Mapping[str, Any], workspace: Workspace) -> CliSettings:
-        """Return the settings from the fields of a `RunOrder`, validated or not.
+        """Return the settings for a run from the fields of its `RunOrder`, validated or not. Reads files.
 
         Raises:
             FileNotFoundError: there is no CLI.
@@ -168,7 +173,8 @@ class CliSettings:
         )
 
     def command(self) -> list[str]:
-        """Return the command line, argument by argument as the SDK builds it."""
+        """Return the command line of the CLI, with the same arguments in the same order as the SDK builds."""
+        # A command that differs from the SDK's would have the CLI started a second time.
         command = [str(self.cli), "--output-format", "stream-json", "--verbose"]
         command += ["--system-prompt", self.system_prompt]
         command += ["--tools", ",".join(self.tools)]
@@ -195,7 +201,7 @@ class CliSettings:
         return [*command, "--input-format", "stream-json"]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment that the SDK would give the CLI, with Andy's additions."""
+        """Return the environment of the CLI: what the SDK would give it, with Andy's additions."""
         inherited = {name: value for name, value in os.environ.items() if name != "CLAUDECODE"}
         return {
             **inherited,
@@ -207,7 +213,7 @@ class CliSettings:
         }
 
     def additions(self) -> dict[str, str]:
-        """Return Andy's additions to the CLI's environment."""
+        """Return the variables that Andy adds to the CLI's environment, by name."""
         ours = {
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a turn's work ends with the turn
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -215,8 +221,9 @@ class CliSettings:
             **LEAN,
             # Otherwise it is off when ANTHROPIC_BASE_URL is not the service's: here it is the host's proxy.
             "ENABLE_TOOL_SEARCH": str(not self.is_bare and not self.is_plain_service).lower(),
-            # The CLI's maximum: with a model that is overloaded for six minutes, no tool is called a second
-            # time. The host says when retries are useless.
+            # The CLI's maximum, which lasts six minutes of an overloaded model. The CLI repeats one request;
+            # if it gave up, the turn would start again and call its tools a second time. The host's proxy
+            # reports errors for which retries are useless.
             "CLAUDE_CODE_MAX_RETRIES": "15",
             "DISABLE_AUTOUPDATER": "1",
         }
@@ -227,6 +234,7 @@ class CliSettings:
             ours["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = ours["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] = str(
                 self.window
             )
+            # An answer may fill a quarter of the window; the rest is for the conversation.
             ours["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(max(1_000, self.window // 4))
         if self.output_tokens:
             ours["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(self.output_tokens)
@@ -262,9 +270,10 @@ def start_cli(settings: CliSettings, command: list[str] | None = None) -> Starte
 
 
 def start_early(order_line: bytes, workspace: Workspace) -> StartedCli | None:
-    """Start the CLI for an unvalidated order, if it asks for Claude and can be read; otherwise return None.
+    """Start the CLI for a run order, before that is validated; None if the order names another agent.
 
-    Errors are left to the regular start, which can report them.
+    `order_line` is a `RunOrder` as JSON. Any error gives None, too: it is left to the regular start, which
+    can report it.
     """
     try:
         order = json.loads(order_line)
@@ -276,7 +285,7 @@ def start_early(order_line: bytes, workspace: Workspace) -> StartedCli | None:
 
 
 def bundled_cli() -> Path:
-    """Find the CLI in the SDK's wheel without importing the SDK. Raises `FileNotFoundError`."""
+    """Return the path of the CLI in the SDK's wheel; the SDK is not imported. Raises `FileNotFoundError`."""
     spec = importlib.util.find_spec("claude_agent_sdk")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("claude-agent-sdk is not installed")
@@ -287,14 +296,15 @@ def bundled_cli() -> Path:
 
 
 def _sdk_version(cli: Path) -> str:
-    """Read the SDK's version beside the CLI: `importlib.metadata` would take longer."""
+    """Return the SDK's version from its `_version.py`, which is faster than `importlib.metadata`."""
     text = (cli.parents[1] / "_version.py").read_text(encoding="utf-8")
     return text.rpartition("__version__ = ")[2].strip().strip("\"'")
 
 
 def _built_in(order: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]:
-    """Return the built-in tools of the CLI that a turn may use."""
-    # The model service searches by itself, but pages are fetched by the container, which may reach nothing.
+    """Return the names of the CLI's built-in tools that a turn may use."""
+    # The model service itself does the searching; pages are fetched by the container, which needs a way to
+    # the internet for that.
     search = ("WebSearch",) if order.get("web_search") else ()
     fetch = ("WebFetch",) if order.get("egress") in {"open", "allowlist"} else ()
     skills = (SKILL_TOOL,) if _has_skills(workspace) else ()
@@ -302,7 +312,7 @@ def _built_in(order: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]
 
 
 def _plugins(workspace: Workspace) -> tuple[Path, ...]:
-    """Return the existing folders of skills; an empty folder means that nothing is mounted."""
+    """Return the folders with skills that are plugins; a folder in which nothing is mounted is left out."""
     folders = (workspace.skills, BROWSER)
     return tuple(folder for folder in folders if (folder / ".claude-plugin" / "plugin.json").is_file())
 
@@ -316,7 +326,7 @@ def _has_skills(workspace: Workspace) -> bool:
 
 
 def _programs(order: Mapping[str, Any], workspace: Workspace) -> tuple[McpProgram, ...]:
-    """Return the MCP servers of an order that are programs, by name."""
+    """Return the MCP servers of an order that are programs, sorted by name."""
     return tuple(
         McpProgram(name=name, folder=workspace.mcp / name, command=tuple(words))
         for name, words in sorted((order.get("mcp_programs") or {}).items())
@@ -324,7 +334,7 @@ def _programs(order: Mapping[str, Any], workspace: Workspace) -> tuple[McpProgra
 
 
 def _through_proxy(name: str) -> dict[str, Any]:
-    """Return the proxy's address of a server, with the run's token."""
+    """Return the configuration of an MCP server behind the host's proxy: its address, and the run's token."""
     proxy, token = os.environ.get("ANTHROPIC_BASE_URL", ""), os.environ.get("ANTHROPIC_API_KEY", "")
     return {
         "type": "http",
@@ -334,17 +344,16 @@ def _through_proxy(name: str) -> dict[str, Any]:
 
 
 def _directories(parent: Path) -> tuple[Path, ...]:
-    """Return the folders directly inside a folder; empty if there is no such folder."""
+    """Return the folders directly inside a folder, sorted; empty if there is no such folder."""
     if not parent.is_dir():
         return ()
     return tuple(sorted(entry for entry in parent.iterdir() if entry.is_dir()))
 
 
 def _die_with(parent_pid: int) -> Callable[[], None] | None:
-    """Return a function for the child to run before it becomes the CLI: it then dies with process
-    `parent_pid`.
+    """Return a function that makes a child process die with its parent, whose process id is `parent_pid`.
 
-    None outside of Linux, where the CLI may outlive the runner.
+    The child calls it before it becomes the CLI. None outside of Linux, where the CLI may outlive the runner.
     """
     if sys.platform != "linux":
         return None

@@ -26,7 +26,7 @@ class CliProcess:
     """One CLI process. Used by one client, in the loop that calls `connect`."""
 
     def __init__(self, started: StartedCli, tools: ToolServer) -> None:
-        """`tools` answers the messages to Andy's MCP servers."""
+        """`started` is the running CLI; `tools` answers its messages to Andy's MCP servers."""
         self.command = started.command
         self.settings = started.settings
         self._process = started.process
@@ -40,13 +40,16 @@ class CliProcess:
         """Do nothing: the process runs already."""
 
     async def write(self, data: str) -> None:
-        """Write to its stdin. If it is gone, `read_messages` reports that, with the reason."""
+        """Write to the CLI's stdin. If the CLI has ended, nothing is raised here, but by `read_messages`."""
         await asyncio.to_thread(self._write, data.encode())
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the messages for the SDK. Raises its `ProcessError` when the CLI ends unexpectedly."""
+        """Yield the CLI's messages for the SDK; those for Andy's MCP servers are answered here.
+
+        Raises the SDK's `ProcessError` when the CLI ends without having been told to.
+        """
         async for line in await self._lines():
-            if line.startswith(b"{"):
+            if line.startswith(b"{"):  # each message is one line of JSON; any other output is ignored
                 message = json.loads(line)
                 if not self._is_for_tools(message):
                     yield message
@@ -57,13 +60,13 @@ class CliProcess:
             raise ProcessError("The Claude CLI ended by itself", exit_code=code)
 
     async def end_input(self) -> None:
-        """Close its stdin: it finishes its transcript and ends."""
+        """Close the CLI's stdin, after which it finishes its transcript and ends."""
         self._is_ending = True
         with contextlib.suppress(BrokenPipeError):
             await asyncio.to_thread(self._stdin().close)
 
     async def close(self) -> None:
-        """Let it finish its transcript, at most `EXIT_SECONDS`, then kill it."""
+        """Let the CLI finish its transcript and end; kill it after `EXIT_SECONDS`."""
         for answer in self._answers.values():
             answer.cancel()
         try:
@@ -74,17 +77,17 @@ class CliProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Kill it and collect its exit status, which follows at once."""
+        """Kill the CLI and wait for its end, which follows at once."""
         self._is_ending = True
         self._process.kill()
         self._process.wait()
 
     def is_ready(self) -> bool:
-        """Return whether it still runs."""
+        """Return whether the CLI still runs."""
         return self._process.poll() is None
 
     async def _lines(self) -> asyncio.StreamReader:
-        """Return its stdout as a stream that can be read line by line."""
+        """Return the CLI's stdout as a stream that can be read line by line."""
         reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._process.stdout)
@@ -96,13 +99,16 @@ class CliProcess:
         return self._process.stdin
 
     def _write(self, data: bytes) -> None:
-        """Write to its stdin; do nothing if that is closed. Blocks."""
+        """Write to the CLI's stdin; do nothing if that is closed. Blocks."""
         with self._writing, contextlib.suppress(BrokenPipeError, ValueError):
             self._stdin().write(data)
             self._stdin().flush()
 
     def _is_for_tools(self, message: dict[str, Any]) -> bool:
-        """Start to answer a message for Andy's MCP server; return whether it was one."""
+        """Handle a message for one of Andy's MCP servers; return False for another, which is the SDK's.
+
+        A request is answered in a task of its own, which a cancel request of the CLI cancels.
+        """
         match message:
             case {
                 "type": "control_request",

@@ -59,9 +59,12 @@ def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
     """
     name = str(order.get("assistant_name") or "Andy")
     texts = {file: _owner_file(workspace.shared / file) for file in FILES}
+    # The rules for answers are in AGENTS.md; a short form replaces them if that is missing.
+    rules = () if texts["AGENTS.md"] else (WITHOUT_FILES,)
     parts = [
         WHO.format(name=name, timezone=order.get("timezone") or "UTC"),
-        *(texts.values() if texts["AGENTS.md"] else (WITHOUT_FILES, *texts.values())),
+        *rules,
+        *texts.values(),
         _outside(order),
         MAIN_RULES.format(limit=f"{MAX_FILE_CHARS:,}") if order.get("is_main") else _shared_memory(workspace),
     ]
@@ -69,13 +72,18 @@ def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
 
 
 def _outside(order: Mapping[str, Any]) -> str:
-    """Return what can be searched and reached of the internet; a missing `egress` counts as closed."""
+    """Return the sentences about what can be searched and reached of the internet.
+
+    The order's `egress` is `open` (all), `allowlist` (the places in `reachable`) or closed, as if it is
+    missing.
+    """
     search = _search(order)
     match order.get("egress"):
         case "open":
             return search
         case "allowlist":
             reachable = ", ".join(order.get("reachable") or ())[:MAX_REACHABLE_CHARS]
+            # With `asks_egress`, the owner is asked about any other place.
             approval = f" {ASKED}" if order.get("asks_egress") else ""
             return f"{search}\n{LISTED.format(reachable=reachable or NO_PLACE)}{approval}"
         case _:
@@ -83,14 +91,18 @@ def _outside(order: Mapping[str, Any]) -> str:
 
 
 def _search(order: Mapping[str, Any]) -> str:
-    """Return with which tool to search the web, or that there is none."""
+    """Return the sentence about the tool that searches the web, or that there is none."""
     if order.get("web_search"):
         return SEARCH.format(tool="WebSearch")
     return SEARCH.format(tool="web_search") if order.get("search_tool") else NO_SEARCH
 
 
 def _owner_file(path: Path) -> str:
-    """Return one of the owner's files, cut if it is too long; an empty text if there is none."""
+    """Return the text of one of the owner's files; an empty text if there is none.
+
+    A file that is too long is cut, with a note in the text and on stderr.
+    """
+    # A character has at most four bytes; one character more than allowed shows that the file is longer.
     text = _read(path, limit=4 * MAX_FILE_CHARS + 4)
     if len(text) <= MAX_FILE_CHARS:
         return text
@@ -105,9 +117,10 @@ def _shared_memory(workspace: Workspace) -> str:
 
 
 def _read(path: Path, *, limit: int) -> str:
-    """Return a regular file of at most `limit` bytes as text, or the start of a longer one.
+    """Return the text of a regular file: at most its first `limit` bytes.
 
-    Empty for anything else: the main group's agent can put anything in its place.
+    An empty text for anything else, since the main group's agent can put anything in its place. A file that
+    exists but cannot be read is reported on stderr.
     """
     try:
         # No link is followed, and a pipe without a writer is not waited for.

@@ -31,28 +31,30 @@ class RestoreHooks:
         """The mode in which the conversation really continues."""
         self._host = host
         self._pending = restore.text
+        """The text to put before the next prompt; None for none."""
         self._last_text: str | None = None
         """The text that was put before the last prompt."""
         self._fallback = restore.fallback
+        """The text for a new session, if the session to resume is gone."""
         self._meta = restore.meta
         """The plan, task and decisions, for a session that was compacted."""
 
     def begin(self, restore: RestoreOrder) -> None:
-        """Follow another order, before the first prompt."""
+        """Take another order of the host for the conversation; called before the first prompt."""
         self.mode, self._pending = restore.mode, restore.text
         self._fallback, self._meta = restore.fallback, restore.meta
 
     def begin_new_session(self) -> None:
-        """Record that the session to resume is gone: the stored text goes into a new one."""
+        """Record that the session to resume is gone: the order's fallback text goes into a new one."""
         self._pending = self._fallback
         self.mode = "rehydrate" if self._fallback else "fresh"
 
     def repeat_text(self) -> None:
-        """Repeat the text, because the CLI dropped the prompt and with it what was put before it."""
+        """Put the last text before the next prompt, too: the CLI dropped the last prompt with its text."""
         self._pending = self._last_text
 
     def hooks(self) -> Hooks:
-        """Return the functions to call at each event of the CLI."""
+        """Return the functions that the CLI is to call, by the event at which it calls them."""
         # At a compaction the CLI calls PreCompact, then SessionStart, then PostCompact.
         return {
             "UserPromptSubmit": [self._with_prompt],
@@ -62,14 +64,16 @@ class RestoreHooks:
         }
 
     async def _with_prompt(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
-        """Put the pending text before the first prompt."""
-        # With the first prompt only; it is remembered, because the CLI may drop a prompt with all that was
-        # put before it.
+        """Put the pending text before a prompt, once; later prompts get none."""
+        # Remembered for `repeat_text`: the CLI may drop a prompt with all that was put before it.
         self._last_text, self._pending = self._pending, None
         return _put_before(hook_input, self._last_text)
 
     async def _before_compaction(self, _: Any, __: str | None, ___: Any) -> dict[str, Any]:
-        """Tell the host that the session is being compacted; its reply has the newest plan and decisions."""
+        """Tell the host that the session is being compacted, and store the plan and decisions in its reply.
+
+        A failure is ignored, so that it does not stop the compaction.
+        """
         reply = await self._notify_host(Remember(tool=COMPACTING))
         newer = reply.data.get("meta") if reply is not None and reply.ok else None
         if isinstance(newer, str):
@@ -77,9 +81,8 @@ class RestoreHooks:
         return {}
 
     async def _at_session_start(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
-        """Put plan and decisions before the conversation again after a compaction."""
-        # What hooks have put before prompts is gone after a compaction, so plan and decisions are put in
-        # again.
+        """Put the plan and decisions before the conversation, if it was compacted; else add nothing."""
+        # A compaction removes what hooks have put before earlier prompts.
         return _put_before(hook_input, self._meta if hook_input.get("source") == "compact" else None)
 
     async def _after_compaction(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
@@ -89,9 +92,9 @@ class RestoreHooks:
         return {}
 
     async def _notify_host(self, command: Remember) -> Reply | None:
-        """Send a command and return the reply; None if it did not come within `TELL_SECONDS`.
+        """Send a command to the host and return its reply; None if that did not come within `TELL_SECONDS`.
 
-        The host has the command also then.
+        The host gets the command also if its reply came too late.
         """
         try:
             async with asyncio.timeout(TELL_SECONDS):

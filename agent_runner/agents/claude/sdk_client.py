@@ -37,6 +37,8 @@ STARTS_SUBAGENT = "^(?:Task|Agent)$"
 NO_MORE_SUBAGENTS = (
     f"This turn has started {SUBAGENTS_A_TURN} subagents, which is the most: do the rest yourself."
 )
+MAX_REASON_CHARS = 500
+"""Most characters of the reason for a failed turn."""
 AT_THE_CAP = "error_max_turns"
 """The CLI's code for a turn that reached its limit. What it did until then stays done."""
 
@@ -93,7 +95,7 @@ class SubagentLimit:
         self._started = 0
 
     def matcher(self) -> sdk.HookMatcher:
-        """Return the hook that the CLI calls before a subagent is started."""
+        """Return the hook that the CLI calls before each start of a subagent."""
         return sdk.HookMatcher(matcher=STARTS_SUBAGENT, hooks=[self._count])
 
     async def _count(self, _: HookInput, __: str | None, ___: HookContext) -> HookJSONOutput:
@@ -111,9 +113,10 @@ class SubagentLimit:
 
 
 def _matchers(*hooks: Hooks, noticing: NoticeHooks | None, subagents: SubagentLimit | None) -> Any:
-    """Return each hook separately: hooks of one event run concurrently, and each has its own size limit.
+    """Return all hooks for the SDK: by event, a list of matchers with one hook each.
 
-    A part that is None has no hooks.
+    Hooks of one event then run concurrently, and each has its own size limit. `noticing` and `subagents` may
+    be None: then there are no hooks for notices, and none that limit subagents.
     """
     matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, noticing.matchers() if noticing else {})
     for group in hooks:
@@ -126,8 +129,9 @@ def _matchers(*hooks: Hooks, noticing: NoticeHooks | None, subagents: SubagentLi
 
 
 def _subagent(settings: CliSettings) -> sdk.AgentDefinition:
-    """Return the definition of the only kind of subagent: with the CLI's tools, but without Andy's, which act
-    for the chat.
+    """Return the definition of the only kind of subagent that the agent may start.
+
+    It has the CLI's tools, but not Andy's, which act for the chat.
     """
     return sdk.AgentDefinition(
         description="Does a longer piece of work by itself and reports what came of it.",
@@ -139,7 +143,10 @@ def _subagent(settings: CliSettings) -> sdk.AgentDefinition:
 
 
 def sdk_command(chosen: sdk.ClaudeAgentOptions, settings: CliSettings) -> list[str] | None:
-    """Return the command with which the SDK would start the CLI, or None when this release hides it."""
+    """Return the command with which the SDK would start the CLI for the options in `chosen`.
+
+    None if the SDK's private class, which alone builds it, is another in this release.
+    """
     try:
         from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
@@ -162,7 +169,10 @@ async def connect(cli: CliProcess, chosen: sdk.ClaudeAgentOptions) -> sdk.Claude
 
 
 def _archiver(settings: CliSettings, order: RunOrder) -> sdk.HookCallback:
-    """Return the hook that writes the conversation to `conversations/` before it is compacted."""
+    """Return a hook that the CLI calls before it compacts a conversation.
+
+    It writes the conversation to a file in `conversations/` of the CLI's working folder.
+    """
 
     async def archive_transcript(hook_input: HookInput, _: str | None, __: HookContext) -> HookJSONOutput:
         """Write the conversation to a file; a failure is only logged, and does not stop the compaction."""
@@ -202,7 +212,7 @@ class PromptOutcome:
     """Whether the CLI dropped the prompt because a hook took too long: nothing has reached the model."""
 
     def process_message(self, message: sdk.Message) -> None:
-        """Process the metadata of a message, not its text."""
+        """Record the result, the checkpoint and the figures in a message of the CLI, not its text."""
         if isinstance(message, sdk.AssistantMessage | sdk.UserMessage):
             # A subagent's messages are not part of the conversation that a session resumes.
             if message.parent_tool_use_id is not None:
@@ -229,9 +239,10 @@ async def ask(
     on_session: Callable[[str], None],
     stream: SdkStreamEvents,
 ) -> PromptOutcome:
-    """Send one prompt and return its outcome. `prompt` is a text, or the result of `shown_files`.
+    """Send one prompt, wait for its result and return the outcome.
 
-    `on_session` is called with the session's id from the first message that has it.
+    `prompt` is a text, or a list of blocks with files, as `shown_files` makes. `on_session` is called with
+    the id of the session when the CLI reports it; `stream` gets every message of the CLI.
     """
     prompt_id = str(uuid4())
     await client.query(_one_message(prompt, prompt_id))
@@ -241,12 +252,12 @@ async def ask(
 async def compact(
     client: sdk.ClaudeSDKClient, cli: CliProcess, on_session: Callable[[str], None], stream: SdkStreamEvents
 ) -> PromptOutcome:
-    """Make the CLI summarise the conversation.
+    """Make the CLI summarise the conversation, and return the outcome.
 
-    Written directly to the CLI: the client marks every message as a person's text, so that it is no command.
-    `on_session` is called with the id of the session. Return the outcome.
+    `on_session` is called with the id of the session when the CLI reports it; `stream` gets every message.
     """
     prompt_id = str(uuid4())
+    # Written directly to the CLI: the client marks every message as a person's text, which is no command.
     async for message in _one_message("/compact", prompt_id):
         await cli.write(json.dumps(message) + "\n")
     return await _receive_outcome(client, prompt_id, on_session, stream)
@@ -255,10 +266,10 @@ async def compact(
 async def _receive_outcome(
     client: sdk.ClaudeSDKClient, prompt_id: str, on_session: Callable[[str], None], stream: SdkStreamEvents
 ) -> PromptOutcome:
-    """Read the CLI's messages up to the result of a prompt, or the CLI's end, and return what they say.
+    """Read the CLI's messages up to the result of a prompt, or the CLI's end; return the prompt's outcome.
 
     A result of another prompt, such as a late one of the turn before, is skipped. `on_session` is called with
-    the id of the session that the CLI reports.
+    the id of the session that the CLI reports; `stream` gets every message.
     """
     outcome = PromptOutcome()
     async for message in client.receive_messages():
@@ -283,13 +294,16 @@ def _context_tokens(usage: dict[str, Any]) -> int:
 
 
 async def _one_message(prompt: str | list[Block], prompt_id: str) -> AsyncIterator[dict[str, Any]]:
-    """Yield a prompt as the message that the CLI expects on its stdin."""
+    """Yield one message: the prompt as the CLI expects it on its stdin. The SDK takes only an iterator."""
     content = {"role": "user", "content": prompt}
     yield {"type": "user", "uuid": prompt_id, "message": content, "parent_tool_use_id": None}
 
 
 def outcome_of(prompt_outcome: PromptOutcome) -> TurnOutcome:
-    """Return a prompt's outcome as a turn's: an error result is an error, whatever came before.
+    """Return the outcome of a turn from the outcome of its prompt.
+
+    An error result is an error, whatever the model wrote before. A turn that reached the limit of requests to
+    the model is none: it has a note.
 
     Raises:
         RuntimeError: there is no result.
@@ -306,7 +320,7 @@ def outcome_of(prompt_outcome: PromptOutcome) -> TurnOutcome:
         return TurnOutcome(note=note, usage=usage, checkpoint=prompt_outcome.checkpoint)
     reasons = result.errors or [result.result or "", result.subtype]
     reason = next((" ".join(reason.split()) for reason in reasons if reason.strip()), "no reason given")
-    return TurnOutcome(error=reason[:500], code="agent", usage=usage)
+    return TurnOutcome(error=reason[:MAX_REASON_CHARS], code="agent", usage=usage)
 
 
 def _usage(prompt_outcome: PromptOutcome) -> TokenUsage | None:
@@ -315,6 +329,7 @@ def _usage(prompt_outcome: PromptOutcome) -> TokenUsage | None:
     if prompt_outcome.result is None or not usage:
         return None
     models = prompt_outcome.result.model_usage or {}
+    # A turn may have used several models: the smallest known window is the limit.
     windows = [int(model.get("contextWindow") or 0) for model in models.values()]
     return TokenUsage(
         model=", ".join(models) or None,

@@ -59,10 +59,11 @@ class Nothing:
 
 
 def import_sdk() -> None:
-    """Import what the Claude agent needs of the SDK. Slow: call it in a thread.
+    """Import the modules of the Claude SDK that the agent needs. Slow: call it in a thread.
 
-    Empty modules stand in for those in `ABSENT` meanwhile, unless the SDK or `mcp` is imported already: the
-    SDK only names their classes, and importing them takes most of the time.
+    While they are imported, empty modules stand in for those in `ABSENT`, of which the SDK only names classes
+    and which take most of the time. If that fails, or if the SDK or `mcp` is imported already, there are no
+    such stand-ins.
     """
     if SDK in sys.modules or "mcp" in sys.modules:
         _import_needed()
@@ -98,6 +99,6 @@ def _stand_ins() -> dict[str, ModuleType]:
 
 
 def _forget(package: str) -> None:
-    """Remove a package and its modules from those that are imported."""
+    """Remove a package and its modules from `sys.modules`, so that they are imported anew."""
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         del sys.modules[name]

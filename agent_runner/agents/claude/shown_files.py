@@ -32,8 +32,9 @@ Block = dict[str, Any]
 
 
 def content_of(prompt: str, folder: Path) -> str | list[Block]:
-    """Return a prompt with the files that it names from an agent's folder; the prompt alone if none can be
-    shown. Blocks.
+    """Return a prompt as a list of blocks: its text, then the files in `folder` that it names. Blocks.
+
+    If it names no file that can be shown, return the text alone.
     """
     names = list(dict.fromkeys(_NAMED.findall(prompt)))
     blocks = [*_texts(names, folder), *_pictures(names, folder)] if names else []
@@ -41,7 +42,10 @@ def content_of(prompt: str, folder: Path) -> str | list[Block]:
 
 
 def _texts(names: list[str], folder: Path) -> Iterator[Block]:
-    """Yield the last text files that are named, each of at most `MAX_TEXT_BYTES`."""
+    """Yield a block for each of the last `MAX_TEXTS` text files that are named.
+
+    A file that is longer than `MAX_TEXT_BYTES`, empty or no text is left out.
+    """
     chosen = [name for name in names if name.lower().endswith(_TEXTS)]
     for name in chosen[-MAX_TEXTS:]:
         body = _read(folder / name, limit=MAX_TEXT_BYTES)
@@ -56,7 +60,10 @@ def _texts(names: list[str], folder: Path) -> Iterator[Block]:
 
 
 def _pictures(names: list[str], folder: Path) -> Iterator[Block]:
-    """Yield the pictures that were named last and fit, each after its name, in the order of the names."""
+    """Yield two blocks, name and picture, for each of the last `MAX_PICTURES` pictures that are named.
+
+    They come in the order of the names. Pictures that are too large for `MAX_BYTES` in all are left out.
+    """
     pictures: list[list[Block]] = []
     bytes_left = MAX_BYTES
     for name in reversed(names):
@@ -78,6 +85,7 @@ def kind_of(body: bytes) -> str | None:
     None for any other file, a truncated one, or one with too many pixels. Pure.
     """
     if body.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in body[-16:]:
+        # Width and height have four bytes each, after the signature and the head of the first chunk.
         sides = int.from_bytes(body[16:20], "big"), int.from_bytes(body[20:24], "big")
         return "image/png" if min(sides) > 0 and max(sides) <= MAX_PIXELS else None
     if body.startswith(b"\xff\xd8\xff") and body.rstrip(b"\0").endswith(b"\xff\xd9"):
@@ -90,7 +98,7 @@ def kind_of(body: bytes) -> str | None:
 
 
 def _read(path: Path, *, limit: int) -> bytes:
-    """Return a file of at most `limit` bytes; nothing for a larger one, a link, or no file at all."""
+    """Return the bytes of a file; none if it is larger than `limit` bytes, a link, or missing."""
     try:
         # No link is followed, and a pipe without a writer is not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -100,6 +108,7 @@ def _read(path: Path, *, limit: int) -> bytes:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
             return b""
+        # Read to its end; it may have grown since its size was asked for.
         return b"".join(iter(lambda: os.read(descriptor, limit), b""))[:limit]
     finally:
         os.close(descriptor)

@@ -29,7 +29,8 @@ class About(RequestHandler):
     async def do_unknown(self) -> str:
         """Return that the request was not understood. Once a day, also explain how to add a model.
 
-        In main the answer explains it; from another group, the host sends the explanation to main.
+        In main, the owner's own group, the answer itself explains it. From another group, the host is asked
+        to send the explanation to main.
         """
         text, today = await self.answer_of_row(), self.context.now.date().isoformat()
         if self.context.state.explained_day != today:
@@ -44,12 +45,13 @@ class About(RequestHandler):
     async def do_undo(self) -> str:
         """Undo the last change; only its author and the owner may."""
         undo, context = self.context.state.undo, self.context
-        if undo and not context.request.is_owner and undo[0].slot("by") not in ("", context.request.person):
+        author = undo[0].slot("by") if undo else ""  # empty if the author is not known: anybody may undo then
+        if author not in ("", context.request.person) and not context.request.is_owner:
             return self.say("undo_not_yours", name=undo[0].slot("by_name"))
         return await carry_out_undo(undo, context) if undo else await self.answer_of_row()
 
     async def do_show_groups(self) -> str:
-        """List the chats that the host knows."""
+        """Return a list of the chats that the host knows, each with its address and its group's folder."""
         reply = await self.request(RefreshGroups)
         nowhere = self.say("not_registered")
         chats = reply.data.get("chats", [])
@@ -57,7 +59,7 @@ class About(RequestHandler):
         return self._bullets("show_groups", texts) or self.say("no_groups")
 
     async def do_know(self) -> str:
-        """Return what the host remembers of this chat and its people, from all places where it is stored.
+        """Return what the host remembers of this chat and its people: notes and other remembered texts.
 
         Of messages, tasks and reminders only the numbers are shown.
         """
@@ -90,12 +92,16 @@ class About(RequestHandler):
         return self.say("keep_note", note=self.slot("note"))
 
     async def do_forget(self) -> str:
-        """Delete remembered items and messages that contain the words for good, after a confirmation."""
+        """Delete remembered items and messages that contain the words for good, after a confirmation.
+
+        Raises `AnswerNow` with the question, which lists what would be deleted.
+        """
         about = " ".join(reading.meaning_words(self.slot("about")))
         if not about:
             return self.say("forget_nothing")
         if not self.slot("sure"):
             memory = await self._remembered("show", about)
+            # An item without an id is a line of the owner's own file, which is not deleted.
             lines = [f"• {_short(item['text'])}" for item in memory["items"] if item["id"]]
             if not lines and not memory["said"]:
                 return self.say("forget_nothing")
@@ -105,7 +111,10 @@ class About(RequestHandler):
         return self.say("forget")
 
     async def _remembered(self, action: str, about: str = "") -> Any:
-        """Show or forget what is remembered; `about` restricts it to what contains these words."""
+        """Use the memory tool's action `show` or `forget` on the items that contain the words `about`.
+
+        Without words it is about all items. Returns the reply's data; raises `AnswerNow` if the host refuses.
+        """
         return await self._memory(action, about=about)
 
     async def _memory(self, action: str, **arguments: Any) -> Any:
@@ -133,7 +142,11 @@ class About(RequestHandler):
         return self.joined(self.say("recall"), *parts) or self.say("recall_nothing")
 
     def _dialogue(self, window: Sequence[Any]) -> list[str]:
-        """Return the last messages, without those of this turn and of turns that asked for this summary."""
+        """Return the last messages of a conversation as lines, at most `MAX_MESSAGES`.
+
+        `window` has the stored messages, the oldest first. Those of this turn, and of turns that asked for
+        such a summary, are left out.
+        """
         # The id of a message begins with that of its turn: `t12.…`.
         rows = [(str(_at(row, "id")).partition(".")[0], row) for row in window]
         left_out = {f"t{self.context.turn}", *(turn_id for turn_id, row in rows if _asks_to_recall(row))}
@@ -146,7 +159,7 @@ class About(RequestHandler):
         return lines[-MAX_MESSAGES:]
 
     def _bullets(self, head: str, texts: Sequence[str]) -> str:
-        """Return a heading with texts under it; empty if there are no texts."""
+        """Return the sentence named `head` with texts under it as a list; empty if there are no texts."""
         return self.listed(self.say(head), [f"• {text}" for text in texts]) if texts else ""
 
 
@@ -161,20 +174,20 @@ def _asks_to_recall(row: Any) -> bool:
 
 
 def _at(document: Any, *path: str) -> Any:
-    """Return the value at a path of a document; None if there is none."""
+    """Return the value at a path of names in a JSON document; None if there is none."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document
 
 
 def _rows(document: Any, *path: str) -> list[Any]:
-    """Return the list at a path of a document; an empty one if there is none."""
+    """Return the list at a path of names in a JSON document; an empty one if there is none."""
     value = _at(document, *path)
     return value if isinstance(value, list) else []
 
 
 def _with_id(rows: Sequence[Any], row_id: Any) -> Any:
-    """Return the first row with this id; None if there is none, or no id is wanted."""
+    """Return the first row with this id; None if there is none, or the id is empty."""
     return next((row for row in rows if row_id and _at(row, "id") == row_id), None)
 
 

@@ -85,7 +85,9 @@ class OfflineAgent:
     ) -> None:
         """Set up the agent.
 
-        `progress` reports what it does, to nobody if it is None; `now` returns the aware time.
+        `order` is the host's order for the run, `host` sends requests to the host, `noticing` has the notices
+        of the run. `progress` reports what the agent does, to nobody if it is None; `now` returns the time,
+        with a time zone.
         """
         self._order = order
         self._workspace = workspace
@@ -101,14 +103,15 @@ class OfflineAgent:
         self._zone = await asyncio.to_thread(ZoneInfo, self._order.timezone)
 
     async def begin(self, order: RunOrder) -> bool:
-        """Follow another order; return False, so that `start` loads the time zone of that order."""
+        """Take the first turn's order; return False, so that `start` is called to load its time zone."""
         self._order = order
         return False
 
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
-        """Answer every request of the turn in one text, under a line for each notice; store what was asked.
+        """Carry out every request of the turn, and pass the answers to `say` in one text.
 
-        A turn without a request gets no answer.
+        Each notice of the turn is a line before them. The questions that the answers ask are stored for the
+        next turn. A turn without a request gets no answer.
         """
         if turn.command == "compact":
             await say(NOTHING_TO_COMPACT)
@@ -124,11 +127,12 @@ class OfflineAgent:
             context = self._context(turn, number, request, state)
             texts.append(await _answer_request(context))
             self._progress.text(texts[-1] if number == 0 else f"\n\n{texts[-1]}")
-            # A question is open only once: a repeated request asks it again.
+            # A question is open only once: if it was asked again, its newer form replaces the older one.
             new = context.new_questions
             older = [
                 old for old in context.state.questions if not any(old.is_same(question) for question in new)
             ]
+            # A request that changed nothing leaves the last change undoable.
             undo = tuple(context.undo) or context.state.undo
             state = replace(context.state, questions=(*new, *older)[:MAX_QUESTIONS], undo=undo)
         await asyncio.to_thread(self._conversation.keep, turn.turn, before, state)
@@ -142,7 +146,8 @@ class OfflineAgent:
     async def _take_notices(self, turn: TurnOrder) -> None:
         """Deliver the notices that are due at the turn's start, and withdraw those that people have read.
 
-        Nothing is loaded for a turn whose notices people have all read.
+        The rules of notices, which are slow to load, are not loaded if people have read all notices of the
+        turn.
         """
         if all(_is_read(notice) for notice in turn.notices):
             return
@@ -155,7 +160,7 @@ class OfflineAgent:
     async def _lines_of_notices(self, turn: TurnOrder, language: Language) -> Iterator[str]:
         """Deliver the urgent notices that still wait; return a line for each delivered notice of the turn.
 
-        That includes those that were delivered when the turn started, or while it was answered.
+        A notice may also have been delivered when the turn started, or while it was answered.
         """
         rules = self._noticing.rules
         if rules is None:
@@ -168,7 +173,10 @@ class OfflineAgent:
     def _context(
         self, turn: TurnOrder, number: int, request: Request, state: ConversationState
     ) -> RequestContext:
-        """Return what the handlers of one request of a turn share, without questions that have lapsed."""
+        """Return the context that the handlers of one request share, without questions that have lapsed.
+
+        `number` is the request's place in the turn, from 0; `state` is that of the conversation before it.
+        """
         now = self._now().astimezone(self._zone)
         oldest = now.timestamp() - MAX_AGE_SECONDS
         recent = tuple(question for question in state.questions if question.at >= oldest)
@@ -196,7 +204,7 @@ def _is_read(notice: Notice) -> bool:
 def _line(notice: Notice, language: Language) -> str:
     """Return a notice as a line of the answer."""
     message = " ".join(str(notice.payload.get("message") or notice.event_type).split())
-    is_own = notice.event_type.startswith("agent.self.")
+    is_own = notice.event_type.startswith("agent.self.")  # a note that the agent has sent to itself
     return say("own_note" if is_own else "host_fact", language, message=message)
 
 
@@ -231,14 +239,14 @@ def _plain(request: Request, *, text: str) -> Request:
 
 
 async def _answer_request(context: RequestContext) -> str:
-    """Carry out a message and return the reply: as the answer to an open question if it can be one.
+    """Return the reply to one message, after what it asks for was done.
 
-    Else it has new requests. An open question is repeated if nothing of the message was understood, and
-    dropped if something was changed.
+    It is taken as the answer to an open question if it can be one, else as new requests. After new requests,
+    an open question is repeated if nothing was understood, and dropped if something was changed.
     """
     text = context.request.text
     texts = await _answer_to_question(text, context)
-    if texts is None:
+    if texts is None:  # it is no answer
         parsed_requests = await asyncio.to_thread(reading.read, text)
         is_lost = all(parsed.intent in _LOST for parsed in parsed_requests)
         is_unknown = all(parsed.intent in _MAY_ANSWER for parsed in parsed_requests)
@@ -247,15 +255,16 @@ async def _answer_request(context: RequestContext) -> str:
         texts = await _do_all(parsed_requests, context)
         if is_lost and context.own_questions:
             texts.append(_repeated("still", context.own_questions[0]))
-        elif context.undo:
+        elif context.undo:  # a request has changed something
             texts += _drop_older_questions(context)
     return "\n".join(filter(None, texts))
 
 
 async def _answer_to_question(text: str, context: RequestContext) -> list[str] | None:
-    """Return the replies to an answer to the sender's first open question; None if the text is no answer.
+    """Take a text as the answer to the sender's first open question, and return the replies to it.
 
-    The answer completes the request that the question belongs to, which may lead to another question.
+    The answer completes the request that the question belongs to, which is then carried out and may lead to
+    another question. None if the text is no answer or no question is open.
     """
     if not text.strip() or not context.own_questions:
         return None
@@ -265,9 +274,10 @@ async def _answer_to_question(text: str, context: RequestContext) -> list[str] |
         return None
     others = tuple(other for other in context.state.questions if other is not question)
     context.state = replace(context.state, questions=others)
+    # The request stays that of the person who made it, also if another one has answered.
     sender = question.request.slot("sender") or question.sender
     texts = await _do_all([parsed.having(sender=sender) for parsed in completed], context)
-    if not completed:
+    if not completed:  # the answer was "no": the request is given up
         texts.append(say("left", question.request.language))
     if context.own_questions and not context.new_questions:
         texts.append(_repeated("next_question", context.own_questions[0]))
@@ -283,9 +293,9 @@ def _drop_older_questions(context: RequestContext) -> list[str]:
 
 
 def _repeated(form: str, question: OpenQuestion) -> str:
-    """Return the sentence `form` with an open question in it, in the language of the question.
+    """Return a sentence with an open question in it, in the language of the question.
 
-    `still` leaves out a long list of choices.
+    `form` names the sentence in `intents.toml`; the one named `still` leaves out a long list of choices.
     """
     lines = question.text.splitlines()
     text = question.text if len(lines) <= MAX_REPEATED_LINES or form != "still" else f"{lines[0]} …"
@@ -293,19 +303,21 @@ def _repeated(form: str, question: OpenQuestion) -> str:
 
 
 async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext) -> list[str]:
-    """Carry out requests and return the reply to each; one that only main may make is refused elsewhere.
+    """Carry out requests in order, and return the reply to each.
 
-    The first question is a reply itself; the reply to a later request with a question says that it waits.
+    A request that only main, the owner's group, may make is refused elsewhere. The first request that leads
+    to a question is replied to with that question; the reply to a later one says that its question waits.
     """
     texts = []
     for request in parsed_requests:
         parsed, fix = request, request.slot("fix")
-        if fix:  # "at 8pm to call, no wait, 9pm"
+        if fix:  # the correction in "at 8pm to call, no wait, 9pm"
             parsed = request.having(when=_with_correction(request.slot("when"), fix, context), fix="")
         question_count = len(context.new_questions)
         if ROWS.get(parsed.intent, {}).get("is_for_main") and not context.order.is_main:
             parsed = parsed.of("only_main")
         text = await answered(carry_out(parsed, context))
+        # A question after the first has no text yet.
         if not text and len(context.new_questions) > question_count:
             waiting = context.new_questions[-1].request
             what = waiting.slot("what") or waiting.slot("title") or waiting.slot("one")
@@ -315,9 +327,10 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
 
 
 def _with_correction(before: str, fix: str, context: RequestContext) -> str:
-    """Return the words of a time after a correction; a bare hour after an afternoon time means the afternoon.
+    """Return the words of the time `before` after the correction `fix`, as in "at 8pm, no wait, 9".
 
-    Empty if the corrected time has two meanings.
+    An hour without am or pm after an afternoon time means the afternoon. Empty if the corrected time has two
+    meanings.
     """
     parsed_time, clock = context.read_time(before), bare_clock(fix)
     if not isinstance(parsed_time, times.Instant) or parsed_time.at.hour < NOON or not clock:

@@ -25,17 +25,21 @@ NOON, _MIDNIGHT = 12, time(0)
 
 
 def person_asked_instead(text: str, context: RequestContext) -> str:
-    """Return the name of another person whose open question a text would answer; empty if there is none."""
+    """Return the name of another person whose open question a text would answer; empty if there is none.
+
+    Questions that the sender of the text may answer do not count.
+    """
     others = (question for question in context.state.questions if not context.may_answer(question))
     askers = (question.sender for question in others if take_answer(question, text, context) is not None)
     return next(askers, "")
 
 
 def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> list[ParsedRequest] | None:
-    """Return the requests that an answer completes: an empty list for a refusal, None for no answer.
+    """Return the requests that a text completes as the answer to a question; None if it is no answer.
 
-    What fits depends on the slot that the question asks for. A confirmation (`sure`) may also be answered
-    with a new time: "tomorrow at 8", "an hour later".
+    The list is empty if the answer is "no". Which texts are answers depends on the slot that the question
+    asks for. A question for confirmation (slot `sure`) may also be answered with a new time: "tomorrow at 8",
+    "an hour later".
     """
     parsed = parse_one(text)
     intent = parsed.intent if parsed else ""
@@ -46,6 +50,7 @@ def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> l
     if question.slot == "which":
         return _named_options(question.options, text)
     request, completed = question.request, None
+    # "make it 9" changes the time of the request that waits, if it has one and names no other entry.
     move = parsed if parsed is not None and intent == "move" and _takes_time(request) else None
     new_time = move.slot("when") if move is not None and not move.slot("item") else ""
     match question.slot:
@@ -55,11 +60,13 @@ def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> l
             completed = _with_text(request, text) if not intent else None
         case "list":
             completed = _with_list(request, text, parsed)
+        # The slot is `sure` in all further cases.
         case _ if new_time:
             completed = _with_time(request, new_time, context)
-        case _ if move is not None:
+        case _ if move is not None:  # "an hour later"
             completed = _shifted(request, move, context)
         case _:
+            # "yes, done" says that the thing itself is done; it does not confirm the request about it.
             is_yes = intent == "yes" and not PATTERNS["says_done"].search(text)
             completed = request.having(sure="yes") if is_yes else None
     return [completed] if completed else None
@@ -71,7 +78,10 @@ def _takes_time(request: ParsedRequest) -> bool:
 
 
 def _shifted(request: ParsedRequest, move: ParsedRequest, context: RequestContext) -> ParsedRequest | None:
-    """Return the request with its time moved, as by `an hour earlier`; None if that gives no exact time."""
+    """Return the request with its time moved by the span in `move`, such as `an hour earlier`.
+
+    None if that gives no exact time.
+    """
     parsed_time = context.read_time(request.slot("when"))
     at = context.shifted(parsed_time.at, move) if isinstance(parsed_time, Instant) else None
     if not isinstance(at, datetime):
@@ -84,7 +94,7 @@ def _with_text(request: ParsedRequest, text: str) -> ParsedRequest:
 
     A time in the answer is used too if the request is a reminder without one.
     """
-    request = request.having(trouble="")
+    request = request.having(trouble="")  # the trouble was that it had no text
     if request.intent == "add_items":
         return request.having(items="\n".join(entries(text, request.language)))
     reminder, *others = reminders(text.strip(), request.language)
@@ -94,11 +104,11 @@ def _with_text(request: ParsedRequest, text: str) -> ParsedRequest:
 
 
 def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
-    """Return the request with the time that an answer completes or replaces; None if it is no such answer."""
+    """Return the request with its time completed or replaced by an answer; None if that names no time."""
     answer = _without_frame(_without_frame(text))
     if PATTERNS["no_offer"].match(answer):
         return None
-    if request.slot("unsure"):
+    if request.slot("unsure"):  # the time that the message had was not understood at all
         return _with_sure_time(request, answer, context)
     if when := _picked_reading(request, answer, context):
         return request.having(when=when, trouble="", sure="yes")
@@ -115,7 +125,8 @@ def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> Pa
 def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext) -> ParsedRequest | None:
     """Return the request with the time that an answer names, after the message's own was not understood.
 
-    A day that the message named is combined with a time of day in the answer. None if no clear time results.
+    The words of the message's time, which are still in the request's text, are cut off from it. A day among
+    them is combined with a time of day in the answer. None if no clear time results.
     """
     what, day = without_time(request.slot("what"))
     lead = times.leading(answer)
@@ -167,9 +178,10 @@ def _placed_in(answer: str, words: str) -> list[str]:
 
 
 def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext) -> str:
-    """Return the words of the reading that an answer picks, by its place, half of the day or time.
+    """Return the words for the one of several possible times of a request that an answer picks.
 
-    Empty if it picks none, or fits several.
+    It may name the place (`the second`), the half of the day (`evening`) or a time. Empty if it picks none,
+    or fits several.
     """
     earlier = context.read_time(request.slot("when"))
     is_move = request.intent == "move"
@@ -184,7 +196,7 @@ def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext
 
 
 def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
-    """Return whether words mean one of several readings: `evening`, `7pm`, `3 February`."""
+    """Return whether words such as `evening`, `7pm` or `3 February` mean the time `choice`."""
     assert not isinstance(choice, TimeRefusal)
     at = choice.at
     for name, is_half in (("morning", at.hour < NOON), ("evening", at.hour >= NOON)):
@@ -201,10 +213,11 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
 
 
 def joined_time(before: str, words: str, context: RequestContext) -> str:
-    """Return an earlier time completed or changed by new words; empty if the words add no time.
+    """Return the words of an earlier time completed or changed by new words; empty if these add no time.
 
-    Of all combinations one that can mean several times is preferred, then one that is a moment; if there is
-    neither, one that still has to be asked about.
+    Of all combinations of the words, the first of the best kind is returned: one that can mean several days,
+    so that the day is asked about; else one that is a moment; else one that leaves open only the half of the
+    day, or the time of day, or that repeats every month; else the new words alone.
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
     if _loses_day(before, words):
@@ -231,7 +244,10 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
 
 
 def bare_clock(answer: str) -> str:
-    """Return a time of day without a half of the day (`10`, `half past 8`) in digits; else nothing."""
+    """Return the digits of a time of day that leaves am or pm open: `10`, or `8:30` for `half past 8`.
+
+    Empty for any other words.
+    """
     words = f"at {answer}" if answer.isdecimal() else answer
     lead = times.leading(words)
     if lead is None or lead.end != len(words) or lead.parts.written().keys() != {"clock"}:
@@ -287,8 +303,9 @@ def _joined(before: str, answer: str) -> list[str]:
 def _with_list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:
     """Return the request with the list that an answer names; None if it names none.
 
-    It is named in full (`the shopping list`, which is also a request to show it: `parsed`), or by a few
-    words that are no request; the slot `doubt` has them confirmed before a list is made.
+    `parsed` is the answer as a request, None if it is none. `the shopping list` alone is a request to show
+    that list. A few words that are no request also name a list; the slot `doubt` makes the agent ask before
+    it creates a list of that name.
     """
     if parsed is not None:
         is_name = parsed.intent in ("show_list", "need_what") and not parsed.slot("it")
@@ -302,12 +319,12 @@ def _with_list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) 
 def _named_options(options: Sequence[Option], text: str) -> list[ParsedRequest] | None:
     """Return the requests of the options that an answer chooses; None if it chooses none.
 
-    It may name a number, a place (`the second`), whole words of one label, or all options.
+    The answer may be a number, a place (`the second`), whole words of one option's label, or a word for all
+    options.
     """
     answer = _without_frame(text).strip(" .").casefold()
-    places = _named_places(
-        answer, [option.number.casefold() or str(place) for place, option in enumerate(options, 1)]
-    )
+    numbers = [option.number.casefold() or str(place) for place, option in enumerate(options, 1)]
+    places = _named_places(answer, numbers)
     if places is not None:
         return [options[place].request for place in places] or None
     words = re.compile(rf"(?<![\w]){re.escape(answer)}(?![A-Za-z0-9_])", re.IGNORECASE)
@@ -318,7 +335,7 @@ def _named_options(options: Sequence[Option], text: str) -> list[ParsedRequest] 
 def _named_places(words: str, numbers: Sequence[str]) -> list[int] | None:
     """Return the places, from 0, of the choices that words name by number or place.
 
-    Empty for a number that no choice has; None for other words.
+    `numbers` has the number of each choice. Empty for a number that no choice has; None for other words.
     """
     if PATTERNS["all_options"].fullmatch(words):
         return list(range(len(numbers)))

@@ -48,7 +48,7 @@ class OpenTask(TypedDict):
 
 
 def _fits(words: str, text: str) -> bool:
-    """Return whether words name an entry: they are its whole text or, unless a number, part of it."""
+    """Return whether words name the entry with this text: they are all of it or, unless a number, part."""
     words, text = words.casefold(), text.casefold()
     return words == text or (not words.isdecimal() and has_words(text, words))
 
@@ -59,7 +59,10 @@ class Board(RequestHandler):
     # Adding
 
     async def do_add_task(self) -> str:
-        """Add a task, or several with one deadline; ask first if the deadline is not clear."""
+        """Add a task, or several with one deadline, and return the answer to each.
+
+        Raises `AnswerNow` to ask for a missing title or an unclear deadline.
+        """
         titles = self.slot("titles").splitlines() or [self.slot("title") or self.slot("what")]
         if not titles[0]:
             raise self.question("what", self.say("task_what"))
@@ -70,29 +73,29 @@ class Board(RequestHandler):
     do_add_tasks = do_add_task
 
     def _deadline(self, title: str, *, unclear: str = "deadline_wrong") -> str:
-        """Return the deadline in ISO form for the host's tool; empty if none is named.
+        """Return the deadline in ISO form for the host's tool: a day, or a time; empty if none is named.
 
-        Raises `AnswerNow` with the sentence `unclear` for a time that cannot be a deadline.
+        Raises `AnswerNow` for a time that cannot be a deadline, with the sentence that `unclear` names;
+        `title` is the task's title in that sentence.
         """
         if not self.slot("when"):
             return ""
         parsed_time = self.context.read_time(self.slot("when"))
-        if isinstance(parsed_time, Recurrence):
+        if isinstance(parsed_time, Recurrence):  # a deadline does not repeat
             parsed_time = TimeRefusal(reason=Reason.NO_SUCH_DAY)
         if isinstance(parsed_time, TimeRefusal):
             raise self.question("when", self.say(unclear, title=title, why=self.unclear(parsed_time)))
-        if (
-            isinstance(parsed_time, times.Duration) and not parsed_time.elapsed
-        ):  # "in two weeks" names no hour
-            return parsed_time.at.date().isoformat()
-        return (
-            parsed_time.day.isoformat()
-            if isinstance(parsed_time, DateOnly)
-            else parsed_time.at.isoformat(timespec="minutes")
-        )
+        if isinstance(parsed_time, DateOnly):
+            return parsed_time.day.isoformat()
+        if isinstance(parsed_time, times.Duration) and not parsed_time.elapsed:
+            return parsed_time.at.date().isoformat()  # "in two weeks" names no hour
+        return parsed_time.at.isoformat(timespec="minutes")
 
     async def _create(self, title: str, deadline: str) -> str:
-        """Add a task and return the answer. Raises `AnswerNow` if the host refuses."""
+        """Add a task and return the answer; record how to undo it. Raises `AnswerNow` if the host refuses.
+
+        `deadline` is an ISO day or time; empty for none.
+        """
         reply = await self.use("create_task", title=title, deadline=deadline)
         task_id, title = str(reply.data.get("id", "")), str(reply.data.get("title", title))
         entry = ShownEntry(kind="task", id=task_id, label=title)
@@ -103,8 +106,11 @@ class Board(RequestHandler):
     # Changing
 
     async def change(self) -> str:
-        """Change the task that the request names, as its intent's row says; 100 % completes the task."""
-        if PATTERNS["for_me"].fullmatch(self.slot("who")):
+        """Change the task that the request names, and return the answer; record how to undo the change.
+
+        The intent's row in `intents.toml` says which fields change. A progress of 100 % completes the task.
+        """
+        if PATTERNS["for_me"].fullmatch(self.slot("who")):  # "I do it"
             self.parsed = self.parsed.having(who=self.context.request.sender)
         task = await self._find_task()
         if self.parsed.intent == "progress" and int(self.slot("pct")) == 100:
@@ -126,7 +132,7 @@ class Board(RequestHandler):
     do_progress = do_block = do_unblock = do_drop_task = do_retitle = do_assign = change
 
     def _changes(self, task: OpenTask) -> dict[str, Any]:
-        """Return the changes of the intent's row, filled with the slots."""
+        """Return the fields of a task that the request changes, with their new values."""
         changes = filled(ROWS[self.parsed.intent].get("changes", {}), {"reason": "", **self.parsed.slots})
         if self.parsed.intent == "progress":
             changes["progress"] = int(self.slot("pct"))
@@ -146,7 +152,10 @@ class Board(RequestHandler):
     do_when_due = do_who_does = describe
 
     async def do_reopen(self) -> str:
-        """Make a completed or dropped task active again, with its progress and blocker of before."""
+        """Make a completed or dropped task active again, with the progress and blocker that it had before.
+
+        The request has these in its slots, because it is made to undo a change.
+        """
         before: dict[str, Any] = {"progress": int(self.slot("pct"))}
         if self.slot("blocked"):
             before |= {"blocked": True, "blocker_note": self.slot("reason")}
@@ -157,33 +166,38 @@ class Board(RequestHandler):
     async def do_move(self) -> str:
         """Move a reminder or a task's deadline to another time; ask which one if several fit."""
         item, last = self.slot("item"), self.context.last
+        # "move it" means the task that was referred to last.
         if not (item or self.slot("kind")) and last is not None and last.kind == "task":
             self.parsed = self.parsed.having(**last.slots)
         if self.slot("kind") == "task":
             return await self._move_deadline()
+        # Only words that may name a task are looked for among the tasks.
         is_reminder = not item or self.slot("kind") or self.slot("alarm")
         open_tasks = [] if is_reminder else await self._open_tasks()
         tasks, reminders = find(open_tasks, item), Reminders(self.parsed, self.context)
         misspelt = [] if tasks else find(open_tasks, item, is_slip)
         if misspelt and not reminders.options(await reminders.upcoming()):
+            # This raises the question whether a misspelt task is meant.
             self.choose(self._options(misspelt), "which_move", is_sure=False)
         if not tasks:
             return await reminders.move()
         options = self._options(tasks)
-        if not self.slot("deadline"):
+        if not self.slot("deadline"):  # with the word "deadline", no reminder is meant
             options += reminders.options(await reminders.upcoming())
         self.parsed = self.choose(options, "which_move")
-        return await self.do_move()
+        return await self.do_move()  # the request now has the kind of the chosen entry
 
     async def _move_deadline(self) -> str:
-        """Set the deadline of the task that the request names; a new time is completed by the old one.
+        """Set the deadline of the task that the request names, and return the answer.
 
-        A bare hour for a deadline in the afternoon is asked about.
+        What the new time leaves open, such as the day, is that of the old one. Raises `AnswerNow` to ask for
+        a missing time, or for the half of the day that an hour means if the old deadline is in the afternoon.
         """
         task = await self._find_task()
         before, new_time = task["deadline"] or "", self.slot("when")
         if not new_time:
             raise self.question("when", self.say("time.no_time"))
+        # The stored ISO time, written as `joined_time` reads it.
         old_time = before.replace("T", " at ")[: len("2026-02-10 at 18:00")]
         clock = bare_clock(new_time) if len(before) > _DATE_CHARS else ""
         if clock and datetime.fromisoformat(before).hour >= NOON:
@@ -200,7 +214,11 @@ class Board(RequestHandler):
     # Ending, and opening again
 
     async def do_finish(self) -> str:
-        """Finish the task, list entry or reminder that the request names; ask which one if several fit."""
+        """Finish the task, list entry or reminder that the request names, and return the answer.
+
+        Raises `AnswerNow` to ask which one is meant if several fit, or if only a misspelt name fits.
+        """
+        # An entry of a named list can only be on that list.
         if self.slot("list") not in ("", TODO) and not self.slot("kind"):
             return await Lists(self.parsed, self.context).act()
         if not self.slot("kind"):
@@ -222,9 +240,10 @@ class Board(RequestHandler):
                 return await Reminders(self.parsed, self.context).do_cancel_reminder()
 
     async def _finish_each(self) -> str:
-        """Finish each of several things that are named in one request.
+        """Finish each of several things that one request names, and return the answers.
 
-        If only one is named, no open task or entry fits it: return that it has ended already, or is unknown.
+        Called when nothing open fits the words as a whole. If they name only one thing, return that it has
+        ended already, or is unknown.
         """
         item = self.slot("item")
         parts = entries(item, self.parsed.language)
@@ -233,7 +252,10 @@ class Board(RequestHandler):
         return "\n".join(filter(None, [await answered(self._finish_part(part)) for part in parts]))
 
     async def _finish_part(self, part: str) -> str:
-        """Finish one of several things; a part that reports progress, as `blog 60%`, changes only that."""
+        """Finish the thing that a part of a request names, and return the answer.
+
+        A part that reports progress, such as `blog 60%`, only changes the progress.
+        """
         parsed = parse_one(part)
         if parsed is not None and parsed.intent == "progress":
             return await carry_out(parsed, self.context)
@@ -250,10 +272,14 @@ class Board(RequestHandler):
         return ""
 
     async def _finishable(self, fits: Callable[[str, str], bool] = _fits) -> list[Option]:
-        """Return an option for each open task, list entry and reminder that a number or a text can mean.
+        """Return an option for each open task, list entry and reminder that the slot `item` can mean.
 
         A number refers to the list shown last. If that had reminders, or none was shown, the number may also
-        be the place of a task or the number of a to-do. `fits(words, text)` decides whether a text fits.
+        be the place of a task or the number of a to-do. For other words, `fits(words, text)` decides whether
+        they mean the entry with this text.
+
+        Raises:
+            AnswerNow: the list shown last has no such number.
         """
         item, shown = self.slot("item"), self.context.state.shown
         is_number, entry = item.isdecimal(), shown.get(item)
@@ -265,6 +291,7 @@ class Board(RequestHandler):
         tasks = [] if is_in_list else await self._open_tasks()
         items = await Lists(self.parsed, self.context).entries([TODO] if is_number or is_in_list else [])
         fitting = [todo for todo in items if (todo.id == item if is_number else fits(item, todo.label))]
+        # Entries with exactly this text are meant before those that only contain it.
         same = [todo for todo in fitting if todo.label.casefold() == item.casefold()]
         options = [
             self._ending(_entry(task), self._label(task))
@@ -279,16 +306,21 @@ class Board(RequestHandler):
         return options
 
     def _ending(self, entry: ShownEntry, label: str) -> Option:
-        """Return the option to finish an entry."""
+        """Return the option to finish an entry; `label` is its text in a question."""
         return Option(label=label, request=self.parsed.of("finish", **entry.slots))
 
     async def _complete(self) -> str:
-        """Complete the chosen task; the host then cancels its reminders. An undo sets them again."""
+        """Complete the task in the slots, and return the answer.
+
+        The host cancels the reminders of a completed task; the recorded undo sets them again.
+        """
         task, reminders = self.entry, Reminders(self.parsed, self.context)
         tasks, reminders_before = _with_id(await self._open_tasks(), task.id), await reminders.once()
         await self.use("update_task", task_id=task.id, **ROWS["finish"]["changes"])
-        numbers_left = {reminder.number for reminder in await reminders.once()} if reminders_before else set()
-        cancelled = [reminder for reminder in reminders_before if reminder.number not in numbers_left]
+        # The host does not say which reminders it has cancelled: they are no longer listed.
+        reminders_after = await reminders.once() if reminders_before else []
+        remaining_numbers = {reminder.number for reminder in reminders_after}
+        cancelled = [reminder for reminder in reminders_before if reminder.number not in remaining_numbers]
         of = self.parsed.of
         undo = [of("reopen", **_slots_of_state(open_task)) for open_task in tasks]
         undo += [of("remind_again", task_id=task.id, **reminder.slots) for reminder in cancelled]
@@ -296,9 +328,10 @@ class Board(RequestHandler):
         return self.say("finish", title=task.label)
 
     async def do_untick(self) -> str:
-        """Reopen the task that was completed last, or a ticked entry of a list, whichever is shown.
+        """Reopen the task that was completed last, or a ticked entry of a list, whichever the words name.
 
-        The task is reopened by undoing its completion, so its reminders are set again, too.
+        The task is reopened by undoing its completion, so its reminders are set again, too. Returns the
+        answer.
         """
         item, state, lists = self.slot("item"), self.context.state, Lists(self.parsed, self.context)
         if self.slot("list") or self.slot("it") or self.slot("kind"):
@@ -320,7 +353,10 @@ class Board(RequestHandler):
     # Finding the task
 
     async def _find_task(self) -> OpenTask:
-        """Return the task that the request names. Raises `AnswerNow` to ask which, or if there is none."""
+        """Return the open task that the request names.
+
+        Raises `AnswerNow` if there is none, or to ask which one is meant.
+        """
         tasks = await self._open_tasks()
         fitting = self._fitting(tasks)
         misspelt = [] if fitting else find(tasks, self.slot("task"), is_slip)
@@ -334,12 +370,15 @@ class Board(RequestHandler):
         return fitting[0]
 
     def _is_seen(self, slot: str) -> bool:
-        """Return whether a slot surely names its entry: by words, by id, or by a number shown last."""
+        """Return whether the slot with this name surely names an entry: by words, or by a known number.
+
+        A number is known if it was in the list shown last, or if the request has the entry's id already.
+        """
         number = self.slot(slot)
         return not number.isdecimal() or bool(self.slot("id")) or number in self.context.state.shown
 
     def _fitting(self, tasks: Sequence[OpenTask]) -> list[OpenTask]:
-        """Return the tasks that an id, a pronoun, a number, a title or a part of one can mean."""
+        """Return the tasks that the request can mean: by an id, a pronoun, a number or words of the title."""
         which, state = self.slot("task"), self.context.state
         if self.slot("id") or PATTERNS["that_one"].fullmatch(which):
             return _with_id(tasks, self.slot("id") or state.task)
@@ -348,13 +387,16 @@ class Board(RequestHandler):
         return find(tasks, which) or _at(tasks, which)
 
     def _options(self, tasks: Sequence[OpenTask]) -> list[Option]:
-        """Return an option for each task: the request, about that task."""
+        """Return an option for each task: the same request, about that task."""
         return [self.option(self._label(task), **_entry(task).slots) for task in tasks]
 
     # Answers to questions of the dashboard
 
     async def answer(self) -> str:
-        """Answer the dashboard's last question with yes or no; a yes to "is it done?" completes its task."""
+        """Answer the dashboard's last question with yes or no, as the intent says; return what to reply.
+
+        A yes to a question such as "is it done?" completes the task that the question is about.
+        """
         if not self.slot("question_id"):
             if self.context.own_questions:
                 return ""  # the agent itself asked last, and asks again
@@ -389,9 +431,10 @@ class Board(RequestHandler):
         ]
 
     async def do_never_mind(self) -> str:
-        """Return that no question is open, or only one for somebody else; `cancel it` cancels a reminder.
+        """Return that no question is open, or only one for somebody else: there is nothing to give up.
 
-        It is the reminder that the sender last referred to.
+        Only `cancel it` does something if no question is open: it cancels the reminder that the sender last
+        referred to.
         """
         last = self.context.last
         if self.slot("it") and last is not None and last.kind in ALARMS and not self.context.state.questions:
@@ -400,7 +443,7 @@ class Board(RequestHandler):
         return "" if self.context.own_questions else self._not_asked()
 
     def _not_asked(self) -> str:
-        """Return that no question is open, or that those which are open are not for the sender."""
+        """Return the sentence that no question is open, or whom the open questions are for instead."""
         names = dict.fromkeys(question.sender for question in self.context.state.questions)
         return self.say("not_yours", name=", ".join(filter(None, names))) if names else self.say("never_mind")
 
@@ -418,35 +461,42 @@ class Board(RequestHandler):
         return "\n\n".join(parts) or self.say("nothing_open")
 
     async def do_due(self) -> str:
-        """Return the tasks that have a deadline, soonest first; only those until a day if one is named."""
+        """Return a list of the tasks that have a deadline, soonest first.
+
+        If the request names a day, only those that are due by its end.
+        """
         until = self._day()
         named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
         tasks = await self._due_between("0", (until or date.max).isoformat())
         return self._due(tasks) or self.say("nothing_due", until=named)
 
     async def do_late(self) -> str:
-        """Return the tasks that are past their deadline."""
+        """Return a list of the tasks that are past their deadline, or that there are none."""
         tasks = [task for task in await self._open_tasks() if _is_late(task, self.context.now)]
         return self._due(tasks, "late") or self.say("nothing_late")
 
     async def do_blocked(self) -> str:
-        """Return the tasks that are blocked."""
+        """Return a list of the tasks that are blocked, or that there are none."""
         tasks = [task for task in await self._open_tasks() if task["blocked"]]
         return self._due(tasks, "blocked") or self.say("nothing_blocked")
 
     async def _due_between(self, since: str, until: str) -> list[OpenTask]:
-        """Return the tasks that are due from one ISO day to another.
+        """Return the tasks that are due from the ISO day `since` to `until`, both included.
 
-        The day of a task without a deadline is the empty text, which sorts before every other day.
+        An empty `since` includes the tasks without a deadline, `0` all that have one.
         """
+        # The day of a task without a deadline is the empty text, which sorts before every other text.
         return [task for task in await self._open_tasks() if since <= _due_day(task) <= until]
 
     def _due(self, tasks: Iterable[OpenTask], head: str = "due") -> str:
-        """Return tasks under a heading, soonest first; empty if there are none."""
+        """Return tasks under the heading that `head` names, soonest first; empty if there are none."""
         return "".join(self._sections(sorted(tasks, key=_due_day), [], head=head))
 
     async def do_week(self) -> str:
-        """Return events, reminders and due tasks between two days, by default until a week's Sunday."""
+        """Return the events, reminders and due tasks from one day to another.
+
+        By default they are those from today to the Sunday of this week, or of the next if that is named.
+        """
         today = self.context.now.date()
         day = self._day()
         first = day or today
@@ -474,7 +524,7 @@ class Board(RequestHandler):
             since, until = "", (today + timedelta(days=SOON_DAYS)).isoformat()
             try:
                 todos = await Lists(self.parsed, self.context).open_todos()
-            except AnswerNow as refusal:
+            except AnswerNow as refusal:  # the agenda is shown without the to-dos, with the reason
                 trouble = refusal.text
         tasks = await self._due_between(since, until)
         name = times.say_long_day(day, self.parsed.language)
@@ -483,9 +533,9 @@ class Board(RequestHandler):
         return await self._plan(day, day, head, name, [*self._sections(tasks, todos), trouble])
 
     async def _plan(self, first: date, last: date, head: str, nothing: str, parts: Sequence[str]) -> str:
-        """Return the events and reminders between two days, then the other parts, under a heading.
+        """Return the events and reminders from one day to another, then the other parts, under a heading.
 
-        `nothing` names the days in the answer that nothing is on.
+        `parts` are texts. If all is empty, return that nothing is on; `nothing` names the days for that.
         """
         events = await asyncio.to_thread(calendar.events, self.context.workspace.snapshots, self.context.zone)
         lines = calendar.between(events, first, last, self.parsed.language)
@@ -504,7 +554,7 @@ class Board(RequestHandler):
         return self.moment(datetime.fromisoformat(at), has_seconds=False)
 
     def _day(self, slot: str = "day") -> date | None:
-        """Return the day that a slot names; None if the slot is empty.
+        """Return the day that the words in a slot mean; None if the slot is empty.
 
         Raises `AnswerNow` to ask which of several days is meant, or to say why the words name no day.
         """
@@ -526,9 +576,10 @@ class Board(RequestHandler):
     def _sections(
         self, tasks: Sequence[OpenTask], todos: Sequence[ShownEntry], *, head: str = "show_open"
     ) -> list[str]:
-        """Return tasks and to-dos in one numbering, and remember which entry has which number.
+        """Return a text with the tasks and one with the to-dos, in one numbering; empty ones are left out.
 
-        Without tasks, the to-dos have the numbers of their list.
+        Without tasks, the to-dos have the numbers of their list. The numbers are remembered, so that a later
+        message can use them. `head` names the heading of the tasks.
         """
         shown = {str(number): _entry(task) for number, task in enumerate(tasks, 1)}
         described = [f"{number}. {self._described(task)}" for number, task in enumerate(tasks, 1)]
@@ -553,7 +604,10 @@ class Board(RequestHandler):
         return self.say("option_task", title=task["title"], more=f"{task['progress']}%, {until}, {added}")
 
     async def do_before_deadline(self) -> str:
-        """Set a reminder before the deadline of the task that is named, or else was last referred to."""
+        """Set a reminder before the deadline of the task that is named, or else was last referred to.
+
+        Return the answer. Raises `AnswerNow` to ask which task is meant.
+        """
         tasks = [task for task in await self._open_tasks() if task["deadline"]]
         if not tasks:
             return self.say("before_none")
@@ -564,6 +618,7 @@ class Board(RequestHandler):
         is_last_missing = bool(last) and not is_named and not _with_id(tasks, last)
         if len(fitting) != 1 or is_last_missing:
             misspelt = find(tasks, self.slot("task"), is_slip)
+            # This raises the question, also if there is only one option.
             self.choose(self._options(fitting or misspelt or tasks), "before_which", is_sure=False)
         (task,) = fitting
         day = date.fromisoformat(_due_day(task)) - timedelta(days=self._days_before())
@@ -575,7 +630,10 @@ class Board(RequestHandler):
         return await carry_out(self.parsed.of("remind", what=what, when=when, **details), self.context)
 
     def _days_before(self) -> int:
-        """Return the number of days in `two days before`, `이틀 전`; 0 for words without days (`당일`)."""
+        """Return the number of days in the slot `before`: 2 in `two days before` and in `이틀 전`.
+
+        It is 0 for words that name no number of days, such as `당일` ("on the day").
+        """
         words = PATTERNS["day_before"].sub("a day", self.slot("before").lower()).replace("전날", "하루")
         span = self.context.read_time(words.removesuffix("before").removesuffix("전"))
         return span.days if isinstance(span, Duration) else 0
@@ -587,9 +645,9 @@ class Board(RequestHandler):
 
 
 def find(tasks: Sequence[OpenTask], which: str, fits: Callable[[str, str], bool] = _fits) -> list[OpenTask]:
-    """Return the tasks with this title, or else those whose titles fit, by default those that contain it.
+    """Return the tasks whose title is the words `which`; if there are none, those whose titles fit the words.
 
-    `fits(words, title)` decides whether a title fits.
+    `fits(words, title)` decides whether a title fits; by default it has to contain the words.
     """
     which = " ".join(which.casefold().split())
     exact = [task for task in tasks if task["title"].casefold() == which]
@@ -607,7 +665,7 @@ def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
 
 
 def _entry(task: OpenTask) -> ShownEntry:
-    """Return a task as an entry of a list that is shown."""
+    """Return the entry that stands for a task in a list that is shown."""
     return ShownEntry(kind="task", id=task["id"], label=task["title"])
 
 

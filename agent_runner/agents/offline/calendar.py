@@ -31,7 +31,10 @@ class Event(BaseModel):
 
 
 def events(snapshots: Path, zone: tzinfo) -> list[tuple[datetime, datetime, Event]]:
-    """Return the events with start and end, by their start; none if there is no file. Blocks."""
+    """Return (start, end, event) for each event in the file, by start; empty if there is no file. Blocks.
+
+    `snapshots` is the folder with the file; `zone` is that of the returned times.
+    """
     try:
         all_events = TypeAdapter(list[Event]).validate_json((snapshots / FILE).read_bytes())
     except (OSError, ValidationError):
@@ -45,10 +48,10 @@ def between(
     last: date,
     language: times.Language,
 ) -> list[str]:
-    """Return the events that overlap the days `first` to `last`, one per line.
+    """Return a line for each event that overlaps the days from `first` to `last`, both included.
 
-    The events are those of `events`, with start and end. A line has the day only if there are several, and
-    the time of day only if the event starts on one of them. Beyond `MAX_SHOWN` lines the last is "…".
+    `timed_events` is what `events` returns. A line has the day only if `first` and `last` differ, and the
+    time of day only if the event starts on one of these days. After `MAX_SHOWN` lines, "…" stands for more.
     """
     lines = []
     for start, end, event in timed_events:

@@ -40,7 +40,7 @@ class ShownEntry:
 
     @property
     def slots(self) -> dict[str, str]:
-        """The slots that make a request refer to this entry and no other."""
+        """The slots by which a request refers to this entry and no other."""
         return {"kind": self.kind, "id": self.id, "label": self.label, "list": self.list}
 
 
@@ -72,14 +72,14 @@ class OpenQuestion:
     options: tuple[Option, ...] = ()
 
     def is_same(self, other: OpenQuestion) -> bool:
-        """Return whether another question asks the same person the same."""
+        """Return whether another question asks the same person the same, perhaps in another language."""
         if self.person != other.person or self.slot != other.slot:
             return False
         option_ids = self._option_ids()  # the same question in another language has the same options
         return self.request == other.request or (bool(option_ids) and option_ids == other._option_ids())
 
     def _option_ids(self) -> list[tuple[str, str]]:
-        """Return the intent and the entry's id of each option; empty if an option has no id."""
+        """Return the intent and the entry's id of each option; empty if the entry of an option has no id."""
         entries = [(option.request.intent, option.request.slot("id")) for option in self.options]
         return entries if all(entry_id for _, entry_id in entries) else []
 
@@ -130,7 +130,10 @@ class Conversation:
         self._stored: _StoredStates | None = None
 
     def before(self, turn: int) -> ConversationState:
-        """Return the state at the beginning of `turn`, an empty one if the file cannot be read. Blocks."""
+        """Return the state before the turn with this number; an empty one if the file cannot be read. Blocks.
+
+        A turn that was answered before, and is tried again, gets the state of its first attempt.
+        """
         if self._stored is None:
             try:
                 self._stored = _adapter().validate_json(
@@ -141,7 +144,10 @@ class Conversation:
         return self._stored.before if self._stored.turn == turn else self._stored.after
 
     def keep(self, turn: int, before: ConversationState, after: ConversationState) -> None:
-        """Store the state after `turn`. Blocks. If the file cannot be written, it stays in memory only."""
+        """Store the states before and after a turn in the group's file, if they differ. Blocks.
+
+        If the file cannot be written, they are stored in memory only.
+        """
         self._stored = _StoredStates(turn=turn, before=before, after=after)
         if before != after:
             with suppress(OSError):

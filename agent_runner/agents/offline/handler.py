@@ -66,18 +66,22 @@ class RequestContext:
 
     @property
     def last(self) -> ShownEntry | None:
-        """Return what this person last referred to; None if another person did."""
+        """Return the reminder or task that this person last referred to; None if another person did."""
         last = self.state.last
         return last if last is not None and last.person in ("", self.request.person) else None
 
     async def ask(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
-        """Send a command to the host; a turn that is tried again gets the same reply."""
+        """Send a command to the host and return its reply, which may be a refusal.
+
+        `command` is the command's class and `fields` are its fields. A turn that is tried again gets the same
+        reply, since it sends the same ids.
+        """
         self.calls += 1
         request_id = self.request_id if self.calls == 1 else f"{self.request_id}-{self.calls}"
         return await self.host.ask(command(request_id=request_id, **fields))
 
     def read_time(self, words: str, *, takes_past: bool = False) -> times.Reading:
-        """Parse words as a time, relative to now.
+        """Return the time that words name, relative to now, or a refusal with the reason if they name none.
 
         `takes_past`: whether a time that has passed is accepted.
         """
@@ -85,28 +89,32 @@ class RequestContext:
         return times.read(words, now=self.now, zone=self.zone, policy=policy)
 
     def read_span(self, words: str) -> times.Reading:
-        """Parse words for a span of time: `20 minutes`, `한 시간`."""
+        """Return the duration that words such as `20 minutes` or `한 시간` name; else mostly a refusal."""
         return self.read_time(f"{words} 뒤" if PATTERNS["hangul"].search(words) else f"in {words}")
 
     def shifted(self, at: datetime, move: ParsedRequest) -> datetime | times.TimeRefusal:
         """Return a moment moved by the span in the slot `later` or `earlier` of `move`, such as `an hour`.
 
-        A refusal if those words name no span. A span of months is counted from now.
+        A refusal if the words in that slot name no span.
         """
         span = self.read_span(move.slot("later") or move.slot("earlier"))
         if not isinstance(span, times.Duration):
             no_span = times.TimeRefusal(reason=times.Reason.NO_TIME)
             return span if isinstance(span, times.TimeRefusal) else no_span
+        # Months differ in length: those of the span are counted from now.
         distance = span.at - self.now if span.months else timedelta(days=span.days) + span.elapsed
         return at + distance if move.slot("later") else at - distance
 
     def halves(self, words: str) -> tuple[times.Instant, ...]:
-        """Return both moments that a day with a bare hour can mean; one in the past is moved by a day."""
+        """Return the moments, am and pm, that a day with a bare hour can mean, such as `tomorrow at 5`.
+
+        A moment in the past is moved by a day. Words that are no such time give none.
+        """
         readings = (self._ahead(self.read_time(f"{words} {half}")) for half in ("am", "pm"))
         return tuple(moment for moment in readings if isinstance(moment, times.Instant))
 
     def _ahead(self, parsed_time: times.Reading) -> times.Reading:
-        """Return a reading that is in the past once more for the day after; others unchanged."""
+        """Return the same time of the next day for a time that was refused as past; others unchanged."""
         if (
             not isinstance(parsed_time, times.TimeRefusal)
             or parsed_time.reason is not times.Reason.PAST
@@ -123,7 +131,10 @@ class RequestHandler:
     """
 
     def __init__(self, parsed: ParsedRequest, context: RequestContext) -> None:
-        """`parsed` is the request to carry out; methods replace it as details become known."""
+        """`parsed` is the request to carry out; methods replace it as details become known.
+
+        `context` is shared by the handlers of one message.
+        """
         self.parsed = parsed
         self.context = context
 
@@ -132,7 +143,10 @@ class RequestHandler:
         return self.parsed.slot(name)
 
     def say(self, form: str, /, **blanks: object) -> str:
-        """Return the sentence `form` of `intents.toml` in the language of the request."""
+        """Return the sentence named `form` in `intents.toml` in the language of the request.
+
+        `blanks` are the values for the placeholders in it.
+        """
         return say(form, self.parsed.language, **blanks)
 
     @property
@@ -150,7 +164,10 @@ class RequestHandler:
         return times.say_moment(local, self.parsed.language, has_seconds=has_seconds)
 
     def unclear(self, parsed_time: times.TimeRefusal | times.DateOnly) -> str:
-        """Return why a time cannot be used, as a question."""
+        """Return a question that says why a time cannot be used: it was refused, or is a day without an hour.
+
+        If the words have several meanings, the question lists them.
+        """
         if isinstance(parsed_time, times.DateOnly):
             day = times.say_day(parsed_time.day, self.parsed.language)
             return self.say("time.needs_clock", on=self.say("on_day", day=day))
@@ -160,9 +177,10 @@ class RequestHandler:
         return self.say(f"time.{parsed_time.reason.value}", moment=moment, on="", choices=choices).strip()
 
     def question(self, slot: str, text: str, options: Sequence[Option] = ()) -> AnswerNow:
-        """Record a question about a slot of the request, and return it to be raised.
+        """Record an open question, whose answer fills `slot` of the request; return it to be raised.
 
-        A second question of one message waits for the answer to the first: its text is empty.
+        `text` is the question, and `options` are the choices that are listed under it. A second question of
+        one message waits for the answer to the first: the returned text is empty.
         """
         lines = [
             text,
@@ -181,14 +199,17 @@ class RequestHandler:
         return AnswerNow(question.text if len(self.context.new_questions) == 1 else "")
 
     def option(self, label: str, number: str = "", /, **slots: str) -> Option:
-        """Return the request with other slots as one possible meaning."""
+        """Return the request with other slots as one of several possible meanings.
+
+        `label` stands for it in the question; `number` is the one by which people know it, empty for none.
+        """
         return Option(label=label, number=number, request=self.parsed.having(**slots))
 
     def choose(self, options: Sequence[Option], form: str, *, is_sure: bool = True) -> ParsedRequest:
-        """Return the request of the only option. Raises `AnswerNow` to ask which one is meant.
+        """Return the request of the only option. Raises `AnswerNow` to ask which of several is meant.
 
-        `form` names the sentence that asks about several. A single one is asked about, too, unless `is_sure`:
-        "did you mean …?"
+        `form` names the sentence that asks about several. If `is_sure` is false, a single option is asked
+        about, too: "did you mean …?"
         """
         if len(options) > 1:
             raise self.question("which", self.say(form), options)
@@ -199,11 +220,12 @@ class RequestHandler:
         return options[0].request
 
     def record_change(self, *undo: ParsedRequest, last: ShownEntry | None = None) -> None:
-        """Record the requests that undo a change, and the entry that was last referred to.
+        """Record the requests that undo a change, and the entry that the change was about.
 
-        They go before those of earlier changes of this message: the last change is undone first.
+        `last` is that entry, to which `it` in the next message refers; None changes nothing.
         """
         author = {"by": self.context.request.person, "by_name": self.context.request.sender}
+        # Put before those of earlier changes of this message: the last change is undone first.
         self.context.undo[:0] = [request.having(**author) for request in undo]
         if last is not None:
             self.remember(last=replace(last, person=self.context.request.person))
@@ -215,7 +237,7 @@ class RequestHandler:
         self.context.state = replace(self.context.state, **changes)
 
     def listed(self, head: str, lines: Sequence[str], *, most: int = MAX_SHOWN) -> str:
-        """Return a heading with lines under it: at most the first `most`, then "…" if there are more."""
+        """Return a heading with lines under it: at most `most` of them, then "…" if there are more."""
         return "\n".join([head, *lines[:most], *(["…"] if len(lines) > most else [])])
 
     def joined(self, head: str, *parts: str) -> str:
@@ -224,7 +246,10 @@ class RequestHandler:
         return "\n\n".join([head, *written]) if written else ""
 
     async def request(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
-        """Return the host's reply. Raises `AnswerNow` with the reason if it refuses."""
+        """Send a command to the host and return its reply. Raises `AnswerNow` with the reason if it refuses.
+
+        `command` is the command's class and `fields` are its fields.
+        """
         reply = await self.context.ask(command, **fields)
         # For a sender whose role may not change files there is a sentence of our own.
         if reply.code == "not_allowed":
@@ -240,12 +265,18 @@ class RequestHandler:
             raise AnswerNow(self.say("not_for_role"))
 
     async def use(self, tool: str, **arguments: Any) -> Reply:
-        """Call a tool of the dashboard; empty arguments are left out."""
+        """Call a tool of the dashboard at the host and return the reply; empty arguments are left out.
+
+        Raises `AnswerNow` with the reason if the host refuses.
+        """
         named = {name: value for name, value in arguments.items() if value != ""}
         return await self.request(UseDashboard, tool=tool, arguments=named)
 
     async def answer_of_row(self) -> str:
-        """Send the command of the intent's row, if it has one, and return the sentence of the same name."""
+        """Return the sentence named after the intent, after sending the command of the intent's row, if any.
+
+        The row is that of `intents.toml`.
+        """
         if command := ROWS.get(self.parsed.intent, {}).get("request"):
             return await self._send_row(command)
         order, now = self.context.order, self.context.now
@@ -260,7 +291,12 @@ class RequestHandler:
         )
 
     async def _send_row(self, row: dict[str, object]) -> str:
-        """Send a command with its placeholders filled from the slots; they also fill those of the answer."""
+        """Send the command in a row of `intents.toml`, and return the answer.
+
+        The placeholders in the command's fields are filled from the slots; those in the answer from the
+        host's reply and the slots.
+        """
+        # A group that is registered without a name gets that of its folder.
         slots = {"name": self.slot("folder"), **self.parsed.slots}
         try:
             reply = await self.request(_command, **filled(row, slots))
@@ -270,12 +306,15 @@ class RequestHandler:
 
 
 def _command(request_id: str, **fields: object) -> Command:
-    """Return a command of the host from the fields of a row. Raises `WireError`."""
+    """Return the command to the host with these fields. Raises `WireError` if they are invalid."""
     return parse_command(json.dumps(fields | {"requestId": request_id}))
 
 
 async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Carry out a request: by the method named after its intent, else as its row says."""
+    """Carry out a request and return the reply. May raise `AnswerNow`.
+
+    The first handler with a method named after the intent does it; without one, the intent's row says how.
+    """
     # The method is found by its name, as in the standard library's cmd.Cmd: no table has to be kept in step.
     name = f"do_{parsed.intent}"
     kinds = (kind for kind in context.kinds if hasattr(kind, name))
@@ -285,7 +324,7 @@ async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
 
 
 async def answered(work: Awaitable[str]) -> str:
-    """Return the text of a request that is carried out, or that of the `AnswerNow` that it raises."""
+    """Await the work on a request; return its reply, or the text of the `AnswerNow` that it raises."""
     try:
         return await work
     except AnswerNow as answer:
@@ -293,6 +332,7 @@ async def answered(work: Awaitable[str]) -> str:
 
 
 async def carry_out_undo(undo: Sequence[ParsedRequest], context: RequestContext) -> str:
-    """Carry out the requests that undo the last change, and return their replies."""
+    """Carry out the requests that undo the last change, and return their replies, one per line."""
+    # What is undone cannot be undone again.
     context.state = replace(context.state, undo=())
     return "\n".join([await answered(carry_out(request, context)) for request in undo])

@@ -43,7 +43,10 @@ class ParsedRequest:
 
 
 def _expand(pattern: str, words: Mapping[str, str]) -> str:
-    """Return a pattern on one line, each `{name}` replaced by its words; a count such as `{1,2}` stays."""
+    """Return a pattern without its line breaks, each `{name}` in it replaced by that part from `words`.
+
+    Parts may contain other parts. A count such as `{1,2}` stays as it is.
+    """
     joined = pattern.replace("\n", "")
     return re.sub(r"\{([a-z_]+)\}", lambda name: _expand(words[name[1]], words), joined)
 
@@ -81,14 +84,14 @@ ANSWERS: dict[str, list[str]] = _DATA["answers"] | {
 
 @cache
 def patterns_of(name: str, language: Language) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of an intent in one language."""
+    """Return the compiled patterns of an intent in one language, of which a request matches one."""
     written = ROWS[name][language.value]
-    patterns = [written] if isinstance(written, str) else written
+    patterns = [written] if isinstance(written, str) else written  # a row may have one pattern or a list
     return tuple(re.compile(_expand(pattern, _WORDS), FLAGS) for pattern in patterns)
 
 
 def say(form: str, language: Language, /, **blanks: object) -> str:
-    """Return the sentence `form` of `ANSWERS` with its blanks filled."""
+    """Return the sentence named `form` in `ANSWERS`, its placeholders filled with `blanks`."""
     return in_language(ANSWERS[form], language).format(**blanks)
 
 
@@ -98,7 +101,7 @@ def in_language(pair: Sequence[Half], language: Language) -> Half:
 
 
 def filled(fields: Mapping[str, Any], slots: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a row; the blanks in texts are filled with slots."""
+    """Return the fields of a row by name; placeholders in texts are filled with slots, other values stay."""
     return {
         name: value.format(**slots) if isinstance(value, str) else value for name, value in fields.items()
     }

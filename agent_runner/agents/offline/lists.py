@@ -39,7 +39,11 @@ class Lists(RequestHandler):
         return Checklists(self.context.workspace.group)
 
     def say(self, form: str, /, **blanks: object) -> str:
-        """Return a sentence that may name the list: `list`, or `List` at the start of the sentence."""
+        """Return the sentence named `form` in `intents.toml`, its placeholders filled.
+
+        `{list}` is the name of the list that the request is about; `{List}` is the same at the start of the
+        sentence.
+        """
         named = self._named(self.name)
         known: dict[str, object] = {"list": named, "List": named[:1].upper() + named[1:]}
         return super().say(form, **known | blanks)
@@ -50,7 +54,10 @@ class Lists(RequestHandler):
         return say(form, self.parsed.language, name=" ".join(name.split()))
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """Run blocking work. Raises `AnswerNow` to say why a list cannot be used."""
+        """Run blocking work in a thread and return its result.
+
+        Raises `AnswerNow` with the reason if a list cannot be used or the disk fails.
+        """
         try:
             return await asyncio.to_thread(work)
         except ListError as error:
@@ -63,7 +70,11 @@ class Lists(RequestHandler):
     # Finding the list
 
     async def act(self) -> str:
-        """Do one action with one list; ask which list if none is named or known."""
+        """Carry out a request about one list, and return the answer.
+
+        Raises `AnswerNow` to ask which list is meant, if none is named or known, or to refuse a person whose
+        role may not do it.
+        """
         self.check_files(writes=self.parsed.intent not in READING)
         return await self.in_thread(self._act)
 
@@ -71,9 +82,10 @@ class Lists(RequestHandler):
     do_put_back = do_remove_items = do_show_list = act
 
     async def do_remove(self) -> str:
-        """Remove an entry. A number refers to what was shown last, which may be a reminder or a task.
+        """Remove an entry of a list, and return the answer.
 
-        These are cancelled or dropped only after a question.
+        A number refers to the entries shown last, which may be reminders or tasks. A reminder is cancelled,
+        and a task dropped, only after a question.
         """
         shown = self.context.state.shown.get(self.slot("item"))
         if shown is None or shown.kind == "item" or self.slot("list"):
@@ -84,7 +96,11 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("did_you_mean.drop_task"), [option])
 
     def _act(self) -> str:
-        """Find the list, call the method that is named after the intent, and remember the list. Blocks."""
+        """Find the list and carry out the request; return the answer. Blocks.
+
+        The method `_<intent>` does it, or `_change` for an intent without one. The list is remembered, so
+        that later requests need not name it.
+        """
         name = self._find_list()
         if not name:
             items = ", ".join(self.slot("items").splitlines())
@@ -96,12 +112,13 @@ class Lists(RequestHandler):
         return text
 
     def _find_list(self) -> str:
-        """Return the name of the list that the request is about; empty if it has to be asked.
+        """Return the name of the list that the request is about; empty if the person has to be asked.
 
         If the request names none: the list that has the entry, else the one last referred to, the only one,
-        or the to-dos.
+        or the to-dos. Only for entries to add, the to-dos are no such default.
         """
         name, adds = self.slot("list"), self.parsed.intent == "add_items"
+        # A request such as "tick milk" names an entry, which tells the list.
         if not name and not self.slot("it") and ROWS.get(self.parsed.intent, {}).get("names_entry"):
             name = self._list_of_item()
         if not name or self.slot("it"):
@@ -114,15 +131,18 @@ class Lists(RequestHandler):
         return name
 
     def _for_goods(self, name: str) -> str:
-        """Return the shopping list if `name` is the to-dos and all entries are things to buy; else `name`."""
+        """Return the name of the shopping list, if there is one, for things to buy that would become to-dos.
+
+        Otherwise return `name`, the list to which the entries would be added.
+        """
         shops = [shop for shop in KNOWN_NAMES if shop in self._files.names()]
         goods = [PATTERNS["good_ko"].fullmatch(item) for item in self.slot("items").splitlines()]
         return shops[0] if name == TODO and shops and all(goods) else name
 
     def _list_of_item(self) -> str:
-        """Return the list that contains the named entry, before others the one last referred to.
+        """Return the name of the list that contains the entry in the slot `item`; empty if none does.
 
-        Empty if there is none. Raises `AnswerNow` to ask which of several lists is meant.
+        If several do, it is the one last referred to, or `AnswerNow` is raised to ask which one is meant.
         """
         item, last = self.slot("item").casefold(), self.context.state.list
         entries = self._entries([], is_open=self.parsed.intent != "untick")
@@ -137,7 +157,10 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("which_of_lists", item=self.slot("item")), options)
 
     def _take_name(self) -> None:
-        """Split `drill to hardware` into entry and list; ask if there is no list of that name."""
+        """Split entries such as `drill to hardware` into the entry and the list, in the request's slots.
+
+        Raises `AnswerNow` to ask what is meant if there is no list of that name.
+        """
         match = PATTERNS["entry_to_list"].fullmatch(self.slot("items"))
         if match is None or self.slot("sure"):
             return
@@ -153,7 +176,10 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("which_entry"), options)
 
     def _ask_if_new(self) -> None:
-        """Ask before a list is created whose name is nearly another's, or may not be a list's name at all."""
+        """Raise the question whether to create the list, if its name may be a typing error or no name at all.
+
+        Do nothing if the list exists or the person has confirmed.
+        """
         if self.name == TODO or self.slot("sure") or self._is_known(self.name):
             return
         if similar := self._similar_names(self.name):  # `shoping`, `teh shopping`
@@ -168,16 +194,16 @@ class Lists(RequestHandler):
         return file_stem(name) in self._files.names()
 
     def _similar_names(self, name: str) -> list[str]:
-        """Return the lists whose names a name may be a misspelling of."""
+        """Return the names of the lists that a name may be a misspelling of."""
         folded_name, names = name.casefold(), self._files.names()
         return [known for known in names if SequenceMatcher(None, known, folded_name).ratio() >= NEARLY]
 
     # Entries
 
     async def entries(self, only: Sequence[str], *, is_open: bool = True) -> list[ShownEntry]:
-        """Return the open or the ticked entries of lists, by default of all.
+        """Return the open or the ticked entries of the lists named in `only`; of all lists if that is empty.
 
-        A list that cannot be used is left out; an error of the disk leaves out all.
+        A list that cannot be used is left out. If the disk fails, nothing is returned.
         """
         with suppress(AnswerNow):
             return await self.in_thread(lambda: self._entries(only, is_open=is_open))
@@ -192,7 +218,10 @@ class Lists(RequestHandler):
         return await self.in_thread(lambda: self._entries_of(TODO))
 
     def _entries(self, only: Sequence[str], *, is_open: bool) -> list[ShownEntry]:
-        """Return the open or the ticked entries of lists, by default of all; unusable lists are left out."""
+        """Return the open or the ticked entries of the lists named in `only`; of all lists if that is empty.
+
+        A list that cannot be used is left out. Blocks.
+        """
         entries = []
         for name in only or (TODO, *self._files.names()):
             with suppress(ListError):
@@ -200,7 +229,10 @@ class Lists(RequestHandler):
         return entries
 
     def _entries_of(self, name: str, *, is_open: bool = True) -> list[ShownEntry]:
-        """Return the open or the ticked entries of one list; none if there is no such list."""
+        """Return the open or the ticked entries of one list; none if there is no such list. Blocks.
+
+        Raises `ListError` if the list cannot be used.
+        """
         items = self._files.items(name, is_needed=False)
         return [
             ShownEntry(kind="item", id=str(item.number), label=item.text, list=name)
@@ -211,7 +243,10 @@ class Lists(RequestHandler):
     # Showing
 
     def _show_list(self) -> str:
-        """Show the open entries with their numbers; of the to-dos, also how many are done."""
+        """Return the open entries with their numbers; of the to-dos, also how many are done.
+
+        The numbers are remembered, so that a later message can use them.
+        """
         items, still_open = self._files.items(self.name), self._entries_of(self.name)
         self.remember(shown={entry.id: entry for entry in still_open})
         head = self.say("show_list" if still_open else "no_open_items")
@@ -220,11 +255,11 @@ class Lists(RequestHandler):
         return f"{text}\n{self.say('done_items', count=done)}" if done and self.name == TODO else text
 
     def _count(self) -> str:
-        """Say how many entries are open."""
+        """Return how many entries of the list are open, as an answer."""
         return self.say("count", count=_open_count(self._files.items(self.name)))
 
     def _on_list(self) -> str:
-        """Say whether something is on the list, and whether it is done."""
+        """Return the answer whether the thing in the slot `item` is on the list, and whether it is done."""
         item = self.slot("item")
         fitting = [entry for entry in self._files.items(self.name) if has_words(entry.text, item)]
         if not fitting:
@@ -233,12 +268,12 @@ class Lists(RequestHandler):
         return self.say(form, item=fitting[0].text)
 
     async def do_show_lists(self) -> str:
-        """Name every list and how much of it is open."""
+        """Return every list with the number of its open entries."""
         self.check_files(writes=False)
         return await self.in_thread(self._overview)
 
     def _overview(self) -> str:
-        """Return a line for each list with the number of its open entries. Blocks."""
+        """Return the answer with a line for each list: its name and the number of open entries. Blocks."""
         lines = []
         for name in (TODO, *self._files.names()):
             with suppress(ListError):  # a list that cannot be read is left out
@@ -249,12 +284,15 @@ class Lists(RequestHandler):
     # Adding
 
     async def do_new_list(self) -> str:
-        """Ask for the first entries of a new list; its file is created with them."""
+        """Raise the question for the first entries of a new list; its file is created with them."""
         self.parsed = self.parsed.of("add_items", list=self.slot("list"))
         raise self.question("what", self.say("new_list"))
 
     async def do_one_or_more(self) -> str:
-        """Ask whether words with an "and" in them are one thing or several, to-dos or tasks."""
+        """Raise the question whether words with an "and" in them are one thing or several.
+
+        They become to-dos if the slot `kind` is `todo`, else tasks.
+        """
         whole_text, parts, when = self.slot("one"), self.slot("more").splitlines(), self.slot("when")
         of, lines = self.parsed.of, "\n".join(parts)
         if self.slot("kind") == "todo":
@@ -271,7 +309,10 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("one_or_more", count=len(parts)), options)
 
     def _add_items(self) -> str:
-        """Add entries; ask first about a new list, or words that may be no entries."""
+        """Add entries to the list, and return the answer; record how to undo it. Blocks.
+
+        Raises `AnswerNow` to ask about a new list, or about words that may be no entries.
+        """
         self._ask_if_new()
         items = [line.strip() for line in self.slot("items").splitlines() if line.strip()]
         items += entries(self.slot("more"), self.parsed.language)
@@ -292,7 +333,7 @@ class Lists(RequestHandler):
     def _named_entry(self, item: str) -> str:
         """Return a Korean entry with or without its last particle, whichever form is a known thing.
 
-        If neither is known and the word may end in a particle (`수도`), ask which form is meant.
+        If neither is known and the word may end in a particle (`수도`), raise a question about it.
         """
         if self.slot("stated") and not self.slot("sure") and is_in_sentence(item):
             raise AnswerNow(self.say("two_meanings"))  # `민수가 잼 사야 돼`
@@ -300,16 +341,18 @@ class Lists(RequestHandler):
         known = [form for form in forms if self._is_bought(form)]
         if known or len(forms) == 1 or self.slot("sure"):
             return known[0] if known else item
-        if len(self.slot("items").splitlines()) > 1:
+        if len(self.slot("items").splitlines()) > 1:  # one of several is not asked about
             return item
         options = [self.option(f"'{form}'", items=form, list=self.name, sure="yes") for form in forms[::-1]]
         raise self.question("which", self.say("which_entry"), options)
 
     def _is_bought(self, item: str) -> bool:
         """Return whether a thing is one of the everyday goods, or is on the list, open or ticked."""
-        if self._is_listed(item) or self.parsed.language is Language.KOREAN:
-            is_good = PATTERNS["good_ko"].fullmatch(item) is not None or item.casefold() in GOODS
-            return self._is_listed(item) or is_good
+        if self._is_listed(item):
+            return True
+        if self.parsed.language is Language.KOREAN:
+            return PATTERNS["good_ko"].fullmatch(item) is not None or item.casefold() in GOODS
+        # `GOODS` has singulars, and `brown eggs` are eggs.
         last_word = item.casefold().split()[-1].strip(".,!?")
         singulars = {
             last_word,
@@ -325,7 +368,10 @@ class Lists(RequestHandler):
         return any(known.text.casefold() == item.casefold() for known in items)
 
     def _ask_if_unusual(self, items: Sequence[str]) -> None:
-        """Ask before words are put on a list that may not name a thing to buy: `돈`, `내일 우유`."""
+        """Raise the question whether to add entries that may not name things to buy: `돈`, `내일 우유`.
+
+        Do nothing for to-dos, or if the person has confirmed.
+        """
         if self.name == TODO or self.slot("sure"):
             return
         is_stated, is_korean = bool(self.slot("stated")), self.parsed.language is Language.KOREAN
@@ -339,8 +385,11 @@ class Lists(RequestHandler):
             raise self.question("sure", self.say("sure_add", items=", ".join(items)))
 
     def _put_back(self) -> str:
-        """Add entries that were removed; `done` has an `x` for each that was ticked, else a blank."""
-        # `done` may be empty or too short: then the remaining entries were not ticked.
+        """Add entries again that were removed, and tick those that were ticked; return the answer.
+
+        The slot `done` has an `x` for each entry that was ticked, and a blank for another one.
+        """
+        # It may be empty or too short: then the remaining entries were not ticked.
         items, ticks = self.slot("items").splitlines(), self.slot("done").ljust(len(self.slot("items")))
         for item, tick in zip(items, ticks, strict=False):
             self._files.add(self.name, [item])
@@ -352,9 +401,10 @@ class Lists(RequestHandler):
     # Changing
 
     def _change(self) -> str:
-        """Tick, untick, remove or move one entry, or each of several, as the intent says.
+        """Tick, untick, remove or move the entries that the request names, as the intent says.
 
-        The slot `to` names the list to which entries are moved; no other intent has it.
+        The slot `to` names the list to which entries are moved; it is empty for other intents. Returns the
+        answer.
         """
         intent, target_list = self.parsed.intent, self.slot("to")
         change = self._tick if intent in ("finish", "untick") else self._take_out
@@ -367,20 +417,24 @@ class Lists(RequestHandler):
         return self.say(form, item=", ".join(texts), to=self._named(target_list))
 
     def _tick(self, item: str) -> str:
-        """Tick or untick an entry, as the intent says; return its text."""
+        """Tick an entry, or untick it if the intent is not `finish`; record the undo, return its text."""
         is_done = self.parsed.intent == "finish"
         text = self._files.tick(self.name, item, is_done=is_done).text
         self._record_undo("untick" if is_done else "finish", item=text, kind="item", label=text)
         return text
 
     def _take_out(self, item: str) -> str:
-        """Remove an entry from the list; return its text."""
+        """Remove an entry from the list; record how to undo it, and return the entry's text."""
         entry = self._files.remove(self.name, item)
         self._record_undo("put_back", items=entry.text, done="x" if entry.is_done else "")
         return entry.text
 
     def _items(self) -> list[str]:
-        """Return the entries that the request names: several if its words are not those of one entry."""
+        """Return the words for each entry that the request names.
+
+        They are several only if the words as a whole are no entry, and each part of them is one. Raises
+        `AnswerNow` to ask whether a misspelt entry is meant.
+        """
         whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
         self._ask_if_unseen(whole)
         parts = [PATTERNS["the"].sub("", part) for part in entries(whole, self.parsed.language)]
@@ -397,7 +451,10 @@ class Lists(RequestHandler):
         return [whole] if is_one_entry else parts
 
     def _ask_if_unseen(self, number: str) -> None:
-        """Ask before a number is used for an entry of a list that was neither named nor shown last."""
+        """Raise the question whether a number means the entry with that number on this list.
+
+        Do nothing for other words, or if the list was named or shown last.
+        """
         shown = self.context.state.shown.get(number)
         is_seen = shown is not None and (shown.kind, shown.list) == ("item", self.name)
         if not number.isdecimal() or is_seen or self.slot("list"):
@@ -408,7 +465,11 @@ class Lists(RequestHandler):
             self.choose(options, "which_task", is_sure=False)
 
     def _clear(self) -> str:
-        """Remove entries: all after a question, or those that are named, or those that are done."""
+        """Remove the entries that the slot `items` names, or without names those that are done.
+
+        The intent `clear_list` removes all: it raises the question first, which puts all names into `items`.
+        Returns the answer.
+        """
         intent, items = self.parsed.intent, self._files.items(self.name)
         if intent == "clear_list" and not items:
             return self.say("list_empty")

@@ -36,9 +36,10 @@ _SPANS = ("span", "later", "earlier")
 
 
 def read(text: str) -> list[ParsedRequest]:
-    """Return the requests in `text`, in order; one `unknown` if nothing is understood.
+    """Return the requests in a message, in order; a single one of intent `unknown` if none is understood.
 
-    Among several, those that are not understood are `unknown_part`. Never raises.
+    Among several, those that are not understood have the intent `unknown_part`. A text without words is a
+    request of intent `called`. Never raises.
     """
     # A pattern with several gaps would take time that grows with the cube of their length.
     text = _LONG_GAP.sub(_short_gap, times.normalized(plain(text)).strip())
@@ -47,6 +48,7 @@ def read(text: str) -> list[ParsedRequest]:
     requests = _split(text) if len(text) <= MAX_CHARS else []
     if requests and spelling.is_poor(requests):
         requests = spelling.corrected(text, _split) or requests
+    # Part of the message takes back or limits the rest in a way that no request can express.
     is_withheld = _is_withheld(text, requests) or _is_withheld_ko(text, requests)
     if not 0 < len(requests) <= MAX_REQUESTS or is_withheld:
         return [_unknown(text)]
@@ -59,19 +61,21 @@ def read(text: str) -> list[ParsedRequest]:
 
 
 def _is_withheld_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
-    """Return whether part of a Korean message is a condition, an exception or a withdrawal.
+    """Return whether part of a Korean message is a condition, an exception or a withdrawal of the rest.
 
-    Then nothing of it is done. The text of a reminder may contain a condition, that of a note anything.
+    Nothing of such a message is done. The text of a reminder may contain a condition, that of a note
+    anything. `requests` are those that were read in the message.
     """
     intents = {request.intent for request in requests} - set(_OWN_WORDS)
+    # A correction of a time in the slot `fix` was understood: it withdraws nothing.
     if not (intents and PATTERNS["hangul"].search(text)) or any(request.slot("fix") for request in requests):
         return False
     unread = (request.slot("text") for request in requests if request.intent == "unknown")
     is_reminder = intents == {"remind"}
     if len(requests) > 1 and intents & {"never_mind", "no"}:
-        return True
+        return True  # one request of the message gives up the others
     if intents != {"cancel_reminder"} and PATTERNS["denied_ko"].search(text):
-        return True
+        return True  # "do not …": the only request of this form is to cancel a reminder
     if PATTERNS["retracted_ko"].search(text) or any(map(PATTERNS["retracts_ko"].match, unread)):
         return True
     if (is_reminder or len(requests) > 1) and PATTERNS["left_out_ko"].search(text):
@@ -88,7 +92,7 @@ def _is_withheld_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
 def _is_withheld(text: str, requests: Sequence[ParsedRequest]) -> bool:
     """Return whether part of a message is a condition for the rest or withdraws it.
 
-    Then nothing of it is done.
+    Nothing of such a message is done. `requests` are those that were read in the message.
     """
     unread = [request.slot("text") for request in requests if request.intent == "unknown"]
     is_called_off = any(map(PATTERNS["calls_off"].fullmatch, unread))
@@ -96,9 +100,9 @@ def _is_withheld(text: str, requests: Sequence[ParsedRequest]) -> bool:
 
 
 def _about_what_came_before(requests: list[ParsedRequest]) -> list[ParsedRequest]:
-    """Return requests in which a reminder without a text is about the task or to-do before it.
+    """Return the requests with a text for each reminder that has a time but no text.
 
-    Such a message is `add a task pay taxes, remind me on Thursday at 9`.
+    It is about the task or to-do before it, as in `add a task pay taxes, remind me on Thursday at 9`.
     """
     completed = requests[:1]
     for before, request in pairwise(requests):
@@ -113,7 +117,7 @@ def _about_what_came_before(requests: list[ParsedRequest]) -> list[ParsedRequest
 
 
 def _short_gap(gap: re.Match[str]) -> str:
-    """Return a shorter gap in place of a long one; one with a line break keeps it as an empty line."""
+    """Return the text that replaces long white space: an empty line if it has a line break, else blanks."""
     return "\n\n" if "\n" in gap[0] else "    "
 
 
@@ -123,7 +127,7 @@ def language_of(text: str) -> Language:
 
 
 def meaning_words(text: str) -> list[str]:
-    """Return the significant words of a text, without small words and Korean particles."""
+    """Return the significant words of a text, without words such as "the" and Korean particles."""
     words = (word.strip(".,!?~\"'“”‘’") for word in text.split())
     bare_words = (PATTERNS["particle"].sub("", word) for word in words if word)
     return [word for word in bare_words if not PATTERNS["small_word"].fullmatch(word)]
@@ -138,9 +142,9 @@ def plain(text: str) -> str:
 
 
 def parse_one(text: str) -> ParsedRequest | None:
-    """Return the single request of a whole text; None if no row matches it.
+    """Return the request that a text is as a whole; None if no row of `intents.toml` matches it.
 
-    A row that matches a statement (`is_news`; in Korean `is_stated`, too) does not count for a question.
+    A row that is for statements (`is_news`; in Korean `is_stated`, too) does not match a question.
     """
     parsed = _parsed(text)
     is_question = text.rstrip().endswith("?") and not PATTERNS["asks_to_do"].search(text)
@@ -154,13 +158,17 @@ def _is_missing(parsed: ParsedRequest) -> bool:
 
 
 def _parsed(text: str) -> ParsedRequest | None:
-    """Return the request of a whole text without its polite words; None if no row matches."""
+    """Return the request that a text is, without its polite words; None if no row matches.
+
+    English rows are tried before Korean ones.
+    """
     frame = PATTERNS["polite_frame"].match(text)
     if frame is None:
         return None
     for language in Language:  # a text to echo is read first, before polite words are taken off
         if (echo := _first(text, language, ("echo",))) is not None:
             return echo
+    # Polite words may be part of the request, so the text with them is tried, too.
     whole, core = text.strip(" \t\n.!?~"), frame["core"]
     if not PATTERNS["starts_korean"].match(text):
         english = _first(core, Language.ENGLISH) or _first(whole, Language.ENGLISH)
@@ -181,7 +189,10 @@ def _unknown(text: str) -> ParsedRequest:
 
 
 def _split(text: str) -> list[ParsedRequest]:
-    """Return the requests of each line; lines under a heading that names a list are its entries."""
+    """Return the requests of all lines of a text; lines under a heading that names a list are its entries.
+
+    A text to echo is one request, whatever its lines are.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     whole = parse_one(text)
     if len(lines) == 1 or (whole is not None and whole.intent == "echo"):
@@ -191,7 +202,10 @@ def _split(text: str) -> list[ParsedRequest]:
 
 
 def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
-    """Return the requests of a heading, `shopping list:` or `todo`, with an entry per line; else None."""
+    """Return the requests of a heading, such as `shopping list:` or `todo`, with an entry on each line below.
+
+    None if the lines are no heading with entries, as when one of them is a request itself.
+    """
     heading = lines[0]
     has_bullets = all(PATTERNS["bullet"].match(line) for line in lines[1:])
     if not (heading.endswith(":") or has_bullets) or any(_is_request(line) for line in lines[1:]):
@@ -210,7 +224,10 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
 
 
 def _line(text: str) -> list[ParsedRequest]:
-    """Return the requests of a line, cut wherever both sides are requests; else one request, or unknown."""
+    """Return the requests of a line, which is cut wherever both sides are requests.
+
+    Without such a place, the line is one request, or of the intent `unknown`.
+    """
     whole = parse_one(text)
     if whole is not None and (whole.intent == "echo" or whole.slot("whole")):
         return wording.expanded(whole)
@@ -239,10 +256,11 @@ def _line(text: str) -> list[ParsedRequest]:
 
 
 def _is_understood(requests: Sequence[ParsedRequest], whole: ParsedRequest | None) -> bool:
-    """Return whether the part before a cut is understood.
+    """Return whether the part before a cut is understood as requests of its own.
 
-    In `내일 9시에 운동, 3시에 병원 알려줘` both parts share one day and one verb, so the first part is
-    not a request of its own. `whole` is what the uncut text would be; None if it is no request.
+    `requests` are those of that part; `whole` is the request that the uncut text would be, None if it is
+    none. In `내일 9시에 운동, 3시에 병원 알려줘` both parts share one day and one verb: an offer to set a
+    reminder for the first part would be wrong.
     """
     is_one_reminder = whole is not None and (whole.intent, whole.language) == ("remind", Language.KOREAN)
     return not any(
@@ -253,9 +271,10 @@ def _is_understood(requests: Sequence[ParsedRequest], whole: ParsedRequest | Non
 def _partly(
     text: str, all_cuts: Sequence[tuple[str, str]], cuts: Sequence[tuple[str, str]]
 ) -> list[ParsedRequest]:
-    """Return the requests in a line that is no request as a whole; the rest becomes offers or unknown.
+    """Return the requests in a line that is no request as a whole.
 
-    `all_cuts` are the places where it can be cut; `cuts` are those of them before the beginning of a request.
+    `all_cuts` has the texts before and after each place where the line can be cut; `cuts` those of them after
+    which a request may begin. A part that requests nothing becomes a reminder to offer, or is unknown.
     """
     for before_cut, after_cut in reversed(all_cuts):
         # One more word after the cut belongs to the same sentence.
@@ -270,9 +289,9 @@ def _partly(
 
 
 def _changed_mind(text: str) -> list[ParsedRequest]:
-    """Return the requests of `remind us at 8pm to call, no wait, 9pm`, the last time in the slot `fix`.
+    """Return the requests of a text that ends with the correction of a time; empty for any other text.
 
-    Empty for a text without such a correction.
+    In `remind us at 8pm to call, no wait, 9pm`, the slot `fix` of the last request gets the time `9pm`.
     """
     match = PATTERNS["changed_mind"].fullmatch(text)
     fix = match["fix"].rstrip(" .!?") if match else ""
@@ -287,7 +306,7 @@ def _is_request(text: str) -> bool:
 
 
 def begins_request(text: str) -> bool:
-    """Return whether a text begins as a request does, or in Korean ends as one."""
+    """Return whether a text begins as a request does, or in Korean ends as one; the rest may be anything."""
     return bool(PATTERNS["starts_request"].match(text) or PATTERNS["ends_request_ko"].search(text))
 
 
@@ -311,9 +330,10 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _offers(text: str) -> list[ParsedRequest]:
-    """Return reminders to offer for a text that requests nothing, as `pay rent tomorrow and call mum at 9`.
+    """Return the reminders to offer for a text that requests nothing: `pay rent tomorrow and call mum at 9`.
 
-    The text is `unknown` if it is a question, or if one of its parts lacks a text or a time.
+    If the text is a question, or one of its parts lacks a text or a time, return one request of the intent
+    `unknown`.
     """
     is_question = (
         "?" in text
@@ -336,7 +356,10 @@ def _offers(text: str) -> list[ParsedRequest]:
 
 
 def _first(text: str, language: Language, intents: Iterable[str] = ROWS) -> ParsedRequest | None:
-    """Return the request of the first row that matches a whole text; None if no row matches."""
+    """Return the request of the first row of `intents.toml` that matches a whole text; None if none does.
+
+    `intents` are the names of the rows that are tried, in this order.
+    """
     for intent in intents:
         for pattern in patterns_of(intent, language):
             match = pattern.fullmatch(text)
@@ -347,16 +370,20 @@ def _first(text: str, language: Language, intents: Iterable[str] = ROWS) -> Pars
 
 
 def _is_time(slot: str, words: str) -> bool:
-    """Return whether a slot's text is a time, or a span for a move; in `when`, a bare number is an hour."""
+    """Return whether the words in a slot are a time; in `later` and `earlier`, a span such as `an hour`.
+
+    In `when`, a number of one or two digits is an hour, and so a time.
+    """
     if slot in ("later", "earlier"):
         return times.is_time(f"in {words}") or times.is_time(f"{words} 뒤")
     return times.is_time(words) or (slot == "when" and words.isdecimal() and len(words) < 3)
 
 
 def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequest | None:
-    """Return the request of a match; None if the words do not fit the row, as when a time slot has no time.
+    """Return the request of a row whose pattern matched; None if the words do not fit the row after all.
 
-    A row with `means` stands for another sentence: the request is that of the sentence, with the slots in it.
+    They do not if a slot for a time has none. A row with `means` stands for another sentence: the request is
+    that of the sentence, with the slots' words in it.
     """
     slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
     for name in slots.keys() & _SPANS:
@@ -373,6 +400,6 @@ def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequ
         request = parse_one(sentence) if sentence else None
         marks = {slot: "yes" for slot, key in _MARKS if ROWS[intent].get(key)}
         return request.having(**marks) if request else None
-    if slots.pop("todo", ""):
+    if slots.pop("todo", ""):  # the words name the to-dos, whatever they call them
         slots["list"] = TODO
     return wording.tidied(ParsedRequest(intent=intent, language=language, slots=slots))

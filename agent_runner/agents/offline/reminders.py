@@ -51,20 +51,21 @@ class UpcomingReminder:
 
     @property
     def text(self) -> str:
-        """The text as it will appear in the chat, without the bell."""
+        """The text as it will appear in the chat, without the bell that it begins with there."""
         return self.entry.label
 
     @property
     def slots(self) -> dict[str, str]:
-        """Return the slots that make a request refer to this reminder and no other."""
+        """Return the slots by which a request refers to this reminder and no other."""
         at = self.at.isoformat() if self.at else ""
         known = {"at": at, "repeats": self.repeats, "notification": self.notification_id}
         return self.entry.slots | known | {"item": "", "all": ""}
 
     def time_on(self, day: date) -> time | None:
-        """Return the time on a day when it is due, None if it is not."""
+        """Return the time of day when the reminder is due on a day; None if it is not due then."""
         if self.at is None:
             return None
+        # A rhythm with an interval, such as every two hours, is only known by its next time.
         if self.rhythm is not None and self.rhythm.interval is None:
             return self.rhythm.clock if self.at.date() <= day and self.rhythm.is_on(day) else None
         return self.at.time() if self.at.date() == day else None
@@ -76,7 +77,12 @@ class Reminders(RequestHandler):
     # Setting
 
     async def do_remind(self) -> str:
-        """Set a reminder, or ask for a missing or unclear text or time."""
+        """Set a reminder, and return the answer.
+
+        Raises `AnswerNow` to ask for a text or time that is missing or not clear, or whether a reminder is
+        wanted at all if it was not asked for.
+        """
+        # Some rows have words for slots that the message leaves empty, such as the text of a timer.
         fills = in_language(ROWS[self.parsed.intent].get("fills", ({}, {})), self.parsed.language)
         missing = {name: words for name, words in fills.items() if not self.slot(name)}
         self.parsed = self.parsed.having(**filled(missing, self.parsed.slots))
@@ -90,9 +96,9 @@ class Reminders(RequestHandler):
             about = self._about(is_needed=is_past)
             text = self.say("sure_when", what=what, why=why) if is_offered else why + about
             raise self.question("when", text)
-        if self.slot("last"):
+        if self.slot("last"):  # "from Monday to Wednesday"
             raise self._which_days(parsed_time.at)
-        if self.slot("days"):
+        if self.slot("days"):  # the answer to that question: on each day
             return await self._set_each(parsed_time.at)
         if is_offered and not self.slot("sure"):
             moment = times.say(parsed_time, self.parsed.language)
@@ -106,7 +112,11 @@ class Reminders(RequestHandler):
     do_timer = do_get_up = do_remind
 
     def _time(self) -> times.Reading:
-        """Return the reminder's time: in the half of the day that the row names, before a named event."""
+        """Return the time of the reminder, or a refusal if the words in the slots give none.
+
+        An hour that leaves am or pm open is in the half of the day of the slot `half`. With the slot
+        `before`, the reminder is as much earlier than the time in the slot `when`.
+        """
         parsed_time = self.context.read_time(self.slot("when"))
         if (
             isinstance(parsed_time, TimeRefusal)
@@ -121,10 +131,11 @@ class Reminders(RequestHandler):
         return TimeRefusal(reason=Reason.PAST, at=parsed_time.at) if is_past else parsed_time
 
     def _which_days(self, at: datetime) -> AnswerNow:
-        """Return the question which days `from Monday to Wednesday` means, to be raised.
+        """Return the question which days `from Monday to Wednesday` means, for the caller to raise.
 
-        Each day once, each week, or only the first day, which is that of `at`. If the last day is not clear
-        or too far, the question is for another time.
+        `at` is the time on the first day; the slot `last` names the last one. The options are each of these
+        days once, each of them every week, or only the first day. If the last day is not clear or too far,
+        the question asks for another time.
         """
         parsed_time = self.context.read_time(self.slot("last"))
         ahead = (parsed_time.day - at.date()).days if isinstance(parsed_time, DateOnly) else 0
@@ -147,7 +158,10 @@ class Reminders(RequestHandler):
         return self.question("which", self.say("which_days"), options)
 
     async def _set_each(self, at: datetime) -> str:
-        """Set a reminder on each of several days, the first of which is that of `at`."""
+        """Set a reminder on each of several days, and return the answers.
+
+        `at` is the time on the first day; the slot `days` has the number of days.
+        """
         texts = []
         for ahead in range(int(self.slot("days"))):
             day = at.date() + timedelta(days=ahead)
@@ -156,20 +170,25 @@ class Reminders(RequestHandler):
         return "\n".join(texts)
 
     def _before(self, parsed_time: Instant | times.Duration | Recurrence) -> times.Reading:
-        """Return the reminder's time: as much before the event's time as the slot `before` says.
+        """Return the time that is as much before an event's time as the span in the slot `before`.
 
-        It replaces the event's time in the slot `when`. Raises `AnswerNow` for a repeating event.
+        It replaces the event's time in the slot `when`. Raises `AnswerNow` for a repeating event, or for
+        words that are no span.
         """
         span = self.context.read_span(self.slot("before"))
         if isinstance(parsed_time, Recurrence) or not isinstance(span, times.Duration):
             raise AnswerNow(self.say("repeat_limited"))
+        # Days keep the time of day, also over a change of the clocks; hours are counted as time passes.
         day = parsed_time.at - timedelta(days=span.days)
         at = (day.astimezone(UTC) - span.elapsed).astimezone(self.context.zone)
         self.parsed = self.parsed.having(when=at.isoformat(timespec="seconds"), before="")
         return self.context.read_time(self.slot("when"))
 
     async def _set(self, parsed_time: Instant | times.Duration) -> str:
-        """Set a reminder for one time, and return the answer."""
+        """Set a reminder for one time, and return the answer.
+
+        The answer says so if the clocks are changed around that time.
+        """
         note = self._note()
         reply = await self._set_once(note, parsed_time.at, note.removeprefix(_BELL))
         due = datetime.fromtimestamp(reply.data["due_ms"] / 1000, self.context.zone)
@@ -183,14 +202,14 @@ class Reminders(RequestHandler):
         return text + self.say(f"clocks.{shift.value}", offset=parsed_time.at.isoformat()[-len("+09:00") :])
 
     async def do_remind_again(self) -> str:
-        """Set a reminder once more, word for word."""
+        """Set a reminder again, with the text in the slot `label` and the time in `at`; return the answer."""
         at, label = datetime.fromisoformat(self.slot("at")), self.slot("label")
         reply = await self._set_once(_BELL + label, at, label)
         what, whom = self._subject_and_addressee(label)
         return self.say("reminder_set", whom=whom, moment=self.moment(at), what=what, id=reply.data["id"])
 
     def _subject_and_addressee(self, label: str) -> tuple[str, str]:
-        """Return what a reminder's text is about, and the words of an answer for whom it is for."""
+        """Return the subject of a reminder's text, and the words by which an answer names who is reminded."""
         subject = self.brief(label).rstrip(".")
         if label.startswith(self._beginnings("reminder_note_for_all")):
             return subject, self.say("whom_all")
@@ -208,9 +227,11 @@ class Reminders(RequestHandler):
         return subject, self.say("whom_me")
 
     async def _set_once(self, text: str, at: datetime, label: str) -> mailbox.Reply:
-        """Send a reminder to the host, which may send it at once if it is late, and return its reply.
+        """Send a reminder to the host and return its reply; record how to undo it.
 
-        Raises `AnswerNow` if the host refuses. `label` is the text by which later requests name it.
+        `text` is what the chat will read at the time `at`, `label` the text by which later requests name the
+        reminder. If the time has just passed, the host sends the text at once and replies `sent_late`. Raises
+        `AnswerNow` if the host refuses.
         """
         fields = {
             "text": text,
@@ -224,14 +245,15 @@ class Reminders(RequestHandler):
         return reply
 
     def _record_set(self, entry: ShownEntry) -> None:
-        """Record that undoing cancels the reminder, and that it was last referred to."""
+        """Record that the reminder was set: an undo cancels it, and "it" in the next message means it."""
         self.record_change(self.parsed.of("cancel_reminder", **entry.slots), last=entry)
 
     @contextmanager
     def _refusal(self, known: str, form: str, at: datetime) -> Iterator[None]:
-        """Replace the host's refusal in the block whose text contains `known` by the sentence named `form`.
+        """Replace a refusal of the host in the block by a sentence of our own.
 
-        That sentence names the reminder and its time `at`. Any other refusal is raised as it is.
+        A refusal whose text contains `known` is replaced by the sentence named `form`, which names the
+        reminder and its time `at`. Any other refusal is raised as it is.
         """
         try:
             yield
@@ -242,7 +264,10 @@ class Reminders(RequestHandler):
             raise AnswerNow(self.say(form, moment=self.moment(at), what=what)) from refusal
 
     async def _repeat(self, parsed_time: Recurrence) -> str:
-        """Schedule a repeating reminder, and return the answer; ask if it is too frequent."""
+        """Schedule a repeating reminder, and return the answer.
+
+        Raises `AnswerNow` to ask for another time if it is too frequent.
+        """
         if parsed_time.interval is not None and parsed_time.interval < SOONEST_REPEAT:
             self.parsed = self.parsed.having(when="")
             raise self.question("when", self.say("too_often"))
@@ -256,7 +281,10 @@ class Reminders(RequestHandler):
         return self.say(form, whom=self._whom(), times=rhythm, what=what, moment=moment, id=number)
 
     def _repeat_number(self, task_id: str) -> str:
-        """Return the number of a repeating reminder; one without a number gets the next."""
+        """Return the number, such as `R2`, of the repeating reminder of a scheduled task.
+
+        A reminder without a number gets the next one, which is remembered.
+        """
         known = self.context.state.repeats
         if task_id not in known:
             highest = max((int(number.removeprefix("R")) for number in known.values()), default=0)
@@ -265,9 +293,12 @@ class Reminders(RequestHandler):
         return known[task_id]
 
     def _ask_for_missing(self) -> None:
-        """Raise the question for a missing text or time, or for the time if its words are not clear."""
+        """Raise the question for a missing text or time, or for the time if its words are not clear.
+
+        Do nothing if the request has both.
+        """
         what, when, trouble = self.slot("what"), self.slot("when"), self.slot("trouble")
-        if PATTERNS["that_one"].fullmatch(what):
+        if PATTERNS["that_one"].fullmatch(what):  # "remind me of it" has no text of its own
             self.parsed, what, trouble = self.parsed.having(what=""), "", trouble or "no_text"
         if trouble == "unsure":
             self.parsed = self.parsed.having(trouble="", unsure="yes")
@@ -278,14 +309,16 @@ class Reminders(RequestHandler):
             raise self.question("when", self.say("time.no_time") + self._about())
 
     def _about(self, *, is_needed: bool = False) -> str:
-        """Return the reminder's text in brackets, if the question is one of several or `is_needed` says
-        so; else nothing.
+        """Return the reminder's text in brackets, to be added to a question about its time.
+
+        Empty if the question is clear without it, as no other question is open. `is_needed`: whether it is
+        added in any case.
         """
         has_others = is_needed or self.context.new_questions or self.context.state.questions
         return f" ({self.slot('what')})" if self.slot("what") and has_others else ""
 
     def _whom(self) -> str:
-        """Return words for the person who is reminded, as part of the answer."""
+        """Return the words by which an answer names the person who is reminded: "you", a name or all."""
         whom = self.slot("whom")
         if PATTERNS["for_everyone"].fullmatch(whom):
             return self.say("whom_all")
@@ -298,7 +331,10 @@ class Reminders(RequestHandler):
         return " ".join((self.slot("sender") or self.context.request.sender).split())[:MAX_SENDER_CHARS]
 
     def _note(self) -> str:
-        """Return the text that the chat will read when the time comes."""
+        """Return the text that the chat will read when the time comes: who is reminded, and of what.
+
+        Unless the request names another person or everyone, that is the person who asked.
+        """
         whom, sender = self.slot("whom"), self._sender
         if PATTERNS["for_everyone"].fullmatch(whom):
             sender = ""
@@ -308,12 +344,16 @@ class Reminders(RequestHandler):
         return self.say(form if sender else f"{form}_for_all", sender=sender, what=self.slot("what"))
 
     def _beginnings(self, *forms: str) -> tuple[str, ...]:
-        """Return the beginnings, in each language, of texts of these forms that name the sender or nobody."""
+        """Return the beginnings that a reminder's text has if it is for the sender or for everyone.
+
+        `forms` are the names of the sentences; there is one beginning for each form and language, without the
+        bell.
+        """
         notes = (say(form, language, sender=self._sender, what="") for form in forms for language in Language)
         return tuple(note.removeprefix(_BELL) for note in notes)
 
     def brief(self, text: str) -> str:
-        """Return the subject of a reminder, without the words about whom it is for."""
+        """Return a reminder's text without the bell and the words that name the sender or everyone."""
         text = text.removeprefix(_BELL)
         for beginning in self._beginnings("reminder_note", "reminder_note_for_all"):
             text = text.removeprefix(beginning)
@@ -322,7 +362,10 @@ class Reminders(RequestHandler):
     # Showing
 
     async def do_show_reminders(self) -> str:
-        """Return the upcoming reminders with their numbers; if asked for, only the sender's own."""
+        """Return a list of the upcoming reminders with their numbers; if asked for, only the sender's own.
+
+        The numbers are remembered, so that a later message can use them.
+        """
         upcoming = everybodys = await self.upcoming()
         if self.slot("mine"):
             upcoming = [reminder for reminder in everybodys if not self._is_foreign(reminder)]
@@ -333,7 +376,11 @@ class Reminders(RequestHandler):
         return "\n".join([self.say("show_reminders"), *lines]) if lines else self.say("no_reminders")
 
     async def between(self, first: date, last: date) -> list[str]:
-        """Return the reminders between two days, one per line; if the host refuses, only its reason."""
+        """Return a line for each reminder from one day to another, both included.
+
+        For a single day the lines have only the time of day. If the host refuses to list the reminders, the
+        only line is its reason.
+        """
         try:
             upcoming = await self.upcoming()
         except AnswerNow as refusal:
@@ -364,7 +411,10 @@ class Reminders(RequestHandler):
     # Cancelling
 
     async def do_cancel_reminder(self) -> str:
-        """Cancel the reminder that the request names; ask which one if several fit."""
+        """Cancel the reminder that the request names, and return the answer; record how to undo it.
+
+        Raises `AnswerNow` to ask which one is meant if several fit, or to have a guess confirmed.
+        """
         if not self.slot("id"):
             upcoming = await self.upcoming()
             if not upcoming:
@@ -385,9 +435,10 @@ class Reminders(RequestHandler):
         return self.say("cancel_reminder", what=what)
 
     def options(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
-        """Return the reminders that a number, a text or nothing at all can mean, each as a request.
+        """Return an option for each of the reminders that the slot `item` can mean: a number or words.
 
-        Those whose texts share only some of the words have the slot `doubt`; they are left out if others fit.
+        If it is empty, all are returned. If no text has all of the words, those that share some of them are
+        returned, with the slot `doubt`.
         """
         item = self.slot("item").casefold()
         if PATTERNS["reminder_number"].fullmatch(item):
@@ -411,7 +462,7 @@ class Reminders(RequestHandler):
     ) -> ParsedRequest:
         """Return the request about the one of the `candidates` that the person means.
 
-        `upcoming` are all upcoming reminders; `form` names the sentence of a question.
+        `upcoming` are all upcoming reminders; `form` names the sentence that asks which one is meant.
 
         Raises:
             AnswerNow: no reminder fits; or the person is asked, because several fit, because another person
@@ -437,12 +488,15 @@ class Reminders(RequestHandler):
         """Return whether another person set a reminder that is not for the sender."""
         if reminder.person:
             is_own = reminder.person == self.context.request.person
-        else:
+        else:  # the host does not know who set it: a text that names nobody counts as everybody's own
             is_own = reminder.text.startswith(self._beginnings("reminder_note_for_all"))
         return not is_own and not self._is_for_sender(reminder)
 
     async def _cancel_all(self, upcoming: Sequence[UpcomingReminder]) -> str:
-        """Cancel all reminders, or all of the sender's, after a question that lists them."""
+        """Cancel all reminders, or all of the sender's, and return the answer; record how to undo it.
+
+        Raises `AnswerNow` with a question that lists them, unless the person has confirmed.
+        """
         is_only_own = bool(PATTERNS["own"].search(self.slot("all")))
         chosen = upcoming
         if is_only_own:  # judged by its text, and by the person who requested it, if known
@@ -457,6 +511,7 @@ class Reminders(RequestHandler):
             text = self.say(form, count=len(chosen), name=self.context.request.sender)
             lines = [f"{reminder.number}. {self._line(reminder)}" for reminder in chosen]
             raise self.question("sure", self.listed(text, lines))
+        # An empty text stands for a reminder that was cancelled, any other for the host's refusal.
         texts = [await answered(self._cancel(reminder.entry)) for reminder in chosen]
         refusals = [text for text in texts if text]
         cancelled = [
@@ -486,13 +541,17 @@ class Reminders(RequestHandler):
     # Moving
 
     async def move(self) -> str:
-        """Move the reminder that the request names to another time; ask if reminder or time is not clear."""
+        """Move the reminder that the request names to another time, and return the answer.
+
+        A reminder that was sent already is set again. Raises `AnswerNow` to ask which reminder or time is
+        meant.
+        """
         if not self.slot("id"):
             upcoming = await self.upcoming()
             if answer := await self._sent_again(upcoming):
                 return answer
             if self.slot("again"):  # there is no sent reminder to set again: ask for the text of a new one
-                when = self.slot("when") or f"{self.slot('later')} 뒤"
+                when = self.slot("when") or f"{self.slot('later')} 뒤"  # only Korean names a span here
                 self.parsed = self.parsed.of("remind", when=when)
                 raise self.question("what", self.say("no_text"))
             pointed_at = self._pointed_at(upcoming)
@@ -510,7 +569,10 @@ class Reminders(RequestHandler):
         return self.say("move", what=self.brief(self.slot("label")), moment=self.moment(at))
 
     def _once(self, parsed_time: times.Reading) -> datetime:
-        """Return the moment of a time that does not repeat. Raises `AnswerNow` for any other."""
+        """Return the moment of a time that does not repeat.
+
+        Raises `AnswerNow` for a repeating time, or to ask for the time if it is refused or lacks an hour.
+        """
         if isinstance(parsed_time, TimeRefusal | DateOnly):
             raise self.question("when", self.unclear(parsed_time))
         if isinstance(parsed_time, Recurrence):
@@ -518,7 +580,10 @@ class Reminders(RequestHandler):
         return parsed_time.at
 
     async def _move_repeat(self, parsed_time: times.Reading) -> str:
-        """Give a repeating reminder another rhythm. Raises `AnswerNow` for a single time."""
+        """Give a repeating reminder another rhythm, and return the answer; record how to undo it.
+
+        Raises `AnswerNow` for a time that does not repeat.
+        """
         if not isinstance(parsed_time, Recurrence):
             raise AnswerNow(self.say("move_repeat"))
         reply = await self.request(mailbox.UpdateTask, task_id=self.slot("id"), **_schedule(parsed_time))
@@ -528,10 +593,11 @@ class Reminders(RequestHandler):
         return self.say("move_repeated", what=what, times=rhythm, moment=moment)
 
     def _new_time(self) -> times.Reading:
-        """Return the new time. A part that the person left out is that of the old time.
+        """Return the new time of a reminder, or a refusal if the words give none.
 
-        `Saturday` keeps the old time of day, and `10` the old day. The completed words replace those in the
-        slots, so that a question about them can be answered.
+        A part that the person left out is that of the old time: `Saturday` keeps the old time of day, `10`
+        the old day. The completed words replace those in the slots, so that a question about them can be
+        answered.
         """
         at, words = datetime.fromisoformat(self.slot("at")), self.slot("when")
         if self.slot("later") or self.slot("earlier"):
@@ -541,6 +607,7 @@ class Reminders(RequestHandler):
             words = moved.isoformat(timespec="seconds")
             self.parsed = self.parsed.having(later="", earlier="")
         elif at.hour >= NOON and (clock := bare_clock(words)):
+            # After an afternoon time, "10" may be in the morning or in the evening: ask which.
             self.parsed = self.parsed.having(when=f"{at:%Y-%m-%d} at {clock}")
             choices = self.context.halves(self.slot("when"))
             return TimeRefusal(reason=Reason.WHICH_HALF, choices=choices)
@@ -555,11 +622,13 @@ class Reminders(RequestHandler):
         return parsed_time
 
     async def _sent_again(self, upcoming: Sequence[UpcomingReminder]) -> str:
-        """Set a reminder again that was sent already, and return the answer; empty if none is meant.
+        """Set a reminder again that was sent already, and return the answer.
 
-        It is the one that the message replies to, or that was last referred to.
+        It is the one whose text the message replies to, or that was last referred to. Empty, with nothing
+        set, if the request means no such reminder.
         """
         last, quoted = self.context.last, self.context.request.quoted
+        # The text with the bell, as it was sent.
         text = quoted if quoted.startswith(_BELL) else ""
         if not text and not self.slot("item") and last is not None and last.kind == "reminder":
             text = (
@@ -570,14 +639,16 @@ class Reminders(RequestHandler):
         later = self.slot("later")
         parsed_time = self.context.read_span(later) if later else self.context.read_time(self.slot("when"))
         label = text.removeprefix(_BELL)
+        # If `_once` asks for the time, the answer completes this request.
         self.parsed = self.parsed.of("remind", what=label, when=self.slot("when"))
         self.parsed = self.parsed.of("remind_again", label=label, at=self._once(parsed_time).isoformat())
         return await self.do_remind_again()
 
     def _pointed_at(self, upcoming: Sequence[UpcomingReminder]) -> list[UpcomingReminder]:
-        """Return the reminder that a message replies to, else the one last referred to, if none is named.
+        """Return the reminder that a message replies to, or else the one last referred to, in a list.
 
-        A reply is to its text, or to the confirmation that has its number.
+        The reply may be to the reminder's text, or to a confirmation that has its number. Empty if there is
+        none, or if the request names a reminder in words.
         """
         last, quoted = self.context.last, self.context.request.quoted
         number = PATTERNS["quoted_number"].search(quoted)
@@ -613,7 +684,8 @@ class Reminders(RequestHandler):
     async def upcoming(self) -> list[UpcomingReminder]:
         """Return the upcoming reminders: first those for one time, in the host's order, then repeating ones.
 
-        Raises `AnswerNow` if the host refuses to list the first; if it refuses the tasks, none repeat.
+        Raises `AnswerNow` if the host refuses to list those for one time. If it refuses to list its scheduled
+        tasks, which the repeating ones are, these are missing.
         """
         reply = await self.request(mailbox.ListReminders)
         upcoming = [
@@ -634,7 +706,7 @@ class Reminders(RequestHandler):
         return upcoming
 
     def _repeating(self, row: Mapping[str, Any]) -> UpcomingReminder:
-        """Return a reminder from a scheduled task of the host."""
+        """Return the repeating reminder that a scheduled task of the host is; `row` has the task's fields."""
         at, value = self._next_run(row), row["schedule_value"]
         rhythm = Recurrence.of_schedule(row["schedule_type"], value, first=at or self.context.now)
         return UpcomingReminder(
@@ -646,7 +718,10 @@ class Reminders(RequestHandler):
         )
 
     def _next_run(self, row: Mapping[str, Any]) -> datetime | None:
-        """Return when a scheduled task of the host runs next, in the group's zone; None if never."""
+        """Return the next time at which a scheduled task runs, in the group's zone; None if it has none.
+
+        `row` has the task's fields from the host.
+        """
         next_run = row.get("next_run")
         return datetime.fromisoformat(next_run).astimezone(self.context.zone) if next_run else None
 
@@ -657,11 +732,11 @@ def _entry(kind: str, reminder_id: str, text: str) -> ShownEntry:
 
 
 def _is_limited(item: str) -> bool:
-    """Return whether Korean words may name a single occurrence of a repeating reminder, such as today's."""
+    """Return whether Korean words may name one occurrence of a repeating reminder, such as today's."""
     is_time = PATTERNS["words_of_time"].search(item) and not PATTERNS["repeats"].search(item)
     return bool(is_time and PATTERNS["hangul"].search(item))
 
 
 def _schedule(parsed_time: Recurrence) -> dict[str, str]:
-    """Return the fields of a command to the host for a repeating time."""
+    """Return the fields of a command to the host that describe a repeating time: its type and its value."""
     return dict(zip(("schedule_type", "schedule_value"), parsed_time.schedule, strict=True))

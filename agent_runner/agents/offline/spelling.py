@@ -27,7 +27,8 @@ Parse = Callable[[str], "list[ParsedRequest]"]
 
 @cache
 def known_words() -> frozenset[str]:
-    """Return the words that requests and times consist of."""
+    """Return the English words that requests and times consist of, in lower case."""
+    # They are in the patterns: what is left of these without escapes, groups' names and flags.
     written = [pattern.pattern for name in ROWS for pattern in patterns_of(name, Language.ENGLISH)]
     plain = (re.sub(r"\\.|\(\?P<\w+>|\(\?[-a-z]*:", " ", pattern) for pattern in written)
     words = {word.lower() for pattern in plain for word in _WORD.findall(pattern)}
@@ -37,7 +38,8 @@ def known_words() -> frozenset[str]:
 def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
     """Return the requests in a text with its typing errors corrected; none if the correction is ambiguous.
 
-    Of all corrections that are understood, those of the fewest words count; they must all request the same.
+    `parse` reads the requests of a text. Of all corrections that are understood, those that change the fewest
+    words count; they must all request the same.
     """
     spans = [(match.span(), _alike(match[0])) for match in _WORD.finditer(text)]
     unknown = [(span, words) for span, words in spans if words]
@@ -59,7 +61,7 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
 
 
 def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
-    """Return whether requests are not fully understood, perhaps because of typing errors."""
+    """Return whether the requests of a text are not fully understood, perhaps because of typing errors."""
     return not parsed or any(
         request.intent in ("unknown", "unknown_part")
         or request.slot("offered")
@@ -74,22 +76,21 @@ def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
 def _has_time_left(parsed: ParsedRequest) -> bool:
     """Return whether the text of a request may still contain a part of its time: `pay rent tommorow`.
 
-    A word counts if it is a frequent misspelling of a word for a time, or near one of the few words in
-    `day_word`. Others are too near to ordinary words: `beach` to `each`, `light` to `night`. A word with a
-    capital letter is a name (`call Munday`), except after words such as `on`.
+    A word with a capital letter is taken for a name (`call Munday`), except after words such as `on`.
     """
     what = parsed.slot("what") or parsed.slot("title") or parsed.slot("item")
     before, _, last = what.rpartition(" ")
     words = [word for word in what.split() if word.islower() or word.lower() in MISSPELT]
     if PATTERNS["before_time"].search(before):
         words.append(last)
+    # Other words for times are too near to ordinary words: `each` to `beach`, `night` to `light`.
     kinds = [(word, "time_words" if word.lower() in MISSPELT else "day_word") for word in words]
     is_misspelt = any(PATTERNS[kind].fullmatch(known) for word, kind in kinds for known in _alike(word))
     return is_misspelt or PATTERNS["words_of_time"].search(parsed.slot("what")) is not None
 
 
 def is_slip(words: str, text: str) -> bool:
-    """Return whether a text contains each of the words, apart from typing errors: `cal mum`, `call mum`."""
+    """Return whether a text contains each of the words, apart from typing errors: `cal mum` in `call mum`."""
     typed_words, known = words.casefold().split(), set(text.casefold().split())
     return bool(typed_words) and all(
         word in known or not known.isdisjoint(_slips_of(word)) for word in typed_words
@@ -97,7 +98,7 @@ def is_slip(words: str, text: str) -> bool:
 
 
 def _slips_of(word: str) -> Iterator[str]:
-    """Yield the words that a word may be a misspelling of; none for a number, a short or a known word."""
+    """Yield all spellings that are one typing error away; none for a number, a short or a known word."""
     may_be = word.isalpha() and len(word) >= SHORTEST and word not in known_words()
     return _slips(word) if may_be else iter(())
 
@@ -109,14 +110,18 @@ def _is_content(parsed: ParsedRequest, words: set[str]) -> bool:
 
 
 def _replaced(text: str, spans: Sequence[tuple[int, int]], words: Sequence[str]) -> str:
-    """Return a text in which each span is replaced by the word beside it; an empty word replaces nothing."""
+    """Return a text in which the words replace the spans, in the same order; an empty word replaces nothing.
+
+    A span has the places in the text where it starts and ends.
+    """
+    # From the end, so that the places of the earlier spans stay right.
     for (start, end), word in reversed(list(zip(spans, words, strict=True))):
         text = text[:start] + word + text[end:] if word else text
     return text
 
 
 def _alike(word: str) -> tuple[str, ...]:
-    """Return the known words that a word may be a misspelling of; none for a known word or a name."""
+    """Return the known words that a word may be a misspelling of; none for a known word or a short name."""
     lower = word.lower()
     if lower in MISSPELT:
         return (MISSPELT[lower],)
@@ -130,7 +135,10 @@ def _alike(word: str) -> tuple[str, ...]:
 
 
 def _slips(word: str) -> Iterator[str]:
-    """Yield every word that is one typing error away: letters swapped, or one left out, added or replaced."""
+    """Yield every spelling that is one typing error away: letters swapped, one left out, added or replaced.
+
+    In a short word no letter is replaced, because that would make it nearly any other.
+    """
     letters = "abcdefghijklmnopqrstuvwxyz"
     for place in range(len(word) + 1):
         left, right = word[:place], word[place:]

@@ -20,7 +20,10 @@ _BETWEEN = " \t\n,:："
 
 
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
-    """Return a matched request with cleaned slots; None if its words are no such request after all."""
+    """Return a request that a row has matched, with cleaned slots; None if its words are none after all.
+
+    Words such as "the" and Korean particles are taken off the name of an entry.
+    """
     for name in ("task", "item"):
         if words := parsed.slot(name):
             is_korean = parsed.language is Language.KOREAN
@@ -32,12 +35,16 @@ def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
         names_moment = lead is not None and (lead.parts.has_clock or lead.parts.repeat)
         is_reminder = names_moment or PATTERNS["korean_quote"].search(news)
         is_none = not is_reminder or (parsed.slot("whom") and lead is None)
+        # The words in `body` are cut into text and time later.
         return None if is_none else parsed.having(body=news, news="")
     return parsed
 
 
 def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
-    """Return one request for each thing that is named, or one that refuses if words would be lost."""
+    """Return one request for each thing that a request names: reminders, tasks, to-dos or entries.
+
+    If words of it would be lost, return one request that only says why it is refused.
+    """
     if refusing_intent := _doubt(parsed):
         return [parsed.of(refusing_intent)]
     match parsed.intent:
@@ -58,12 +65,15 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
 
 
 def _doubt(parsed: ParsedRequest) -> str:
-    """Return the intent whose answer refuses a request with words that would be lost; empty if none would."""
+    """Return the intent whose answer says why a request is refused; empty for a request that is clear.
+
+    It is refused if words of it would be lost, such as a condition or a second request.
+    """
     words = " ".join(filter(None, (parsed.slot(name) for name in ("first", "body", "items", "bare"))))
     is_reminder = parsed.intent == "remind"
     zone = PATTERNS["other_zone"].search(words)
     if is_reminder and zone and not times.names_town_time(zone[0]):
-        return "other_zone"
+        return "other_zone"  # the times of some towns are understood, other zones are not
     # In "every day at 9 to stay until 7" the limit is part of the text: a daily reminder has no end hour.
     limited = PATTERNS["month_limit"].sub("", words)  # `wire/times` reads excluded months
     limited = limited if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", limited)
@@ -95,7 +105,10 @@ def _doubt(parsed: ParsedRequest) -> str:
 
 
 def _is_no_request_ko(parsed: ParsedRequest, words: str) -> bool:
-    """Return whether Korean words for an entry or a title are a sentence, or name several lists."""
+    """Return whether Korean words for an entry or a title are a sentence, or name several lists.
+
+    Such words are no request to add them. `words` are those of the request that name entries.
+    """
     if PATTERNS["further_ko"].search(parsed.slot("title")):
         return True  # `이름을 포스트로 바꾸고 금요일`
     if parsed.intent not in ("add_items", "add_todo"):
@@ -105,6 +118,7 @@ def _is_no_request_ko(parsed: ParsedRequest, words: str) -> bool:
         return True
     if PATTERNS["reported_ko"].search(decomposed):
         return True
+    # A to-do may be a sentence, unless it is nothing but a time.
     if parsed.slot("list") == TODO or (parsed.intent == "add_todo" and not parsed.slot("bare")):
         return PATTERNS["only_time"].fullmatch(words) is not None
     # U+11BB is the final consonant ㅆ, which verbs have in the past tense: `샀어` is no entry.
@@ -112,7 +126,7 @@ def _is_no_request_ko(parsed: ParsedRequest, words: str) -> bool:
 
 
 def bare_forms(entry: str) -> list[str]:
-    """Return a Korean entry as written, and without its particle if it has one: `잼도`, `잼`."""
+    """Return a Korean entry as written, and without its particle if it has one: `잼도` and `잼`."""
     return list(dict.fromkeys((entry, without_ending("entry", entry))))
 
 
@@ -124,15 +138,18 @@ def is_in_sentence(entry: str) -> bool:
 
 
 def _is_no_addition(items: str, name: str) -> bool:
-    """Return whether the words negate the entries, or name several lists, so that nothing may be added."""
+    """Return whether nothing may be added, since words negate the entries or name several lists.
+
+    `items` are the words for the entries, `name` those for the list.
+    """
     negations = (PATTERNS[pattern].search(items) for pattern in ("to_several_lists", "no_item"))
     return PATTERNS["several_lists"].search(name) is not None or any(negations)
 
 
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
-    """Return the single entries of `milk, eggs and bread`; for to-dos, `and` alone separates none.
+    """Return the single entries in words such as `milk, eggs and bread`, each once.
 
-    Each entry occurs once; a text in quotes is one entry.
+    If `list_name` is that of the to-dos, `and` alone separates no entries. A text in quotes is one entry.
     """
     kind = "between_todos" if list_name == TODO else f"between_entries_{language.value}"
     quotes = PATTERNS["quoted_entry"].findall(text)
@@ -152,7 +169,7 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
 def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
     """Return a request for each entry that names its own list: `milk to shopping and rice to pantry`.
 
-    The words that name the list stay in the entry; the request is cut there when it is carried out.
+    The words for the list stay in the entry; `Lists` separates them when it carries out the request.
     """
     named = [
         item for item in items if parsed.slot("list") != TODO and PATTERNS["entry_of_list"].fullmatch(item)
@@ -161,18 +178,19 @@ def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedReque
 
 
 def _of_this_list(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
-    """Return the request without the entries that name other lists."""
+    """Return the request with its `items`, without those that name a list of their own, as a list of one."""
     # The last entry names none: the list after it is that of the whole request.
     elsewhere = [other.slot("items") for other in _of_other_lists(parsed, items[:-1])]
     return [parsed.having(items="\n".join(item for item in items if item not in elsewhere))]
 
 
 def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
-    """Return the requests of to-dos.
+    """Return the requests for the to-dos that a request names.
 
-    One with a time after `by` is a task; `call Bob and buy stamps` may be one or two.
+    One with a time after `by` becomes a task. For words that may be one or two to-dos, such as `call Bob and
+    buy stamps`, the request asks which.
     """
-    if parsed.slot("bare"):
+    if parsed.slot("bare"):  # a statement or wish, which may name things to buy
         parts = entries(parsed.slot("bare"), parsed.language)
         named = PATTERNS["entries_of_list_ko"].fullmatch(parsed.slot("bare"))
         if named and parsed.language is Language.KOREAN:  # the list may be new: `doubt` asks about it
@@ -203,13 +221,18 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
 
 
 def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
-    """Return requests for tasks with their deadlines: `pay rent by Friday and call mum by Monday` is two."""
+    """Return the requests for the tasks that the words in `body` name, with their deadlines.
+
+    `pay rent by Friday and call mum by Monday` is two tasks. Words that may be one or two lead to a request
+    that asks. `parsed` is the request that the words belong to.
+    """
     body = body.strip()
     # "before Friday" may include Friday or not: the deadline is asked about.
     if before := PATTERNS["before_a_day"].fullmatch(body):
         title, when = before["title"] or before["after"], f"before {before['day'] or before['first']}"
         if times.is_time(when.removeprefix("before ")):
             return [parsed.of("add_task", title=title, when=when)]
+    # `전까지` ("by before") after a time is as unclear.
     bare = body.removesuffix("전까지").rstrip()
     trail = times.trailing(bare) if bare != body else None
     if trail and bare[: trail.start].strip():
@@ -232,12 +255,13 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
 
 
 def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, str]:
-    """Return the title and the words of the deadline; without a deadline, the whole body and an empty text.
+    """Return the title of a task or to-do, and the words of its deadline, which are empty if it has none.
 
-    `by` and `까지` mark a deadline only with a time: `a book by somebody` has none. After `add a task`
-    (`is_task`), a time at either end is a deadline without such a mark, too.
+    `by` and `까지` mark a deadline only if a time is beside them: `a book by somebody` has none. If `is_task`
+    is true, the person has said that it is a task: then a time at either end is a deadline without a mark.
     """
     body, is_korean = body.strip(" ,"), language is Language.KOREAN
+    # First a time after a mark, then one at the end, then one at the start.
     for title, time, is_sure in _marked(body, is_korean=is_korean):
         words = same_time(time)
         is_time = (is_sure or is_task) and times.is_time(words)
@@ -256,7 +280,10 @@ def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, 
 
 
 def _marked(body: str, *, is_korean: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yield (title, time, is_sure) for each word such as `by`; `is_sure`: that word marks only deadlines."""
+    """Yield the words before and after each mark of a deadline, such as `by`: (title, time, is_sure).
+
+    `is_sure`: whether the mark stands for deadlines only, so that even a vague time beside it is one.
+    """
     if not is_korean:
         for word in PATTERNS["deadline_mark"].finditer(body):
             yield body[: word.start()].strip(" ,"), body[word.end() :].strip(), bool(word["sure"])
@@ -269,16 +296,20 @@ def _marked(body: str, *, is_korean: bool) -> Iterator[tuple[str, str, bool]]:
 
 
 def same_time(words: str) -> str:
-    """Return words that `wire/times` reads for a time that people name otherwise: `the end of the month`.
+    """Return other words for a time such as `the end of the month`, which `wire/times` can parse.
 
-    Other words are returned unchanged.
+    Words that are not in the table `SAME_TIMES` are returned unchanged.
     """
     matches = ((pattern.fullmatch(words.strip()), time) for pattern, time in SAME_TIMES)
     return next((match.expand(time) for match, time in matches if match), words)
 
 
 def reminders(body: str, language: Language) -> list[ParsedRequest]:
-    """Return a reminder for each thing that has its own time; else one for the whole body."""
+    """Return a request for a reminder for each thing in `body` that has its own time.
+
+    If not all things have text and time, return one request for the whole body. A body with two times that
+    cannot be separated gives a request that says so.
+    """
     body = body.strip()
     pieces = [_reminder(piece, language) for piece in _pieces(body)]
     is_clear = all(
@@ -296,21 +327,22 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
 
 
 def _loses_rhythm(before: ParsedRequest, after: ParsedRequest) -> bool:
-    """Return whether a repeating request is followed by one with only a time of day: it may repeat, too."""
+    """Return whether `before` repeats and `after` has only a time of day, so that it may repeat, too."""
     lead = times.leading(after.slot("when"))
     is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
     return is_clock and PATTERNS["repeats"].search(before.slot("when")) is not None
 
 
 def _on_day_of(before: ParsedRequest, after: ParsedRequest) -> ParsedRequest:
-    """Return a request that has only a time of day, with the day of the one before it.
+    """Return the request `after` with the day of the one before it, if it has only a time of day.
 
-    Other requests are returned unchanged. An example is `on Sunday … and dad at noon`.
+    In `on Sunday at 9 mum and dad at noon`, both are on Sunday. Other requests are returned unchanged.
     """
     when, clock = after.slot("when"), times.leading(after.slot("when"))
     if clock is None or set(clock.parts.written()) - {"clock", "half"}:
         return after
     words = before.slot("when").split()
+    # The longest part of the earlier time that is a day, and nothing else.
     for end in range(len(words), 0, -1):
         for start in range(end):
             day = " ".join(words[start:end]).removesuffix("에")
@@ -322,7 +354,7 @@ def _on_day_of(before: ParsedRequest, after: ParsedRequest) -> ParsedRequest:
 
 
 def _pieces(body: str) -> Iterator[str]:
-    """Yield the parts of a body that may be reminders of their own.
+    """Yield the parts of a body, between words such as "and", that may be reminders of their own.
 
     A Korean part whose verb joins it to the next (`약 먹고`) gets the ending of a text: `약 먹기`.
     """
@@ -336,7 +368,11 @@ def _pieces(body: str) -> Iterator[str]:
 
 
 def _reminder(body: str, language: Language) -> ParsedRequest:
-    """Return the reminder in `call mum in 10 minutes`, `at 9am to call mum`, `내일 오전 9시에 약 먹기`."""
+    """Return the request for the reminder in words such as `call mum in 10 minutes` or `at 9am to call mum`.
+
+    The slot `what` has the text, `when` the words of the time, and `trouble` says that the time is not clear
+    or that the text is missing.
+    """
     if before := _before_event(body, language):
         return before
     lead = _leading(body)
@@ -358,7 +394,10 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
 
 
 def _is_between_days(body: str, cut: tuple[str, str], language: Language) -> bool:
-    """Return whether a cut splits `from Monday to Wednesday`, or leaves it at the start of the text."""
+    """Return whether a cut into text and time has split days such as `from Monday to Wednesday`.
+
+    They may also be at the start of the text, where they are no part of it. `cut` is (text, time).
+    """
     days = PATTERNS[f"days_{language.value}"]
     match = days.search(body)
     is_in_one_part = match is not None and any(match[0] in part for part in cut)
@@ -366,9 +405,9 @@ def _is_between_days(body: str, cut: tuple[str, str], language: Language) -> boo
 
 
 def _between_days(body: str, language: Language) -> ParsedRequest | None:
-    """Return a reminder for the first day of `from Monday to Wednesday at 9am`, the last one in `last`.
+    """Return the request for a reminder from one day to another: `from Monday to Wednesday at 9am`.
 
-    None if a body names no such days.
+    Its time is that of the first day; the slot `last` names the last one. None if a body names no such days.
     """
     match = PATTERNS[f"days_{language.value}"].search(body)
     if match is None:
@@ -386,7 +425,10 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
 
 
 def after_time(what: str, language: Language) -> tuple[str, str]:
-    """Return the words at the start of a text that are about its time, and the rest of the text."""
+    """Return the words at the start of a text that are still about its time, and the rest of the text.
+
+    The first are empty if there are none: then the rest is the whole text.
+    """
     if language is Language.KOREAN:
         match = PATTERNS["head_of_time_ko"].match(what)
         return (match["head"], match["rest"]) if match else ("", what)
@@ -397,7 +439,10 @@ def after_time(what: str, language: Language) -> tuple[str, str]:
 
 
 def without_time(what: str) -> tuple[str, str]:
-    """Return a text without the unclear time at its end, and the words for a day in that time, else ""."""
+    """Return a text without the unclear time at its end, and the words for a day in that time.
+
+    The words for the day are empty if that time names none, or if there is no such time.
+    """
     first = PATTERNS["words_of_time"].search(what)
     tail = what[first.start() :] if first else ""
     if not PATTERNS["only_time"].fullmatch(tail):
@@ -410,9 +455,9 @@ def without_time(what: str) -> tuple[str, str]:
 
 
 def _before_event(body: str, language: Language) -> ParsedRequest | None:
-    """Return the reminder in `an hour before the meeting at 3pm`, `오후 3시 회의 30분 전에`; else None.
+    """Return the request for a reminder before an event: `an hour before the meeting at 3pm`.
 
-    The time is that of the event; the slot `before` has the span.
+    Its time is that of the event; the slot `before` has the span, here `an hour`. None for other words.
     """
     match = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
     is_time = match is not None and language is Language.ENGLISH and times.leading(match["event"])
@@ -428,9 +473,10 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
 
 
 def _leading(body: str) -> times.TimeInText | None:
-    """Return the time at the start of a text; a word for a meal that is eaten is no part of it.
+    """Return the time at the start of a text; None if there is none.
 
-    None if it starts with none. `정오에 점심 먹기`: `점심` also means midday.
+    A word for a meal that is eaten is no part of it: in `정오에 점심 먹기`, `점심` is lunch, though it may
+    mean midday.
     """
     lead = times.leading(body)
     meal = PATTERNS["meal"].search(body[: lead.end]) if lead else None
@@ -443,7 +489,10 @@ def _leading(body: str) -> times.TimeInText | None:
 
 
 def _cut_end(body: str) -> tuple[str, str] | None:
-    """Return the text and the time at the end of a body, if it has one; None if the cut is not sure."""
+    """Return the text of a body, and the time at its end, empty if there is none.
+
+    None if the place where the time begins is not sure.
+    """
     trail = times.trailing(body)
     what = body[: trail.start] if trail else body
     names_time = PATTERNS["words_of_time"].search(what)
@@ -454,9 +503,10 @@ def _cut_end(body: str) -> tuple[str, str] | None:
 
 
 def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
-    """Return the text and the time at the start of a body; None if the cut is not sure.
+    """Return the text of a body, and the words of its time; None if it is not sure where the text begins.
 
-    A second part of the time may stand at the end: `tomorrow to pay rent at 9am`. `lead` is the first part.
+    `lead` is the time at the start of the body. A second part of the time may stand at the end: `tomorrow to
+    pay rent at 9am`.
     """
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
     if _may_be_of_text(when, rest):
@@ -486,9 +536,10 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
 
 
 def _may_be_of_text(when: str, rest: str) -> bool:
-    """Return whether a day after a time of day (`오후 6시에`) may belong to the text: `내일 준비하라고`.
+    """Return whether a day after a Korean time of day may belong to the reminder's text.
 
-    The day is the first word of `rest`, or was already read as part of the time `when`.
+    In `오후 6시에 내일 준비하라고`, `내일` ("tomorrow") may be the day to remind on, or the subject. The day
+    is the first word of `rest`, or was already read as part of the time `when`.
     """
     lead = times.leading(when)
     is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
@@ -497,9 +548,9 @@ def _may_be_of_text(when: str, rest: str) -> bool:
 
 
 def _has_time_left(rest: str, when: str) -> bool:
-    """Return whether the words between a time and the text may be a part of that time.
+    """Return whether the words at the start of `rest`, which follow the time `when`, may belong to that time.
 
-    In `at 9am IST tomorrow to call` only `at 9am` was found.
+    In `at 9am IST tomorrow to call` only `at 9am` was read as the time.
     """
     if any(PATTERNS[name].match(rest) for name in ("zone_left", "minutes_to")):
         return True
@@ -515,14 +566,17 @@ def _has_time_left(rest: str, when: str) -> bool:
 
 
 def _without_joint(what: str) -> str:
-    """Return a text without the word that joins it to the time before it: `to`, `that`."""
+    """Return a text without the word at its start that joins it to the time before it: `to`, `that`."""
     what = what.strip(_BETWEEN)
     joint = PATTERNS["before_text"].match(what)
     return what[joint.end() :].strip(_BETWEEN) if joint else what
 
 
 def without_ending(kind: str, text: str) -> str:
-    """Return a text after the first rule of this kind in `ENDINGS` that fits; unchanged if none does."""
+    """Return a Korean text with its ending removed or replaced by the first rule in `ENDINGS` that fits.
+
+    `kind` names the rules that are tried. The text is unchanged if none fits.
+    """
     decomposed = normalized("NFD", text.strip())
     for pattern, ending in ENDINGS[kind]:
         changed, count = pattern.subn(ending, decomposed)
