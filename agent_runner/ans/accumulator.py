@@ -48,7 +48,10 @@ class Accumulator:
     """
 
     def __init__(self, subscriber: Subscriber, *, most_waiting: int = MAX_WAITING) -> None:
-        """`most_waiting` is the number of entries that may wait for delivery."""
+        """`subscriber` decides which events are taken, and how they are batched and delivered.
+
+        `most_waiting` is the number of entries that may wait for delivery.
+        """
         self.subscriber = subscriber
         self._most_waiting = most_waiting
         self._batches: dict[_Delivery, _Batch] = {}
@@ -68,14 +71,17 @@ class Accumulator:
 
     @property
     def pending(self) -> int:
-        """Return how many of the accepted events are not delivered yet."""
+        """Return how many of the accepted events, repeated ones included, are not delivered yet."""
         entries = [entry for batch in self._batches.values() for entry in batch.entries]
         entries += [entry for notification in self._ready for entry in notification.entries]
         entries += [entry for _, entry in self._seen.values() if not entry.is_waiting]
         return sum(entry.count - entry.delivered_count for entry in entries)
 
     def accept(self, event: NoticeEvent, *, order: int) -> None:
-        """Add an event to this subscriber's. `order` is greater for each later event."""
+        """Add an event that the subscriber takes, or count it if it repeats an earlier one.
+
+        `order` is greater for each later event.
+        """
         now_ms = event.at_ms
         self.close_windows(now_ms)
         # A tool that fails in a loop may cause thousands of events: one entry for all bounds the memory.
@@ -112,9 +118,9 @@ class Accumulator:
             self._forget(key, now_ms)
 
     def due(self, points: Collection[InjectAt]) -> list[NoticeBatch]:
-        """Turn the batches for these points into notifications, and return all notifications that are due.
+        """Turn the batches for these points of a turn into notifications, and return all that are due.
 
-        They stay due until `mark_delivered` reports their delivery, at this point or a later one.
+        A notification stays due, and is returned again, until `mark_delivered` reports its delivery.
         """
         for delivery in [delivery for delivery in self._batches if delivery.inject_at in points]:
             self._flush(delivery)
@@ -128,7 +134,7 @@ class Accumulator:
         self.due(POINTS)  # called for its effect: all batches become notifications, which stay due
 
     def mark_delivered(self, batch: NoticeBatch) -> None:
-        """Record the delivery of a notification, or of its first part, whose entries are removed."""
+        """Record that the entries of a notification were delivered; they may be only the first part of it."""
         # The earlier count is stored, because `take_back` undoes the delivery when the turn fails.
         for entry in batch.entries:
             entry.delivered_before, entry.delivered_count, entry.is_waiting = (
@@ -146,7 +152,7 @@ class Accumulator:
         self._ready = [remainder for remainder in remainders if remainder.entries]
 
     def take_back(self, batch: NoticeBatch) -> None:
-        """Make entries due again that were delivered in a failed turn, which does not count as read."""
+        """Make the entries of a notification due again, because their turn has failed after the delivery."""
         # An entry that waits again was repeated after the delivery, and would otherwise be delivered twice.
         unheard = tuple(entry for entry in batch.entries if not entry.is_waiting)
         for entry in unheard:
@@ -164,12 +170,12 @@ class Accumulator:
         self._add(entry, now_ms)
 
     def _forget(self, key: str, now_ms: int) -> None:
-        """Stop counting repetitions of an entry; those that were not delivered are delivered now."""
+        """Stop counting repetitions of the entry with this key; add it again if some were not delivered."""
         _, entry = self._seen.pop(key)
         self._add_again(entry, now_ms)
 
     def _count(self, entry: NoticeEntry, event: NoticeEvent, now_ms: int) -> None:
-        """Count a repetition, and deliver the entry again at each multiple of `REPEATED`."""
+        """Count a repetition of an entry; add the entry for delivery again at each multiple of `REPEATED`."""
         entry.count += 1
         entry.event = event
         if entry.count % REPEATED == 0:
@@ -195,7 +201,7 @@ class Accumulator:
             self._flush(delivery)
 
     def _flush(self, delivery: _Delivery) -> None:
-        """Close a batch: it becomes a notification."""
+        """Close the batch for a delivery: it becomes a notification, which waits for its point."""
         batch = self._batches.pop(delivery)
         self._ready.append(
             NoticeBatch(
@@ -222,5 +228,6 @@ def _delivery_of(subscriber: Subscriber, event: NoticeEvent) -> _Delivery:
 
 
 def _is_over(first_ms: int, window_ms: int, now_ms: int) -> bool:
-    """Return whether a window has ended; it also ends when the clock was set back before its start."""
+    """Return whether a window of `window_ms` that began at `first_ms` has ended at `now_ms`."""
+    # It has also ended if the clock was set back before its start.
     return not 0 <= now_ms - first_ms < window_ms

@@ -75,11 +75,14 @@ class DeferredNotices:
         self._awaiting.pop(notice_id, None)
 
     def _is_due(self, awaiting: _Awaiting, facts: TurnFacts) -> bool:
-        """Return whether its tool has ended, or its condition holds and has made no other notice due."""
+        """Return whether a waiting notice is due: its tool has ended, or its condition is true.
+
+        A condition that has made a notice due counts for no other one, until it has been false.
+        """
         if awaiting.condition is not None:
             spent_by = self._spent.get(awaiting.condition)
             return holds(awaiting.condition, facts) and (spent_by is None or awaiting.notice.id in spent_by)
-        tool = awaiting.notice.tool_name
+        tool = awaiting.notice.tool_name  # empty for a notice that waits for any tool
         return bool(facts.completed_tools) if not tool else is_among(tool, facts.completed_tools)
 
 
@@ -115,8 +118,8 @@ def holds(condition: Condition, facts: TurnFacts) -> bool:
 
 
 def is_among(awaited: str, completed: frozenset[str]) -> bool:
-    """Return whether the awaited tool has ended. `schedule_task` is also `mcp__andy__schedule_task`."""
-    # The agent names a tool without the prefix of its server, the CLI with it.
+    """Return whether a tool is among the completed ones; its name may lack the prefix of its server."""
+    # The agent writes `schedule_task`, the CLI `mcp__andy__schedule_task`.
     return any(awaited == name or name.endswith(f"__{awaited}") for name in completed)
 
 

@@ -49,16 +49,22 @@ class BudgetWatch:
         self._reported: set[str] = set()
 
     def begin_turn(self) -> None:
-        """Allow each event to be reported again."""
+        """Allow each event to be reported again, because a turn begins."""
         self._reported.clear()
 
     def judge(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
-        """Return the events for all limits during a turn, while the model can still react."""
+        """Return the events for all limits that a turn has reached, or nearly, while it goes on.
+
+        Tokens, requests to the model (`iterations`) and seconds are those that the turn has used.
+        """
         drafts = (self.tokens_used(tokens), self.iterations_used(iterations), self.seconds_used(seconds))
         return [draft for draft in drafts if draft is not None]
 
     def look_back(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
-        """Return the events that a turn has not reported by its end, worded for the next turn."""
+        """Return the events that a turn has not reported by its end, worded for the next turn.
+
+        The arguments are those of `judge`, for the whole turn.
+        """
         drafts = self.judge(tokens=tokens, iterations=iterations, seconds=seconds)
         return [
             replace(draft, payload={**draft.payload, "message": _past(draft.payload)}) for draft in drafts
@@ -82,9 +88,9 @@ class BudgetWatch:
     def _judge(
         self, kind: BudgetType, current: int, limit: int, share: float, unit: str
     ) -> EventDraft | None:
-        """Return the event for a limit that is reached, or nearly; None if it was reported in this turn.
+        """Return the event for a limit that is reached, or nearly; None if neither, or if reported already.
 
-        `share` is the part of `limit` from which to warn.
+        `share` is the part of `limit` from which to warn; `unit` is the word for what is counted.
         """
         if limit <= 0 or current < int(limit * share):
             return None
@@ -119,14 +125,14 @@ def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str,
 
 
 def _past(payload: Mapping[str, Any]) -> str:
-    """Return the message of a budget's event for the turn after."""
+    """Return the message of a budget's event for the turn after, by the fields of the event."""
     used = f"{payload['current']:,} of {payload['limit']:,}"
-    what = {
+    sentences = {
         "token": f"your last answer took {used} tokens",
         "iteration": f"your last turn went to the model {used} times",
         "time": f"your last turn took {used} seconds",
     }
-    return f"{what[payload['budget_type']]}: do less in one turn."
+    return f"{sentences[payload['budget_type']]}: do less in one turn."
 
 
 # The model's window
@@ -140,10 +146,10 @@ REARM_SHARE = 0.60
 
 
 def threshold(max_tokens: int, compaction_at: int | None = None) -> int:
-    """Return the number of tokens in a window of `max_tokens` from which to warn.
+    """Return the number of tokens in a model's window from which to warn that it fills up.
 
-    It is less than `compaction_at`, which in small windows may be below `WARN_SHARE` of the window. This is
-    the value of `ModelWindow`, as in every function here.
+    `max_tokens` is the size of the window. `compaction_at` is the number of tokens at which the CLI compacts
+    the conversation, None if it is not known; the result is less, also in small windows.
     """
     full = int(max_tokens * WARN_SHARE)
     return min(full, int(compaction_at * OF_COMPACTION)) if compaction_at else full
@@ -160,13 +166,17 @@ class ContextUse:
         self._is_armed = True
 
     def compacted(self) -> None:
-        """Allow the event to be reported again."""
+        """Allow the event to be reported again, because the conversation was compacted."""
         self._is_armed = True
 
     def measured(
         self, current_tokens: int, max_tokens: int, *, compaction_at: int | None = None
     ) -> EventDraft | None:
-        """Return the event if use has reached the threshold and was not reported yet, else None."""
+        """Return the event if use has reached the `threshold` and was not reported yet, else None.
+
+        `current_tokens` are used of a window of `max_tokens`, 0 if its size is not known; `compaction_at` is
+        that of `threshold`.
+        """
         if max_tokens <= 0:
             return None
         warn_at = threshold(max_tokens, compaction_at)
@@ -210,7 +220,7 @@ class CheckpointPrompts:
     """
 
     def __init__(self, *, turn: int = 0, every: int = EVERY_TURNS) -> None:
-        """`every` is the number of turns from one checkpoint to the next."""
+        """`turn` is the number of earlier turns, `every` that of turns from one checkpoint to the next."""
         self._every = every
         self._turn = turn
 
@@ -227,7 +237,7 @@ class CheckpointPrompts:
         return self.reached(f"{self._every} turns since the last look back: is the plan still right?")
 
     def reached(self, message: str) -> EventDraft:
-        """Return the event for a checkpoint now."""
+        """Return the event for a checkpoint now, with a message for the model."""
         return EventDraft(
             type="task.checkpoint", severity="info", payload={"message": message, "turn": self._turn}
         )
@@ -248,13 +258,16 @@ REPETITIONS = 3
 
 
 def pattern_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
-    """Return a text for a call: the tool, and the beginnings of its `KEY_ARGUMENTS`."""
+    """Return a short text for a call of a tool, by which a person recognises it: `Read(file_path=a.md)`.
+
+    It has the beginnings of the arguments in `KEY_ARGUMENTS`.
+    """
     parts = (f"{key}={str(arguments[key])[:KEY_CHARS]}" for key in KEY_ARGUMENTS if arguments.get(key))
     return f"{tool_name}({', '.join(parts)})"
 
 
 def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
-    """Return a number that is equal for calls that repeat each other."""
+    """Return a hash of a call of a tool, which is equal for calls that repeat each other."""
     # Three different edits of a file are progress, three equal ones a loop: compare written text as a whole.
     has_key = any(arguments.get(key) for key in KEY_ARGUMENTS)
     compared = [name for name in sorted(arguments) if not has_key or name in WRITTEN]

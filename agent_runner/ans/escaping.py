@@ -39,7 +39,7 @@ def one_line(text: str) -> str:
 def without_tags(text: str) -> str:
     """Return the text with `‹` for `<` wherever a tag could begin.
 
-    So nothing in it can open or close the wrapper of the notices.
+    Notices are put between two tags for the model: no text in them may open or close these.
     """
     return _TAG.sub("‹", text)
 

@@ -88,7 +88,11 @@ class NoticeEvent:
     dedupe_key: str = ""
 
     def __post_init__(self) -> None:
-        """Check the event, cut its payload, put its time in UTC, and give it a key if it has none."""
+        """Check the event, limit the size of its payload, put its time in UTC, and give it a key if needed.
+
+        Raises:
+            ValueError: the type is no dotted lower-case name, or the timestamp has no time zone.
+        """
         if len(self.type) > MAX_TYPE_CHARS or not _TYPE.fullmatch(self.type):
             raise ValueError(
                 f"'{self.type[:MAX_TYPE_CHARS]}' is no event type: lower case, parts joined by '.'"
@@ -142,7 +146,7 @@ class NoticeEvent:
 
 
 def is_pattern(text: str) -> bool:
-    """Return whether `text` names event types: exactly, or `prefix.*` for all below the prefix."""
+    """Return whether `text` is an event type such as `tool.failed`, or `prefix.*` for all below a prefix."""
     return bool(_TYPE.fullmatch(text) or _PATTERN.fullmatch(text))
 
 
@@ -172,6 +176,7 @@ def _plain(value: Any, depth: int) -> Any:
         case None | bool():
             return value
         case int() | float():
+            # Other programs cannot read larger numbers; NaN is no JSON, and no comparison with it is true.
             return value if abs(value) < 2**63 else str(value)[:MAX_NAME_CHARS]
         case str():
             return _text(value, MAX_NOTICE_CHARS)
@@ -184,7 +189,10 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _text(value: Any, limit: int) -> str:
-    """Return at most `limit` characters, without halves of surrogate pairs, which UTF-8 cannot encode."""
+    """Return a value as text of at most `limit` characters; a longer one is cut and ends in "…".
+
+    Halves of surrogate pairs, which UTF-8 cannot encode, become `?`.
+    """
     text = str(value)
     cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
     return cut.encode("utf-8", "replace").decode("utf-8")

@@ -48,6 +48,7 @@ class EventQueue:
 
     @property
     def pending_count(self) -> int:
+        """Return how many events wait; the report of dropped events does not count."""
         return len(self._pending)
 
     def emit(self, event: NoticeEvent) -> None:
@@ -83,7 +84,10 @@ class EventQueue:
         self._has_errors_alone = len(self._pending) >= self._limit
 
     def _dropped_event(self) -> NoticeEvent:
-        """Return the event that counts the dropped events by type."""
+        """Return the event that counts the dropped events by type, and log their number.
+
+        It is as severe as the worst of them, and a warning at least.
+        """
         types: Counter[str] = Counter()
         for (_, event_type), count in self._dropped.items():
             types[event_type] += count

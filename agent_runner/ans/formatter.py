@@ -34,7 +34,7 @@ Source = Callable[[NoticeBatch], str | None]
 
 
 class Formatter:
-    """Formats notifications with Jinja2 templates, or without if one is missing or fails.
+    """Formats notifications with Jinja2 templates; without one if it is missing or fails.
 
     `text` may run in a thread.
     """
@@ -61,7 +61,10 @@ class Formatter:
         return without_tags(text)
 
     def _from_template(self, notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> str:
-        """Return the text of the notification's template; empty if there is none or it fails."""
+        """Return the text that the notification's template makes; empty if there is none or it fails.
+
+        `shown` are the notification's entries as templates get them.
+        """
         source = self._source(notification)
         if source is None:
             return ""
@@ -92,7 +95,7 @@ class Formatter:
 
 
 def _variables(notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> dict[str, Any]:
-    """Return what a template can use."""
+    """Return the variables that a template can use, by name."""
     return {
         "notification": notification,
         "event": shown[0],
@@ -111,7 +114,10 @@ def _cut(text: str) -> str:
 
 
 def plain(shown: Sequence[FormattedEntry]) -> str:
-    """Return a text made without a template: the first fields of one event, or the types of several."""
+    """Return the text of entries without a template: the first fields of one event, or the types of several.
+
+    It begins with the prefix for the most severe of them.
+    """
     worst = max((EventLevel.of(entry.severity) for entry in shown), default=EventLevel.INFO).word
     head = f"{PREFIXES.get(worst, '')} system notification".strip()
     if len(shown) == 1:

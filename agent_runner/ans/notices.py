@@ -52,14 +52,13 @@ class TurnNotices:
 class RunNotices:
     """The notices of one run. Nothing in it is shared with another run.
 
-    `group` is the folder whose `subscribers/` has the group's own subscribers; `now` returns the time, aware
-    and in UTC. No method but `drain` blocks or takes long; slow modules are imported only for a delivery.
+    No method but `drain` blocks or takes long; slow modules are imported only for a delivery.
     """
 
     def __init__(self, group: Path | None = None, *, now: Callable[[], datetime] = _utc_now) -> None:
-        """`group` is the group's folder, which may have subscribers of its own; None for none.
+        """`group` is the group's folder, which may have subscribers of its own in `subscribers/`.
 
-        `now` returns the UTC time.
+        With None, there are only Andy's own. `now` returns the time, aware and in UTC.
         """
         self.events = EventQueue(now=now)
         self.facts = TurnFacts()
@@ -93,9 +92,11 @@ class RunNotices:
         source: str = "agent",
         dedupe_key: str = "",
     ) -> NoticeEvent:
-        """Record an event and return it.
+        """Record an event of this run and return it; the subscribers make notices of it.
 
-        A `priority` or `inject_at` in the payload overrides the subscriber's.
+        A `priority` or `inject_at` in the payload overrides the subscriber's. `source` is the component that
+        the event comes from. Events with the same `dedupe_key` count as repetitions; empty means by type and
+        source.
 
         Raises:
             ValueError: `event_type` is no dotted lower-case name.
@@ -112,16 +113,16 @@ class RunNotices:
         return event
 
     def happened(self, *drafts: EventDraft | None, source: str = "agent") -> None:
-        """Record findings as events; None is ignored."""
+        """Record findings of the detectors as events; None is ignored."""
         for draft in drafts:
             if draft is not None:
                 self.emit(draft.type, draft.severity, draft.payload, source=source)
 
     def give(self, notices: Iterable[Notice], *, at: InjectAt = "turn_start") -> None:
-        """Add notices of the host, each id once per turn.
+        """Add notices of the host; one whose id was added in this turn already is ignored.
 
-        They are delivered at the point `at`, or when the tool has ended or the condition is true for which
-        they wait.
+        They are delivered at the point `at` of a turn. One that waits for a tool or a condition is delivered
+        when the tool has ended or the condition is true.
         """
         for notice in notices:
             if notice.id not in self._of_host:
@@ -129,7 +130,7 @@ class RunNotices:
                 self._arrived.append((notice, at))
 
     def withdraw(self, notice_id: int) -> None:
-        """Remove a host's notice that was cancelled or acknowledged."""
+        """Remove a notice of the host that was cancelled or acknowledged, so that it is not delivered."""
         self._of_host.pop(notice_id, None)
         self._arrived = [(notice, at) for notice, at in self._arrived if notice.id != notice_id]
         self._deferred.drop(notice_id)
@@ -165,7 +166,7 @@ class RunNotices:
 
     def begin_turn(self, notices: Iterable[Notice] = ()) -> None:
         """Open a turn with the host's notices; earlier undelivered events are due at its first point."""
-        self.end_turn()
+        self.end_turn()  # a turn that was cut off has not been closed
         self._left_over = [*(self._left_over or ()), *self.events.drain_pending()]
         self._delivered = []
         self.give(notices)
@@ -173,9 +174,8 @@ class RunNotices:
     def end_turn(self, *, is_well: bool = True) -> TurnNotices:
         """Close the turn and return the outcome of its notices. Undelivered ones of the host are removed.
 
-        `is_well`: whether the turn was answered. Notices that were delivered in a failed turn are delivered
-        again: the host passes its own again, and the run's own are due in its next turn, except those about
-        the failed turn itself.
+        `is_well`: whether the turn was answered. After a failed turn, the run's own notices that were
+        delivered in it become due again, except those about that turn itself; the host passes its own again.
         """
         if not is_well:
             for batch in self._read_batches:
@@ -226,7 +226,7 @@ class RunNotices:
             if not self.pending:
                 self._consume_tools()
                 return ""
-            turn = self._turn
+            turn = self._turn  # compared below: the turn may end while a thread does the work
             self._use_subscribers(await asyncio.to_thread(self._store.read))
             self._collect()
             candidates = self._registry.candidates(point, self._now_ms(), at_least=at_least)
@@ -280,7 +280,7 @@ class RunNotices:
         self.facts = replace(self.facts, completed_tools=frozenset())
 
     def _commit(self, injection: RenderedNotices) -> str:
-        """Record notices as delivered, and return their text."""
+        """Record the notices of a rendered text as delivered, and return the text."""
         for rendered in injection.delivered:
             self._registry.mark_delivered(rendered.notification)
             if rendered.text is not None:
@@ -314,7 +314,7 @@ def _event_of(notice: Notice) -> NoticeEvent:
 
 
 def _delivered_notice(notification: NoticeBatch, text: str) -> DeliveredNotice:
-    """Return what the host is told of a delivered notification."""
+    """Return the report to the host about a notification that was delivered as this text."""
     return DeliveredNotice(
         id=notification.notice_id,
         event_type=notification.event_type,

@@ -32,7 +32,7 @@ class NoticeEntry:
 
     @property
     def is_owing(self) -> bool:
-        """Return whether it happened more often than was delivered."""
+        """Return whether the event happened more often than was delivered to the model."""
         return self.count > self.delivered_count
 
 
@@ -63,11 +63,11 @@ class NoticeBatch:
 
     @property
     def may_be_summed_up(self) -> bool:
-        """Whether it may be counted with others instead of being shown."""
+        """Whether the notification may be counted with others instead of being shown."""
         return self.priority == "low" and not self.is_addressed and self.notice_id is None
 
     def at(self, points: Collection[InjectAt]) -> NoticeBatch:
-        """Return the notification, due if its point is one of `points`."""
+        """Return the notification, marked as due if its point of delivery is one of `points`."""
         return replace(self, is_due=True) if self.inject_at in points and not self.is_due else self
 
     def beyond_turn(self) -> NoticeBatch:

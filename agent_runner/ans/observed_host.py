@@ -29,7 +29,11 @@ class ObservedHost(HostClient):
         """The turn that is being answered, which each request names; None before the first."""
 
     async def ask(self, command: Command) -> Reply:
-        """Send a command and return the reply; report both to the progress and the notices."""
+        """Send a command to the host and return the reply; report the start and the end of the call.
+
+        They are reported to the progress and to the notices, whose notices for the end of a tool are then
+        delivered.
+        """
         self._calls += 1
         number = self._calls
         call = f"call-{number}"
@@ -41,6 +45,7 @@ class ObservedHost(HostClient):
         self._progress.tool_ended(call, ok=reply.ok)
         self._noticing.do(lambda rules: _report(rules, _call(call, command), reply, duration_ms))
         if self._noticing.rules is not None:
+            # Called for its effect: no model reads the text, but the answer has a line for each delivery.
             await self._noticing.rules.drain("after_tool", limit=MAX_RESTORE_CHARS)
         return reply
 
@@ -50,7 +55,7 @@ class ObservedHost(HostClient):
 
 
 def _report(rules: NoticeRules, call: ToolCall, reply: Reply, duration_ms: int) -> None:
-    """Report how a call ended, and that it was the only one of its batch."""
+    """Report how a call ended, and that it was the only one of its batch. `reply` is that of the host."""
     if reply.ok:
         rules.calls.succeeded(call, result_chars=len(reply.text), duration_ms=duration_ms)
     else:
@@ -59,12 +64,12 @@ def _report(rules: NoticeRules, call: ToolCall, reply: Reply, duration_ms: int) 
 
 
 def _arguments(command: Command) -> dict[str, Any]:
-    """Return the fields of a command that an agent chose, as a tool's arguments."""
+    """Return the fields of a command that an agent fills in, as the arguments of a tool."""
     return command.model_dump(exclude={"v", "type", "request_id"}, exclude_none=True)
 
 
 def _call(call_id: str, command: Command) -> ToolCall:
-    """Return a command as the call of a tool."""
+    """Return a command to the host as the call of a tool that is named after the command's type."""
     # Imported here, because it takes a tenth of a second: when this runs, the rules have been loaded anyway.
     from agent_runner.ans.tool_events import ToolCall
 

@@ -37,9 +37,10 @@ class SubscriberRegistry:
         """The number of the newest event or notice, which are counted together."""
 
     def use(self, subscribers: Sequence[Subscriber], disabled: frozenset[str] = frozenset()) -> None:
-        """Replace the subscribers, in this order. Those with `core` set cannot be disabled.
+        """Replace the subscribers, in this order. `disabled` are ids of those that get no events.
 
-        The collected events of a removed or disabled subscriber are dropped.
+        Subscribers with `core` set cannot be disabled. The collected events of a removed or disabled
+        subscriber are dropped.
         """
         self._disabled = frozenset(
             subscriber.id
@@ -64,9 +65,10 @@ class SubscriberRegistry:
     def give(
         self, notice_id: int, event: NoticeEvent, *, priority: Priority, at: InjectAt, count: int
     ) -> None:
-        """Add a notice of the host; until its delivery, a repeated call replaces it.
+        """Add a notice of the host, to be delivered at the point `at` of a turn.
 
-        It is ignored if all subscribers that name its type are disabled.
+        It replaces one with the same id that was not delivered yet. `event` is the notice as an event, which
+        happened `count` times. A notice is ignored if all subscribers that name its type are disabled.
         """
         subscriber = self._subscriber_for(event.type)
         if subscriber is None:
@@ -81,7 +83,7 @@ class SubscriberRegistry:
         )
 
     def withdraw(self, notice_id: int) -> None:
-        """Remove a host's notice."""
+        """Remove a notice of the host that was not delivered yet."""
         self._host_notices.pop(notice_id, None)
 
     def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[NoticeBatch]:
@@ -116,7 +118,7 @@ class SubscriberRegistry:
             self._accumulators[batch.subscriber.id].take_back(batch)
 
     def carry_over(self, now_ms: int) -> None:
-        """Make everything undelivered due at the next opportunity."""
+        """Make all undelivered events of enabled subscribers due at the next point: a turn has ended."""
         for accumulator in self._enabled():
             accumulator.carry_over(now_ms)
 

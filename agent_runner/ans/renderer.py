@@ -46,9 +46,10 @@ Write = Callable[[NoticeBatch], str]
 def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> RenderedNotices:
     """Return a text with the first of `candidates` that fit in `limit` characters, at most `MAX_NOTICES`.
 
-    The run's own also have to fit in `MAX_CHARS`. If the first one is longer, it is the only one, if `limit`
-    allows it; with several entries it is shortened. Of the rest, those that `may_be_summed_up` are counted by
-    type in the last line and then count as delivered; the others wait.
+    `write` returns the text of one notification. Those of the run itself have to fit in `MAX_CHARS` together;
+    only the first may be longer, and then is the only one. Of the rest, those that `may_be_summed_up` are
+    counted by type in the last line and count as delivered; the others wait. The result is empty if not even
+    the first fits.
     """
     delivered = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
     if not delivered:
@@ -56,6 +57,7 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
     rest = list(candidates[len(delivered) :])
     is_whole = delivered[-1].notification is candidates[len(delivered) - 1]
     summed_up = [batch for batch in rest if batch.may_be_summed_up]
+    # A notification of which only a part was written waits with its other part.
     waiting = len(rest) - len(summed_up) + (not is_whole)
     lines = [notice.text or "" for notice in delivered] + _count_line(summed_up, waiting)
     counted = (RenderedNotice(notification=batch, text=None) for batch in summed_up)
@@ -63,10 +65,10 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
 
 
 def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> list[RenderedNotice]:
-    """Return the first candidates that fit in `limit` characters, written.
+    """Return the first candidates that fit in `limit` characters, with the texts that `write` returns.
 
     Those of the run itself, which the host has not stored, may take at most `MAX_CHARS` of it. If only a part
-    of the first one's entries fits, that part is the only one.
+    of the first one's entries fits, that part is the only one that is returned.
     """
     delivered: list[RenderedNotice] = []
     room_left, own_room_left = limit, min(limit, MAX_CHARS)
@@ -86,16 +88,19 @@ def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> lis
 
 
 def _shortened(notification: NoticeBatch, write: Write, room: int) -> NoticeBatch:
-    """Return the notification, its entries halved until they fit, with one entry at least."""
+    """Return the notification with as many of its first entries as fit in `room` characters.
+
+    They are halved until their text fits; one entry stays in any case.
+    """
     while len(notification.entries) > 1 and len(write(notification)) > room:
         notification = notification.first_half()
     return notification
 
 
 def _count_line(summed_up: Sequence[NoticeBatch], waiting: int) -> list[str]:
-    """Return a line that counts other notices by type, as a list of one; empty if there are none.
+    """Return a line that counts the notices that are not shown, as a list of one; empty if there are none.
 
-    `waiting` is the number of those that will be delivered later.
+    Those in `summed_up` are counted by type; `waiting` is the number of those that are delivered later.
     """
     types = Counter[str]()
     for batch in summed_up:

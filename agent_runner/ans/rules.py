@@ -80,10 +80,10 @@ class NoticeRules:
         importlib.import_module("agent_runner.ans.templating")
 
     def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
-        """Open a turn and accept the host's notices for it.
+        """Open a turn, with the host's notices for it, and report its start.
 
-        `session_id` is the agent's session; None before its first. A turn that is tried again counts as one,
-        and is no new checkpoint.
+        `session_id` is the agent's session; None before its first. A turn that is tried again is counted
+        once, and leads to no second checkpoint.
         """
         self.notices.begin_turn(turn.notices)
         self._began = self._clock()
@@ -140,17 +140,20 @@ class NoticeRules:
         self._report(self.files.take(), at="turn_start")
 
     async def look_at_file(self, path: str) -> None:
-        """Report if a file that is about to be changed has changed since the agent read it."""
+        """Report whether a file that the agent is about to change has changed since the agent read it."""
         await asyncio.to_thread(self.files.check, path)
         self.notices.happened(*self.files.take())
 
     async def command_begins(self, call_id: str) -> None:
-        """Report changes by others until now, because changes while a command runs count as the agent's."""
+        """Record that a command of the agent begins, and report the changes that others made until now.
+
+        Changes while the command runs count as the agent's. `call_id` is that of the tool call.
+        """
         await asyncio.to_thread(self.files.begin_command, call_id)
         self.notices.happened(*self.files.take())
 
     async def commands_ended(self, *call_ids: str) -> None:
-        """Record that commands have ended, well or not."""
+        """Record that the commands of these tool calls have ended, well or not."""
         await asyncio.to_thread(self.files.end_commands, call_ids)
 
     def model_asked(self) -> None:
@@ -165,10 +168,11 @@ class NoticeRules:
         self.notices.learn(total_tokens=self._tokens, max_tokens=self._order.limits.turn_tokens or 0)
 
     def measured(self, tokens: int, window: int, *, compaction_at: int | None, at: InjectAt) -> None:
-        """Record how much of the model's window is full, and report a warning if it is filling up.
+        """Record how full the model's window is, and report a warning if it is filling up.
 
-        `tokens` is the size of the conversation and `window` that of the window; `compaction_at` is that of
-        `ModelWindow`. The warning is delivered at the point `at`.
+        `tokens` is the size of the conversation and `window` that of the window, in tokens. `compaction_at`
+        is the number of tokens at which the CLI compacts; None if it is not known. The warning is delivered
+        at the point `at`.
         """
         self.notices.learn(context_tokens=tokens, max_context_tokens=window)
         self._report([self._context.measured(tokens, window, compaction_at=compaction_at)], at=at)
@@ -178,14 +182,21 @@ class NoticeRules:
         self._context.compacted()
 
     def batch_ended(self, calls: list[ToolCall]) -> None:
-        """Look for events in calls that were made together, after they ended and before the model goes on."""
+        """Report that tool calls which were made together have ended, before the model goes on.
+
+        A call that is repeated too often, and a limit of the turn that is nearly reached, are reported, too.
+        """
         self.calls.batch_ended(calls)
         for call in calls:
             self.notices.happened(self._loops.called(call.name, call.arguments))
         self._report(self._budgets.judge(**self._used()), at="immediate")
 
     async def drain(self, point: InjectAt, *, limit: int, at_least: Priority = "low") -> str:
-        """Return the text for the model at this point; empty if there is none."""
+        """Return the text with the notices that are due at a point of the turn, for the model.
+
+        Empty if there are none. It has at most `limit` characters; notices of a lower priority than
+        `at_least` wait.
+        """
         return await self.notices.drain(point, limit=limit, at_least=at_least)
 
     def _report(self, drafts: Iterable[EventDraft | None], *, at: InjectAt) -> None:
@@ -195,14 +206,14 @@ class NoticeRules:
                 self.notices.happened(replace(draft, payload={**draft.payload, "inject_at": at}))
 
     def _used(self) -> BudgetUse:
-        """Return what the turn has used of its budgets."""
+        """Return the tokens, requests to the model and seconds that the turn has used so far."""
         seconds = self._clock() - self._began
         return {"tokens": self._tokens, "iterations": self._iterations, "seconds": seconds}
 
     def _report_request(self, turn: TurnOrder, *, is_new: bool) -> None:
-        """Report what the turn asks; a retried turn adds no message to the conversation."""
+        """Report the prompt of a turn. One that is tried again, so not `is_new`, adds no further message."""
         self._last_turn = turn.turn
-        self._messages += is_new
+        self._messages += is_new  # 1 for a new turn
         about = {
             "query": turn.prompt[:MAX_QUERY_CHARS],
             "group": self._order.group,
@@ -214,7 +225,7 @@ class NoticeRules:
 
 
 def _loaded(mode: RestoreMode, so_far: RestoredConversation) -> dict[str, int | str]:
-    """Return how much of the conversation was loaded: a resumed session has all, a new one a stored part."""
+    """Return the figures about a loaded conversation: a resumed session has all of it, a new one a part."""
     is_new = mode == "rehydrate"
     return {
         "exchanges_loaded": so_far.exchanges_kept if is_new else so_far.turns,

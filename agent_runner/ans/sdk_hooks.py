@@ -60,7 +60,10 @@ class NoticeHooks:
     def __init__(
         self, noticing: LazyNotices, *, stream: SdkStreamEvents, on_first_prompt: Callable[[], None]
     ) -> None:
-        """`on_first_prompt` is called once, at the first prompt, when the CLI has its session."""
+        """`noticing` has the notices of the run, `stream` reads the messages of its CLI.
+
+        `on_first_prompt` is called once, at the first prompt, when the CLI has its session.
+        """
         self.answered_already: str | None = None
         """The model's answer in this turn before `_turn_end` made it go on; None if it did not."""
         self._noticing = noticing
@@ -93,7 +96,10 @@ class NoticeHooks:
         }
 
     def _matcher(self, hook: Hook, matcher: str | None = None) -> sdk.HookMatcher:
-        """Return a hook for the tools that `matcher` matches, or all; it answers in time and never raises."""
+        """Return a hook for the CLI that calls `hook`, but answers in time and never raises.
+
+        `matcher` is a pattern of the tools for which the CLI calls it; None for all, or if none is involved.
+        """
 
         async def bounded(hook_input: Any, _: str | None, __: Any) -> Any:
             """Call the hook for at most `ANSWER_SECONDS`; after a failure, answer nothing."""
@@ -117,6 +123,7 @@ class NoticeHooks:
         if self._on_first_prompt is not None:
             self._on_first_prompt()
             self._on_first_prompt = None
+            # Without a notice to deliver, the first prompt does not wait for the slow loading.
             if self._noticing.rules is None and not self._noticing.starts_with_something:
                 self._noticing.warm_soon()
                 return {}
@@ -142,7 +149,10 @@ class NoticeHooks:
         return {}
 
     async def _tool_succeeded(self, hook_input: Any) -> dict[str, Any]:
-        """Report a call that succeeded, and remember the file that the agent now knows."""
+        """Report a call that succeeded, and remember the file that the agent now knows.
+
+        Of a subagent's calls, only the edits of files are noted: what it reads, the agent does not know.
+        """
         rules, path = await self._noticing.load(), _path(hook_input)
         if hook_input["tool_name"] in COMMANDS:
             await rules.commands_ended(str(hook_input["tool_use_id"]))
@@ -157,7 +167,7 @@ class NoticeHooks:
         return {}
 
     async def _tool_failed(self, hook_input: Any) -> dict[str, Any]:
-        """Report a call that failed."""
+        """Report a call of the agent that failed; of a subagent's command, only note its end."""
         rules = await self._noticing.load()
         if hook_input["tool_name"] in COMMANDS:
             await rules.commands_ended(str(hook_input["tool_use_id"]))
@@ -171,7 +181,10 @@ class NoticeHooks:
         return {}
 
     async def _after_tools(self, hook_input: Any) -> dict[str, Any]:
-        """Report calls that were made together, and deliver the notices that are due after them."""
+        """Report calls that were made together, and deliver the notices that are due after them.
+
+        Calls that never reached their tool are reported as failed.
+        """
         rules = await self._noticing.load()
         calls = [_call(call_input) for call_input in hook_input["tool_calls"]]
         await rules.commands_ended(*(call.id for call in calls))
@@ -186,7 +199,7 @@ class NoticeHooks:
         return self._output(hook_input, text, anew=text)
 
     async def _turn_end(self, hook_input: Any) -> dict[str, Any]:
-        """Make the model go on once, to read the most important notices; others wait for the next turn."""
+        """Make the model go on once if there are urgent notices, so that it reads them; others wait."""
         # `stop_hook_active` is set when the model has gone on because of this hook; without the check, it
         # might never stop.
         if hook_input.get("agent_id") or hook_input.get("stop_hook_active"):
@@ -199,8 +212,8 @@ class NoticeHooks:
         return self._output(hook_input, f"{text}\n{ANSWER_STANDS}", anew=text)
 
     async def _compacted(self, hook_input: Any) -> dict[str, Any]:
-        """Deliver this turn's notices again, because compaction removed them from the conversation."""
-        if hook_input.get("source") != "compact":
+        """Deliver this turn's notices again, because a compaction removed them from the conversation."""
+        if hook_input.get("source") != "compact":  # the session has started for another reason
             return {}
         self._stream.compacted()
         delivered = _newest(self._delivered, MAX_CHARS)
@@ -235,7 +248,7 @@ def _call(hook_input: Any) -> ToolCall:
 
 
 def _path(hook_input: Any) -> str | None:
-    """Return the path of the file that a call reads or edits; None for other tools."""
+    """Return the path of the file that a tool call reads or edits; None for a call of another tool."""
     arguments = hook_input.get("tool_input")
     if hook_input.get("tool_name") not in READERS or not isinstance(arguments, dict):
         return None
@@ -256,7 +269,7 @@ def _not_called(call: Any) -> str:
 
 
 def _newest(texts: list[str], limit: int) -> str:
-    """Return the last of `texts` that fit, in their order."""
+    """Return the last of `texts` that fit in `limit` characters, in their order, one per line."""
     fitting: list[str] = []
     for text in reversed(texts):
         limit -= len(text) + 1

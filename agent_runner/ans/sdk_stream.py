@@ -65,7 +65,7 @@ class SdkStreamEvents:
         self._window: ModelWindow | None = None
 
     def resumes(self, so_far: RestoredConversation) -> None:
-        """Record the figures of the resumed session, before the first prompt."""
+        """Record the size of the resumed session and of its window, before the first prompt."""
         self._context_tokens, self._expected = so_far.context_tokens, so_far.context_window
 
     def process_message(self, message: sdk.Message) -> None:
@@ -80,7 +80,10 @@ class SdkStreamEvents:
                 self._noticing.do(lambda rules: _process_cli_message(rules, subtype, data))
 
     async def measure(self, at: InjectAt) -> None:
-        """Report how full the window is, if it may be full enough; the CLI is asked for its size once."""
+        """Report how full the model's window is, for a warning at the point `at`.
+
+        Nothing is reported for a small conversation. The CLI is asked once for the size of the window.
+        """
         # Asking the CLI costs a round trip before a prompt, and a small conversation cannot fill a window.
         if self._context_tokens < max(MEASURED_FROM, self._expected * UNEVENTFUL):
             return
@@ -130,7 +133,7 @@ def report_progress(progress: TurnProgress, message: sdk.Message) -> None:
 
 
 def _report_text(progress: TurnProgress, event: Mapping[str, Any]) -> None:
-    """Report the text in an event of the model service's stream, which the CLI passes on."""
+    """Report the text that the model writes, by an event of the model service's stream."""
     match event:
         case {"type": "content_block_start", "content_block": {"type": "text"}}:
             progress.text_begins()
@@ -152,19 +155,22 @@ def _process_subagent_end(rules: NoticeRules, data: dict[str, Any]) -> None:
 
 
 def _process_cli_message(rules: NoticeRules, subtype: str, data: dict[str, Any]) -> None:
-    """Report another message of the CLI about itself."""
+    """Report a system message of the CLI; `subtype` is its kind, and `data` has its fields."""
     about = {"event_name": subtype, "data": data}
     rules.notices.emit("cli.event", "info", about, source="cli", dedupe_key=subtype)
 
 
 def _tokens(content: list[Any]) -> int:
-    """Return a rough number of tokens: never too few for English, and about right for Korean."""
+    """Return a rough number of tokens in the blocks of an answer.
+
+    It is never too small for English, and about right for Korean.
+    """
     sizes = (len(_written(block).encode("utf-8", "replace")) for block in content)
     return sum(math.ceil(size / BYTES_A_TOKEN) for size in sizes)
 
 
 def _written(block: Any) -> str:
-    """Return the text that a model wrote in a part of its answer."""
+    """Return the text that a model wrote in a block of its answer; empty for other kinds of blocks."""
     match block:
         case sdk.TextBlock(text=text):
             return text
@@ -177,7 +183,7 @@ def _written(block: Any) -> str:
 
 
 def _window(usage: Any) -> ModelWindow | None:
-    """Return the size of the window from the CLI's answer; None if it has none."""
+    """Return the size of the model's window from the CLI's answer about its use; None if it says none."""
     tokens = int(usage.get("maxTokens") or 0)
     if not tokens:
         return None

@@ -82,7 +82,10 @@ class KnownFiles:
         return [self._changes.popleft() for _ in range(len(self._changes))]
 
     def check(self, path: str) -> None:
-        """Check whether a file that is about to be edited has changed since the agent knew it."""
+        """Look whether a file that is about to be edited has changed since the agent knew it.
+
+        A change by others is returned by the next `take`.
+        """
         name = self._name(path)
         with self._lock:
             if name in self._states:
@@ -92,7 +95,10 @@ class KnownFiles:
                     self._changes.append(change)
 
     def check_all(self) -> None:
-        """Check which files have changed since the agent knew them, at the start of a turn."""
+        """Look which files have changed since the agent knew them, at the start of a turn.
+
+        The next `take` returns the changes.
+        """
         with self._lock:
             self._commands.clear()  # the end of a command of an earlier turn may never have been reported
             self._check_known()
@@ -120,7 +126,7 @@ class KnownFiles:
                 self._commands -= ended
 
     def _check_known(self) -> None:
-        """Check the remembered files, until `MAX_CHECKED_BYTES` were read."""
+        """Look for changes of the remembered files by others, until `MAX_CHECKED_BYTES` were read."""
         # Limited, because this runs before a prompt: 200 files of 4 MiB would take too long to read.
         budget = MAX_CHECKED_BYTES
         for name in list(self._states):
@@ -142,11 +148,11 @@ class KnownFiles:
                 self._drop(name)
 
     def _is_own(self, name: str) -> bool:
-        """Return whether a change that is found now counts as the agent's own."""
+        """Return whether a change of this file that is found now counts as the agent's own."""
         return bool(self._commands) and name not in self._unread
 
     def _is_as_recorded(self, name: str) -> bool:
-        """Return whether a file's time and size are those that were recorded."""
+        """Return whether the time and size of a file are those that were recorded: it is unchanged then."""
         state, status = self._states[name], _status(name)
         return status is not None and (status.st_mtime_ns, status.st_size) == (state.mtime_ns, state.size)
 
@@ -160,10 +166,10 @@ class KnownFiles:
         return os.path.normpath(self._cwd / path)
 
     def _update_state(self, name: str) -> tuple[EventDraft | None, int]:
-        """Record the present state of a remembered file, and return the event to report and the bytes read.
+        """Record the present state of a remembered file, and return (event, bytes that were read).
 
-        The event is None if the content is as recorded. A file that can no longer be read is forgotten, and
-        its event says why.
+        The event reports the change; it is None if the content is as recorded. A file that can no longer be
+        read is forgotten, and its event says why.
         """
         if self._is_as_recorded(name):
             return None, 0
@@ -177,9 +183,8 @@ class KnownFiles:
         # A file that was saved unchanged, or got only another time, is not reported.
         if now.sha256 == before.sha256:
             return None, now.size
-        return self._stale(
-            name, before, now.sha256[:_SHOWN_HASH], "read it again before you use it"
-        ), now.size
+        shown_hash = now.sha256[:_SHOWN_HASH]
+        return self._stale(name, before, shown_hash, "read it again before you use it"), now.size
 
     def _stale(self, name: str, before: FileState, current: str, message: str) -> EventDraft:
         """Return the event about a changed file.
@@ -202,7 +207,7 @@ class KnownFiles:
 
 
 def _why_unread(name: str) -> tuple[str, str]:
-    """Return `_GONE` or `_UNREAD` for a path of which `_state_of` returned None, and the reason in words."""
+    """Return (`_GONE` or `_UNREAD`, reason in words) for a path whose file could not be read."""
     try:
         status = os.lstat(name)
     except (FileNotFoundError, NotADirectoryError):
@@ -217,7 +222,7 @@ def _why_unread(name: str) -> tuple[str, str]:
 
 
 def _status(name: str) -> os.stat_result | None:
-    """Return a file's status, of a link itself; None if there is no such file."""
+    """Return the status of a file, or of a link itself; None if there is neither."""
     try:
         return os.lstat(name)
     except (OSError, ValueError):

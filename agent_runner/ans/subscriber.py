@@ -21,14 +21,14 @@ class BadSubscriber(ValueError):
 
 
 def _checked_pattern(text: str) -> str:
-    """Return a pattern of event types. Raises `ValueError`, before whose text the key is put."""
+    """Return a pattern of event types unchanged. Raises `ValueError` if the text is no such pattern."""
     if not is_pattern(text):
         raise ValueError("is neither an event type nor 'prefix.*'")
     return text
 
 
 def _checked_template(text: str) -> str:
-    """Return the name of a template. Raises `ValueError`, before whose text the key is put."""
+    """Return the name of a template unchanged. Raises `ValueError` if the text is no such name."""
     if not _TEMPLATE.fullmatch(text):
         raise ValueError("is no template's name, such as 'my_note.j2'")
     return text
@@ -104,11 +104,11 @@ class Subscriber:
         return self.about.id
 
     def names(self, event_type: str) -> bool:
-        """Return whether it takes events of this type, of some severity and source."""
+        """Return whether the subscriber takes events of this type, if their severity and source fit."""
         return any(matches(pattern, event_type) for pattern in self.events.types)
 
     def takes(self, event: NoticeEvent) -> bool:
-        """Return whether it takes this event, by type, severity and source."""
+        """Return whether the subscriber takes this event, by type, severity and source."""
         return (
             event.severity >= EventLevel.of(self.events.severity_filter)
             and (self.events.sources is None or event.source in self.events.sources)
@@ -124,7 +124,10 @@ class Subscriber:
 
 
 def _part(part: str, event: NoticeEvent) -> str:
-    """Return one part of a dedupe key: `type`, a field as in `payload.path`, or any other text as it is."""
+    """Return the value for one part of a dedupe key as a subscriber writes it.
+
+    `type` is the event's type, `payload.path` the field `path` of its payload; other text stays as it is.
+    """
     if part == "type":
         return event.type
     if part.startswith("payload."):
@@ -133,7 +136,7 @@ def _part(part: str, event: NoticeEvent) -> str:
 
 
 def parse_subscriber(text: str, *, is_of_group: bool = False) -> Subscriber:
-    """Return the subscriber that a TOML text describes.
+    """Return the subscriber that a TOML text describes. `is_of_group`: whether it is a group's own.
 
     Raises:
         BadSubscriber: it is no TOML, a key is missing, unknown or out of range, or a group's own is `core`.
@@ -160,7 +163,7 @@ def parse_subscriber(text: str, *, is_of_group: bool = False) -> Subscriber:
 
 
 def _first_reason(error: ValidationError) -> str:
-    """Return the first error in a file: the key, and what is wrong with it."""
+    """Return the first validation error of a subscriber's file in one line: the key, and what is wrong."""
     first: Any = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place}: {first['msg']}"

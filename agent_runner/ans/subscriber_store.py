@@ -66,9 +66,9 @@ class SubscriberStore:
             return self._last_read if stamps == self._last_stamps else self._read(descriptor, stamps)
 
     def _read(self, descriptor: int | None, stamps: list[FileStamp]) -> SubscriberFolder:
-        """Read the group's files, and at the first call Andy's own.
+        """Read the group's files, and at the first call Andy's own; store and return the result.
 
-        `descriptor` is the open folder; None if there is none.
+        `descriptor` is the group's open folder, None if there is none; `stamps` are the files in it.
         """
         # Andy's own files do not change during a run, so only those of the group are read again.
         if self._last_stamps is None:
@@ -92,9 +92,7 @@ class SubscriberStore:
 
 
 def _stamps(descriptor: int | None) -> list[FileStamp]:
-    """Return the files of the group's folder that are read; none if `descriptor` is None, as there is no
-    folder.
-    """
+    """Return the files in the group's open folder that are read; none if there is no folder (None)."""
     if descriptor is None:
         return []
     return safe_folder.stamps(descriptor, (".toml", ".j2", DISABLED))
@@ -116,7 +114,7 @@ def _own_subscribers(
 ) -> tuple[Subscriber, ...]:
     """Return the group's subscribers, at most `MAX_OWN`, without those whose ids are `taken`.
 
-    `descriptor` is the open folder; None if there is none.
+    `descriptor` is the group's open folder, None if there is none; `stamps` are the files in it.
     """
     names = [stamp.name for stamp in stamps if stamp.name.endswith(".toml")]
     if len(names) > MAX_OWN:
@@ -128,9 +126,10 @@ def _own_subscribers(
 def _unique(
     files: Iterable[tuple[str, str]], *, taken: Iterable[str] = (), is_of_group: bool = False
 ) -> tuple[Subscriber, ...]:
-    """Return the subscribers of named texts, each id once; one that cannot be used is logged.
+    """Return the subscribers in files, given as (name, text); one that cannot be used is logged.
 
-    `taken` are ids that belong to others already. `is_of_group`: whether they are not Andy's own.
+    Each id is used once; `taken` are ids that belong to others already. `is_of_group`: whether the files are
+    a group's and not Andy's own.
     """
     subscribers: dict[str, Subscriber] = {}
     known = set(taken)
@@ -156,7 +155,7 @@ def _parsed(text: str, known: set[str], *, is_of_group: bool) -> Subscriber:
 def _own_templates(descriptor: int | None, stamps: list[FileStamp]) -> dict[str, str]:
     """Return the group's templates by name, at most `MAX_OWN`, without those that cannot be used.
 
-    `descriptor` is the open folder; None if there is none.
+    `descriptor` is the group's open folder, None if there is none; `stamps` are the files in it.
     """
     names = [stamp.name for stamp in stamps if stamp.name.endswith(".j2")][:MAX_OWN]
     texts = {name: _text(descriptor, name) for name in names}
@@ -176,9 +175,9 @@ def _is_good(name: str, text: str) -> bool:
 
 
 def _disabled(descriptor: int | None, stamps: list[FileStamp]) -> frozenset[str]:
-    """Return the disabled ids: one per line, with comments after '#'.
+    """Return the ids in the group's file of disabled subscribers: one per line, with comments after '#'.
 
-    `descriptor` is the open folder; None if there is none.
+    `descriptor` is the group's open folder, None if there is none; `stamps` are the files in it.
     """
     if not any(stamp.name == DISABLED for stamp in stamps):
         return frozenset()

@@ -57,7 +57,10 @@ class _Environment(ImmutableSandboxedEnvironment):
     """A sandbox that gives templates the fields of payloads, but no methods."""
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return a field of a payload; a method of its dictionary, such as `items`, cannot be reached."""
+        """Return the value of `obj.attribute` in a template.
+
+        For a mapping it is the value under that key: its methods, such as `items`, cannot be reached.
+        """
         if isinstance(obj, Mapping):
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
@@ -115,7 +118,7 @@ def _is_toon(node: nodes.Node) -> bool:
 
 
 def _quoted(value: Any) -> Any:
-    """Return a value that a template prints, as text on one line."""
+    """Return a value that a template prints, as text on one line; text that is quoted already stays."""
     if isinstance(value, Undefined | FormattedBatch):
         return value
     if isinstance(value, Mapping | list):
@@ -131,9 +134,10 @@ def toon_encode(value: Any) -> FormattedBatch:
 
 
 def table(events: Sequence[FormattedEntry], name: str, *fields: str) -> FormattedBatch:
-    """Return a table with a row of the fields of each event, under a head such as `name[2]{a,b}:`.
+    """Return a table with a row for each event, under a head such as `name[2]{a,b}:`.
 
-    If an event happened more than once, a column has the counts.
+    A row has the named `fields` of the event's payload. If an event happened more than once, a column
+    `times` has the counts.
 
     Raises:
         KeyError: an event lacks a field.
@@ -156,7 +160,7 @@ def _cell(value: Any) -> str | int | float | bool | None:
 
 
 def format_time(value: datetime) -> str:
-    """Return the time of day as `09:30:05`."""
+    """Return the time of day of a moment as `09:30:05`."""
     return value.strftime("%H:%M:%S")
 
 
@@ -166,7 +170,10 @@ def severity_prefix(value: str) -> str:
 
 
 def repeated(count: int, verb: str = "") -> str:
-    """Return a count above 1 as ` (2×)`, or from `REPEATED` on, with a verb, as ` failed 3 times:`."""
+    """Return words for a count, to be put after an event's name; empty for a count of 1.
+
+    They are ` (2×)`, or with a verb and a count of at least `REPEATED`, ` failed 3 times:`.
+    """
     if verb and count >= REPEATED:
         return f" {verb} {count} times:"
     return f" ({count}×)" if count > 1 else ""

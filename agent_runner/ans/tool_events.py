@@ -40,7 +40,7 @@ class ToolTimeout:
 
 
 def timeout_in(error: str) -> ToolTimeout | None:
-    """Return the timeout that a tool's error reports, or None."""
+    """Return the timeout that the text of a tool's error reports; None if it is another error."""
     match = TOO_SLOW.search(error)
     if match is None:
         return None
