@@ -53,7 +53,7 @@ class ChainVerdict:
 
 
 async def registered_folders(tx: Tx) -> list[Folder]:
-    """Return the folders of all groups that were ever registered, also of removed ones."""
+    """Return the folders of all groups that were ever registered, including groups removed since."""
     rows = await tx.execute_fetchall(
         "SELECT DISTINCT group_folder FROM audit WHERE kind = 'group.registered'"
     )
@@ -61,9 +61,9 @@ async def registered_folders(tx: Tx) -> list[Folder]:
 
 
 async def append(tx: Tx, event: AuditEvent) -> None:
-    """Add one row at the end of the chain.
+    """Add one row at the end of the audit, with a hash over its content and the hash of the row before.
 
-    Call it in a transaction: two concurrent writers would fork the chain.
+    Call it in a transaction that writes: two concurrent writers would give two rows the same predecessor.
     """
     row = await returned(
         await tx.execute(
@@ -87,7 +87,9 @@ async def append(tx: Tx, event: AuditEvent) -> None:
 
 
 def sealed(previous: str, content: tuple[Any, ...]) -> str:
-    """Return the SHA-256 in hex of the previous row's hash and this row's content."""
+    """Return the hash of an audit row: the SHA-256, in hex, of the previous row's hash and this row's
+    content.
+    """
     canonical = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(f"{previous}\n{canonical}".encode()).hexdigest()
 
@@ -101,11 +103,12 @@ async def newest(
     before_id: int | None = None,
     only_refused: bool = False,
 ) -> list[AuditView]:
-    """Return the newest rows, or the newest with an id below `before_id`, oldest first.
+    """Return at most `limit` of the newest audit rows, oldest first.
 
-    With `only_refused`, only rows about a refusal.
+    They are of the group `folder` (None: of all groups), not older than `since_ms`, and have an id below
+    `before_id` unless it is None. With `only_refused`, only rows that record a refused action.
     """
-    # `1 << 62` is above every id: without `before`, no row is left out.
+    # `1 << 62` is above every id: without `before_id`, no row is left out.
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM audit WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)
@@ -119,7 +122,8 @@ async def newest(
 
 
 async def of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> list[AuditView]:
-    """Return the rows of one turn since `since_ms`, the time when it was queued, oldest first."""
+    """Return the audit rows of one turn, oldest first. `since_ms` is the time when the turn was queued."""
+    # The time has an index and the turn has none: this reads only the rows since the turn was queued.
     rows = await tx.execute_fetchall(
         "SELECT * FROM audit WHERE turn_id = ? AND at_ms >= ? ORDER BY id", (turn_id, since_ms)
     )
@@ -127,7 +131,7 @@ async def of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> list[AuditView]:
 
 
 def _view(row: sqlite3.Row) -> AuditView:
-    """Return a row as it is shown, with its detail parsed."""
+    """Return a row of the audit table as a dictionary for display, with its detail parsed from JSON."""
     return {
         "id": row["id"],
         "at_ms": row["at_ms"],
@@ -141,9 +145,10 @@ def _view(row: sqlite3.Row) -> AuditView:
 
 
 async def verify(tx: Tx, *, after: ChainVerdict | None = None) -> ChainVerdict:
-    """Check the chain from its first row for a row that was changed, removed, or cut off at the end.
+    """Check the hash chain of the audit for a row that was changed, removed, or cut off at the end.
 
-    With an earlier verdict, only the rows `after` it are read, provided that its newest row is unchanged.
+    `after` is the verdict of an earlier check: if its newest row is unchanged, only later rows are read. The
+    verdict says how many rows are sound, and what is wrong with the first one that is not.
     """
     head, number = FIRST_HASH, 0
     if after is not None and after.fault is None and await _has_head_of(tx, after):
@@ -158,7 +163,7 @@ async def verify(tx: Tx, *, after: ChainVerdict | None = None) -> ChainVerdict:
 
 
 async def _has_head_of(tx: Tx, verdict: ChainVerdict) -> bool:
-    """Return whether the row that was the newest at this verdict is still there with the same hash."""
+    """Return whether the row that was the newest at an earlier check is still there with the same hash."""
     rows = await tx.execute_fetchall(
         "SELECT 1 FROM audit WHERE id = ? AND hash = ?", (verdict.rows, verdict.head)
     )
@@ -166,9 +171,9 @@ async def _has_head_of(tx: Tx, verdict: ChainVerdict) -> bool:
 
 
 def _fault(row: sqlite3.Row, expected: int, previous: str) -> str | None:
-    """Return what is wrong with a row, or None.
+    """Return the text that says what is wrong with an audit row, or None if it is sound.
 
-    It should have the id `expected`, and its `previous_hash` should be `previous`.
+    It should have the id `expected`, and follow the row with the hash `previous`.
     """
     if row["id"] != expected:
         return f"row {expected} is missing"
@@ -181,7 +186,10 @@ def _fault(row: sqlite3.Row, expected: int, previous: str) -> str | None:
 
 
 async def _fault_of_table(tx: Tx, last: int) -> str | None:
-    """Return a text if rows after the id `last`, or a trigger that forbids changes, were deleted; or None."""
+    """Return the text that says what was deleted around the audit's rows; None if nothing was.
+
+    Rows after the id `last`, or a trigger of the database that forbids to change rows, may have been deleted.
+    """
     # SQLite remembers the highest number it ever assigned, even after that row was deleted.
     cursor = await tx.execute("SELECT max(seq) AS last FROM sqlite_sequence WHERE name = 'audit'")
     ever = (await returned(cursor))["last"] or 0

@@ -134,11 +134,15 @@ class Database:
         return cls(connection, direct, read_path=read_path, announce=announce)
 
     async def write(self, work: Callable[[Tx], Awaitable[T]]) -> T:
-        """Run `work` in a transaction and return its result: all of it is committed, or nothing.
+        """Run `work` in a transaction and return its result: all of its changes are committed, or none.
 
         It runs in a thread: it may await nothing but its transaction, and use objects of the event loop only
         through `after_commit`. Writers that wait at the same time share one transaction, and so one flush to
         the disk. If the caller is cancelled after it started, it still runs to its end first.
+
+        Raises:
+            StoreError: the database cannot be written or is damaged.
+            Exception: any that `work` raises.
         """
         item = Work(do=work)
         self._waiting.append(item)
@@ -153,9 +157,9 @@ class Database:
                     finally:
                         # Here and for all of them: a caller that is cancelled meanwhile would announce
                         # nothing of what was committed.
-                        for done in batch:
-                            if done.error is None:
-                                self._run_follow_ups(done.follow_ups)
+                        for finished in batch:
+                            if finished.error is None:
+                                self._run_follow_ups(finished.follow_ups)
         finally:
             # The caller was cancelled before its work started: nobody else must do it.
             if not item.is_done and item in self._waiting:
@@ -167,7 +171,8 @@ class Database:
         raise item.error
 
     async def read(self, query: Callable[[Tx], Awaitable[T]]) -> T:
-        """Return the result of `query` over committed rows. It runs in a thread, as with `write`.
+        """Return the result of `query` over committed rows. It runs in a thread: it may await only the
+        database.
 
         Raises:
             StoreError: for a read-only connection, when the database cannot be read or is damaged.
@@ -178,9 +183,11 @@ class Database:
     async def read_unless_same(
         self, query: Callable[[Tx], Awaitable[T]], *, version: Callable[[Tx], Awaitable[str]]
     ) -> T:
-        """Return the result of `query`, run again only if `version` returns another text than before.
+        """Return the result of `query`, which is run again only if the data may have changed since the last
+        call.
 
-        As long as it does not, the result is the same object, which callers must not change.
+        That is so when `version`, a cheap query, returns another text than last time. Otherwise the result is
+        the same object as before, which callers must not change.
         """
 
         async def version_and_result(tx: Tx) -> tuple[str, T]:
@@ -193,9 +200,9 @@ class Database:
         return versioned[1]
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function with these arguments in the database's thread, and return its result.
+        """Call `function` with these arguments in the database's thread, and return its result.
 
-        If cancelled, wait for its end: only then is the lock free.
+        If the caller is cancelled, wait for the end of the call first: only then may the lock be released.
         """
         import asyncio
 
@@ -205,7 +212,12 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:
-        """Run the block in a transaction: commit all of it, or nothing on any exception or cancellation."""
+        """Give the block a transaction: all of its changes are committed, or none after an exception or
+        cancellation.
+
+        Raises:
+            StoreError: the database cannot be written or is damaged.
+        """
         async with self._lock:
             try:
                 await self._connection.execute("BEGIN IMMEDIATE")
@@ -219,7 +231,7 @@ class Database:
                 raise
 
     def _run_follow_ups(self, follow_ups: Sequence[AfterCommit]) -> None:
-        """Make the calls and the announcements of a transaction that has committed."""
+        """Call the functions and publish the announcements that follow a committed transaction, in order."""
         for follow_up in follow_ups:
             if isinstance(follow_up, Announcement):
                 self.announce(follow_up)
@@ -228,7 +240,9 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Tx]:
-        """Give the block committed rows only; it waits while a transaction of this connection is open.
+        """Give the block the connection for reading; it sees committed rows only.
+
+        It waits while a transaction of this connection is open.
 
         Raises:
             StoreError: for a read-only connection, when the database cannot be read or is damaged.
@@ -245,7 +259,7 @@ class Database:
             yield self._connection
 
     async def path(self) -> Path:
-        """Return the path of the database, for readers with a connection of their own."""
+        """Return the path of the database file, for readers that open a connection of their own."""
         rows = await self._connection.execute_fetchall("PRAGMA database_list")
         return Path(next(iter(rows))["file"])
 
@@ -256,13 +270,13 @@ class Database:
             self._thread.shutdown(wait=False)
 
     async def _commit(self) -> None:
-        """Commit the open transaction, and do what follows it: also for a caller that is cancelled."""
+        """Commit the open transaction, and make the calls and announcements that follow it."""
         await self._connection.execute("COMMIT")
         follow_ups, self._connection.follow_ups = self._connection.follow_ups, []
         self._run_follow_ups(follow_ups)
 
     async def _roll_back(self) -> None:
-        """End an open transaction without keeping its changes."""
+        """End the open transaction, if there is one, without its changes."""
         # A cancelled await still runs its statement: wait behind it in the queue, then check.
         await self._connection.execute("SELECT 1")
         if self._connection.in_transaction:
@@ -270,14 +284,17 @@ class Database:
 
 
 async def _run_to_end(work: Coroutine[Any, Any, None], *, name: str) -> None:
-    """Wait for `work` to end even when cancelled meanwhile: the lock must not be released before."""
+    """Run `work` as a task called `name` and wait for its end, even when cancelled meanwhile.
+
+    Only then may the caller release the lock of the database. A cancellation is raised afterwards.
+    """
     import asyncio
 
     task = asyncio.create_task(work, name=name)
     try:
         await _wait_until_done(task)
     finally:
-        task.result()
+        task.result()  # raises the error of `work`, if it has one
 
 
 async def _wait_until_done(job: Future[Any]) -> None:
@@ -302,17 +319,17 @@ def after_commit(tx: Tx, call: FollowUp) -> None:
 def announce(
     tx: Tx, kind: str, *, group: str | None = None, turn: int | None = None, detail: str | None = None
 ) -> None:
-    """Announce a change of the store after its transaction has committed.
+    """Announce a change of the store after its transaction has committed; nothing if it is rolled back.
 
-    `kind` is one of `base.announcements.LOOPS_OF`. `group` and `turn` say what it is about, `detail` what
-    happened, for people; each may be None.
+    `kind` is one of `base.announcements.LOOPS_OF`. `group` and `turn` say what the change is about, `detail`
+    what happened, for people; each may be None.
     """
     assert kind in LOOPS_OF, f"{kind} has no row in LOOPS_OF"
     _follow_ups_of(tx).append(Announcement(kind=kind, group=group, turn=turn, detail=detail))
 
 
 def _follow_ups_of(tx: Tx) -> list[AfterCommit]:
-    """Return the list of calls and announcements that follow the commit of a transaction."""
+    """Return the list of functions and announcements that follow the commit of `tx`, for adding to it."""
     connection: object = tx
     if isinstance(connection, DirectConnection):
         return connection.follow_ups
@@ -320,7 +337,7 @@ def _follow_ups_of(tx: Tx) -> list[AfterCommit]:
 
 
 async def returned(cursor: Cursor) -> sqlite3.Row:
-    """Return the only row that a `RETURNING` clause gave."""
+    """Return the row of a statement that always has one, such as a count, or an INSERT with `RETURNING`."""
     row = await cursor.fetchone()
     assert row is not None
     return row
@@ -340,15 +357,18 @@ def _translated(error: sqlite3.Error) -> Exception:
 
 
 def wal_bytes(path: Path) -> int:
-    """Return the size of the write-ahead log of a database; 0 where there is none. Blocks."""
+    """Return the size in bytes of the write-ahead log of the database at `path`; 0 where there is none.
+
+    Blocks.
+    """
     log = path.with_name(f"{path.name}-wal")
     return log.stat().st_size if log.exists() else 0
 
 
 def cut_log(path: Path) -> bool:
-    """Move the write-ahead log into the database and cut it off; False if a reader prevents it. Blocks.
+    """Write the contents of the write-ahead log into the database and empty it. Blocks.
 
-    It waits up to `CUT_WAIT_MS` for readers that end soon; writers wait with it.
+    Return False if a reader prevents it. It waits up to `CUT_WAIT_MS` for readers; writers wait with it.
 
     Raises:
         StoreError: the database cannot be written.
@@ -508,17 +528,17 @@ def copy_before(path: Path, version: int) -> Path:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    """Return how many migrations the database has had."""
+    """Return the version of a database: how many migrations it has had."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Run the migrations that the database has not had; if it is not new, back it up first."""
+    """Run the migration scripts that the database has not had yet, and copy it first if it is not new."""
     version = _version(connection)
-    todo = migrations()[version:]
-    if todo and version:
-        _back_up(connection, copy_before(path, version + len(todo)))
-    for number, script in enumerate(todo, start=version + 1):
+    pending_scripts = migrations()[version:]
+    if pending_scripts and version:
+        _back_up(connection, copy_before(path, version + len(pending_scripts)))
+    for number, script in enumerate(pending_scripts, start=version + 1):
         try:
             # The version changes in the transaction of its script: a crash leaves both as they were.
             connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
@@ -529,7 +549,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _back_up(connection: sqlite3.Connection, target: Path) -> None:
-    """Copy the database to the file `target`, in place of an earlier one."""
+    """Copy the open database to the file `target`, in place of an earlier copy."""
     target.unlink(missing_ok=True)
     with closing(sqlite3.connect(target)) as copy:
         # Not a copy of the file, which would lack what is still in the write-ahead log.
@@ -539,12 +559,12 @@ def _back_up(connection: sqlite3.Connection, target: Path) -> None:
 
 @cache
 def migrations() -> tuple[str, ...]:
-    """Return the numbered scripts in order; the n-th leads to `user_version` n. They are read once."""
+    """Return the texts of the migration scripts in order; the n-th leads to version n. They are read once."""
     return tuple(path.read_text(encoding="utf-8") for path in _migration_files())
 
 
 @cache
 def _migration_files() -> tuple[Path, ...]:
-    """Return the scripts in order. Cached: each opening of the database uses their number."""
+    """Return the paths of the migration scripts in order. Cached, since each opening uses their number."""
     folder = Path(__file__).with_name("migrations")
     return tuple(sorted(path for path in folder.iterdir() if re.fullmatch(r"\d{4}_\w+\.sql", path.name)))

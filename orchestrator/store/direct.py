@@ -30,12 +30,13 @@ def run_at_once(
     work: Callable[[Tx], Awaitable[T]],
     follow_ups: list[AfterCommit] | None = None,
 ) -> T:
-    """Return the result of `work`, run on `connection` in this thread. Blocks.
+    """Run `work` with a transaction on `connection` in this thread, and return its result. Blocks.
 
-    The calls and announcements that `work` wants after the commit are appended to `follow_ups`.
+    The functions and announcements that `work` wants after the commit are appended to `follow_ups`; the
+    caller commits.
 
     Raises:
-        RuntimeError: it awaited something other than the database.
+        RuntimeError: `work` awaited something other than the database.
     """
     # The database answers at once here, so a coroutine that awaits nothing else ends at its first step.
     steps = work(
@@ -45,7 +46,7 @@ def run_at_once(
         next(steps)
     except StopIteration as done:
         return cast("T", done.value)
-    steps.close()
+    steps.close()  # it has not ended, so it waits for something that nobody here can wait for
     raise RuntimeError("Work on the database waited for something else than the database.")
 
 
@@ -61,9 +62,10 @@ class Work:
 
 
 def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
-    """Run all `works` in one transaction, so that they share its flush to the disk. Blocks.
+    """Run all `works` in one transaction, and set the value or the error of each. Blocks.
 
-    If one raises, only its changes are undone. If the transaction itself fails, all of them have failed.
+    They share the transaction's flush to the disk. If one raises, only its changes are undone. If the
+    transaction itself fails, all of them have failed.
     """
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -80,7 +82,10 @@ def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> Non
 
 
 def _run_in_savepoint(connection: sqlite3.Connection, work: Work) -> None:
-    """Run `work`, and set its value or its error; after an error its changes alone are undone."""
+    """Run `work` inside the open transaction, and set its value or its error.
+
+    If it raises, only its own changes are undone.
+    """
     connection.execute("SAVEPOINT work")
     try:
         work.value = run_at_once(connection, work.do, work.follow_ups)
@@ -102,12 +107,15 @@ class DirectConnection:
         self.follow_ups = follow_ups
 
     def execute(self, sql: str, parameters: _Parameters = ()) -> _DirectCursor:
+        """Run a statement, and return its cursor, which may be awaited."""
         return _DirectCursor(self._connection.execute(sql, parameters))
 
     async def execute_fetchall(self, sql: str, parameters: _Parameters = ()) -> list[sqlite3.Row]:
+        """Run a query and return all of its rows."""
         return self._connection.execute(sql, parameters).fetchall()
 
     async def executemany(self, sql: str, parameters: Iterable[_Parameters]) -> _DirectCursor:
+        """Run a statement once for each of the `parameters`, and return its cursor."""
         return _DirectCursor(self._connection.executemany(sql, parameters))
 
 
@@ -120,17 +128,20 @@ class _DirectCursor:
         self._cursor = cursor
 
     def __await__(self) -> Generator[Any, None, _DirectCursor]:
+        """Return this cursor at once, for callers that await `execute`."""
         # Nothing is awaited; the empty `yield from` only makes this a generator, as the protocol demands.
         yield from ()
         return self
 
     async def __aenter__(self) -> Self:
+        """Return this cursor; leaving the block closes it."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._cursor.close()
 
     async def __aiter__(self) -> AsyncIterator[sqlite3.Row]:
+        """Yield the rows of the query."""
         for row in self._cursor:
             yield row
 
@@ -145,7 +156,9 @@ class _DirectCursor:
         return self._cursor.lastrowid
 
     async def fetchone(self) -> sqlite3.Row | None:
+        """Return the next row, or None at the end."""
         return cast("sqlite3.Row | None", self._cursor.fetchone())
 
     async def fetchall(self) -> list[sqlite3.Row]:
+        """Return all remaining rows."""
         return self._cursor.fetchall()

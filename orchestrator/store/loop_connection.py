@@ -16,5 +16,7 @@ class LoopConnection(aiosqlite.Connection):
     """An aiosqlite connection that also holds what is to follow the commit of its open transaction."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Take the arguments of `aiosqlite.Connection`."""
         super().__init__(*arguments, **options)
         self.follow_ups: list[AfterCommit] = []
+        """Calls and announcements to make once the open transaction has committed, in order."""

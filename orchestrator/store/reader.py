@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 
 def read_once(path: Path, query: Callable[[Tx], Awaitable[T]]) -> T:
-    """Return the result of `query` on the database at `path`, as of one moment. Blocks.
+    """Open the database at `path` for reading, and return the result of `query` on it, as of one moment.
+    Blocks.
 
     Raises:
         StoreError: there is no database, a newer Andy wrote it, or it cannot be read.

@@ -163,13 +163,14 @@ POLICIES = (
 
 
 def has_removable_rows(database: Path, before_ms: Mapping[RetentionPolicy, int]) -> bool:
-    """Return whether any table has a row that ended before the time of its policy. Blocks.
+    """Return whether any table has a row that may be removed. Blocks.
 
+    `before_ms` maps the policy of each table to a time: rows that ended before it may be removed (epoch ms).
     One connection is used for all tables: opening one costs more than the queries, and mostly there is no
     such row.
 
     Raises:
-        StoreError: there is no database, or a newer Andy's.
+        StoreError: there is no database, or a newer Andy wrote it.
         sqlite3.Error: it cannot be read.
     """
     with closing(sqlite3.connect(readonly_uri(database), uri=True)) as connection:
@@ -183,12 +184,13 @@ def has_removable_rows(database: Path, before_ms: Mapping[RetentionPolicy, int])
 
 
 def removable_rows(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int) -> Rows:
-    """Return at most `limit` rows that ended before `before_ms` and may be removed, oldest first. Blocks.
+    """Return at most `limit` rows of a table that ended before `before_ms` and may be removed. Blocks.
 
-    Each row is a dict by column name, with its rowid as `ROWID` and its end in epoch ms as `OVER_MS`.
+    They come in the order in which they were stored. Each row is a dict by column name, with its rowid as
+    `ROWID` and its end in epoch ms as `OVER_MS`.
 
     Raises:
-        StoreError: there is no database, or a newer Andy's.
+        StoreError: there is no database, or a newer Andy wrote it.
         sqlite3.Error: it cannot be read.
     """
     with closing(sqlite3.connect(readonly_uri(database), uri=True)) as connection:
@@ -204,7 +206,10 @@ def removable_rows(database: Path, policy: RetentionPolicy, *, before_ms: int, l
 
 
 async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
-    """Delete those of the rows that have not changed since `removable_rows` read them; return how many."""
+    """Delete the `rows` that have not changed since `removable_rows` read them; return how many were deleted.
+
+    Rows of other tables that only describe them are deleted, too.
+    """
     by_id = {row[ROWID]: row for row in rows}
     present_rows = await tx.execute_fetchall(
         f"""

@@ -102,47 +102,56 @@ class RowMapper(Generic[RecordT]):
         self._writers: dict[type, Callable[[object], dict[str, Any]]] = {}
 
     async def fetch_all(self, tx: Tx, sql: str, parameters: Parameters = ()) -> list[RecordT]:
-        """Return the records of all rows that a query finds."""
+        """Return the records of all rows that the SELECT `sql` finds, in their order."""
         return self.read_all(await tx.execute_fetchall(sql, parameters))
 
     async def fetch_one(self, tx: Tx, sql: str, parameters: Parameters = ()) -> RecordT | None:
-        """Return the record of the first row that a query finds, or None."""
+        """Return the record of the first row that the statement `sql` returns, or None if it returns none."""
         cursor = await tx.execute(sql, parameters)
         row = await cursor.fetchone()
         return None if row is None else self.read(row)
 
     def read(self, row: sqlite3.Row) -> RecordT:
-        """Return the record of a row. Columns that it has beside those of the fields are ignored."""
+        """Return the record that a row stores. Columns that are no field of the record are ignored."""
         return self._reader(row)(row)
 
     def read_all(self, rows: Iterable[sqlite3.Row]) -> list[RecordT]:
-        """Return the records of the rows of one query."""
+        """Return the records of rows that come from the same query, in their order."""
         listed_rows = rows if isinstance(rows, list) else list(rows)
         # All rows of a query have the same columns, so the reader of the first one reads them all.
         return list(map(self._reader(listed_rows[0]), listed_rows)) if listed_rows else []
 
     async def insert(self, tx: Tx, record: object, **other_values: object) -> None:
-        """Insert a row with the `values` of a record, and other values by the names of their columns."""
+        """Insert a record as a row. `other_values` are values of further columns, by name."""
         row = self.values(record) | other_values
         await tx.execute(self.insert_sql(row), row)
 
     def insert_sql(self, row: Mapping[str, object]) -> str:
-        """Return the statement that inserts `row`, a value for each column; callers may add a clause."""
+        """Return the INSERT statement for `row`, which maps column names to values.
+
+        Its parameters have the names of the columns. Callers may append a clause, such as `RETURNING *`.
+        """
         return _insert_sql(self.table, tuple(row))
 
     def upsert_sql(self, row: Mapping[str, object], *, key: str, unchanged: Collection[str] = ()) -> str:
-        """Return the statement that inserts `row`, or changes the row with its `key`, but for `unchanged`."""
+        """Return the statement that inserts `row`, or updates the row with the same value in the column
+        `key`.
+
+        `row` maps column names to values. An update leaves the columns in `unchanged` as they are.
+        """
         changes = ", ".join(
             f"{name} = excluded.{name}" for name in row if name != key and name not in unchanged
         )
         return f"{self.insert_sql(row)} ON CONFLICT ({key}) DO UPDATE SET {changes}"
 
     def values(self, record: object) -> dict[str, Any]:
-        """Return the values of a record by the names of their columns, but for the `assigned` ones.
+        """Return the values to write for a record, keyed by column name.
 
-        A dataclass with fewer fields, such as that of records to add, has its fields in the same columns.
+        Columns that the database assigns, or that only queries add, are left out. `record` may also be of a
+        smaller dataclass that has some of the same fields, such as a record that is not stored yet.
         """
         kind = type(record)
+        # The function that does it is compiled once for each dataclass.
         if kind not in self._writers:
             source = _Source()
             items = (
@@ -154,14 +163,14 @@ class RowMapper(Generic[RecordT]):
         return self._writers[kind](record)
 
     def _places_in(self, kind: type) -> Mapping[str, Place]:
-        """Return the declared places of those fields that the dataclass `kind` has."""
+        """Return the declared columns of those fields that the dataclass `kind` has, keyed by field."""
         names = {field.name for field in fields(kind)}
         return {name: place for name, place in self.columns.items() if kind is self.record or name in names}
 
     def _reader(self, row: sqlite3.Row) -> Callable[[sqlite3.Row], RecordT]:
-        """Return the function that makes a record of a row with the columns of this one."""
-        # Unpacking a row is several times as fast as asking it for each column. So there is a reader for each
-        # order of columns that a query returns.
+        """Return the function that makes a record from any row with the same columns as `row`."""
+        # Unpacking a row is several times as fast as asking it for each column. So a reader is compiled once
+        # for each order of columns that a query returns.
         names = tuple(row.keys())
         if names not in self._readers:
             source = _Source()
@@ -175,6 +184,7 @@ class RowMapper(Generic[RecordT]):
 
 @cache
 def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
+    """Return the statement that inserts a row with these columns; its parameters have the same names."""
     parameters = ", ".join(f":{name}" for name in columns)
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({parameters})"  # noqa: S608 - our own names
 
@@ -191,7 +201,11 @@ class _Field:
 
 
 def _fields(record: type, columns: Mapping[str, Place]) -> Iterator[_Field]:
-    """Yield the fields of a dataclass; `columns` has the places of those not stored under their own names."""
+    """Yield a description of each field of the dataclass `record`, with where it is stored.
+
+    `columns` has the columns of fields that are not stored under their own names; a name in it that is no
+    field is a programming error.
+    """
     unknown = set(columns) - {field.name for field in fields(record)}
     assert not unknown, f"{record.__name__} has no field {', '.join(sorted(unknown))}"
     for column_field in fields(record):
@@ -210,7 +224,7 @@ def _fields(record: type, columns: Mapping[str, Place]) -> Iterator[_Field]:
 
 @cache
 def _declared(module: str, annotation: str) -> Any:
-    """Return the type that an annotation names in a module; `Any` if only type checkers import it."""
+    """Return the type that an annotation names in a module; `Any` if only type checkers import that type."""
     try:
         return eval(annotation, vars(sys.modules[module]))  # noqa: S307 - an annotation of our own
     except NameError:
@@ -225,18 +239,26 @@ class _Source:
         self._names: dict[str, object] = {"loads": json.loads, "dumps": _dumps}
 
     def function(self, argument: str, *lines: str) -> Callable[[Any], Any]:
-        """Return the compiled function of one `argument`, with these `lines` as its body."""
+        """Compile and return a function of one `argument`, whose body has these `lines` of Python."""
         text = "\n    ".join((f"def made({argument}):", *lines))
         exec(text, self._names)  # noqa: S102 - made of our own names of columns and fields
         return cast("Callable[[Any], Any]", self._names["made"])
 
     def record(self, record: type, columns: Mapping[str, Place], variables: Mapping[str, str]) -> str:
-        """Return the text that makes a record; `variables` has the variable of each column's value."""
+        """Return the Python expression that makes an instance of the dataclass `record`.
+
+        `columns` has the columns of fields that are not stored under their own names, `variables` the name of
+        the variable that has the value of each column.
+        """
         arguments = (f"{field.name}={self._read(field, variables)}" for field in _fields(record, columns))
         return f"{self._name(record)}({', '.join(arguments)})"
 
     def _read(self, field: _Field, variables: Mapping[str, str]) -> str:
-        """Return the text that makes a field's value from the `variables` of its columns."""
+        """Return the Python expression that makes the value of `field` from the `variables` of its columns.
+
+        For a field that may be None, the expression gives None where the column (for a part, its first
+        column) is NULL.
+        """
         match field.place:
             case Part():
                 column = _first_column(field.place)
@@ -251,7 +273,7 @@ class _Source:
         return f"None if {variable} is None else {text}" if field.is_optional and text != variable else text
 
     def _read_json(self, kind: Any, variable: str) -> str:
-        """Return the text that parses a variable's JSON to a value of the type `kind`."""
+        """Return the Python expression that parses the JSON in `variable` to a value of the type `kind`."""
         # Most values are empty, and those need no parser.
         outer = get_origin(kind)
         if outer in (tuple, frozenset):
@@ -259,16 +281,25 @@ class _Source:
         return f"({{}} if {variable} == '{{}}' else loads({variable}))"
 
     def _read_plain(self, kind: Any, variable: str) -> str:
-        """Return the text that converts a variable to the type `kind`, if it is a boolean or an enum."""
+        """Return the Python expression that converts `variable` to the type `kind`, if it is a boolean or an
+        enum.
+
+        Values of other types need no conversion.
+        """
         if kind is bool:
             return f"bool({variable})"
         if isinstance(kind, type) and issubclass(kind, Enum):
             # A dictionary of the members takes a fraction of the time that calling the enum takes.
-            return f"{self._name({one.value: one for one in kind})}[{variable}]"
+            return f"{self._name({member.value: member for member in kind})}[{variable}]"
         return variable
 
     def values(self, record: type, columns: Mapping[str, Place], path: str) -> Iterator[tuple[str, str]]:
-        """Yield each written column, and the text that gives its value from the record at `path`."""
+        """Yield each column to write, and the Python expression for its value.
+
+        `path` is the expression for the record of the class `record`, such as `record.schedule`. `columns`
+        has the columns of fields that are not stored under their own names. A column without a way to write
+        it is left out.
+        """
         for field in _fields(record, columns):
             value = f"{path}.{field.name}"
             match field.place:
@@ -286,18 +317,21 @@ class _Source:
                     yield column, value
 
     def _guarded(self, field: _Field, value: str, text: str) -> str:
-        """Return `text`, or for an optional field a text that gives None where `value` is None."""
+        """Return the expression `text`, for an optional field one that gives None where `value` is None."""
         return f"None if {value} is None else {text}" if field.is_optional else text
 
     def _name(self, value: object) -> str:
-        """Return a new name under which the function's text can use this value."""
+        """Store a value for the compiled function, and return the new name by which its text refers to it."""
         name = f"v{len(self._names)}"
         self._names[name] = value
         return name
 
 
 def _first_column(part: Part) -> str:
-    """Return the name of the column that has the first field of a part."""
+    """Return the name of the column that stores the first field of a part.
+
+    The whole part is None where this column is NULL.
+    """
     place = next(_fields(part.record, part.columns)).place
     assert isinstance(place, str | Column)
     return place if isinstance(place, str) else place.name
@@ -309,5 +343,8 @@ def _dumps(value: Any) -> str:
 
 
 def _jsonable(value: Any) -> object:
-    """Return a frozenset as a sorted list, and any other mapping as a dict: JSON knows only those."""
+    """Return a value that JSON can write: a sorted list for a frozenset, a dict for any other mapping.
+
+    `json.dumps` calls this for values of types that it does not know.
+    """
     return sorted(value) if isinstance(value, frozenset) else dict(value)

@@ -53,11 +53,11 @@ class Approval:
 
     @property
     def is_for_ever(self) -> bool:
-        """Whether it is refused until the owner withdraws the refusal."""
+        """Whether the owner refused this without an end: the refusal lasts until the owner withdraws it."""
         return self.state is ApprovalState.REFUSED and self.expires_ms >= FOR_EVER_MS
 
     def is_waiting(self, now_ms: int) -> bool:
-        """Return whether it can still be decided."""
+        """Return whether the owner can still decide this request: it is undecided and has not expired."""
         return self.state is ApprovalState.WAITING and now_ms < self.expires_ms
 
 
@@ -78,7 +78,10 @@ class ApprovalRequest:
 
 
 async def add(tx: Tx, request: ApprovalRequest, *, now_ms: int, expires_ms: int) -> Approval:
-    """Add a request that can be decided until `expires_ms`."""
+    """Store a group's request for the owner's approval, and return it.
+
+    The owner can decide it until `expires_ms` (epoch ms).
+    """
     row = _MAPPER.values(request) | {
         "state": ApprovalState.WAITING,
         "asked_ms": now_ms,
@@ -89,9 +92,11 @@ async def add(tx: Tx, request: ApprovalRequest, *, now_ms: int, expires_ms: int)
 
 
 async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval | None:
-    """Return the decision in force for a request, or the same request that still waits; None without one.
+    """Return the stored approval that applies to `request` now, or None.
 
-    A refusal of this very call precedes a permanent approval.
+    It is a decision in force, or the same request while it waits for the owner. A decision for a single tool
+    call counts only for the same call hash, a permanent approval for every call of the subject. A refusal of
+    this very call precedes a permanent approval.
     """
     return await _MAPPER.fetch_one(
         tx,
@@ -113,7 +118,7 @@ async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval
 
 
 async def temporary_destinations(tx: Tx, folder: Folder, *, now_ms: int) -> list[str]:
-    """Return the outside addresses that a group may reach until its temporary approval ends: `host:port`."""
+    """Return the outside addresses (`host:port`) that a group may reach now by a temporary approval."""
     rows = await tx.execute_fetchall(
         """
         SELECT subject FROM approvals
@@ -125,7 +130,11 @@ async def temporary_destinations(tx: Tx, folder: Folder, *, now_ms: int) -> list
 
 
 async def end_standing(tx: Tx, folder: Folder, kind: ApprovalKind, subject: str, *, now_ms: int) -> None:
-    """End a temporary decision or a permanent refusal about a subject."""
+    """End the temporary decisions and the permanent refusal that are in force about a subject, at once.
+
+    Permanent approvals stay, and so do decisions about single tool calls.
+    """
+    # Only a decision about a single tool call has a call hash.
     await tx.execute(
         """
         UPDATE approvals SET expires_ms = :now
@@ -139,7 +148,7 @@ async def end_standing(tx: Tx, folder: Folder, kind: ApprovalKind, subject: str,
 async def decide(
     tx: Tx, approval_id: int, state: ApprovalState, *, by: str, expires_ms: int, now_ms: int
 ) -> None:
-    """Record a decision that is in force until `expires_ms`."""
+    """Record the decision `state` of the person `by` on a request; it is in force until `expires_ms`."""
     await tx.execute(
         "UPDATE approvals SET state = ?, decided_by = ?, decided_ms = ?, expires_ms = ? WHERE id = ?",
         (state, by, now_ms, expires_ms, approval_id),
@@ -147,12 +156,12 @@ async def decide(
 
 
 async def note_used(tx: Tx, approval_id: int) -> None:
-    """Record that the one allowed call was made."""
+    """Record that the single tool call which an approval allowed was made: it allows no other call."""
     await tx.execute("UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'once'", (approval_id,))
 
 
 async def count_waiting(tx: Tx, folder: Folder, *, now_ms: int) -> int:
-    """Count the requests of a group that can still be decided."""
+    """Count the requests of a group that the owner has not decided and can still decide."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM approvals WHERE group_folder = ? AND state = 'waiting' AND expires_ms > ?",
         (folder, now_ms),
@@ -161,7 +170,10 @@ async def count_waiting(tx: Tx, folder: Folder, *, now_ms: int) -> int:
 
 
 async def waiting(tx: Tx, folder: Folder | None, *, now_ms: int) -> list[Approval]:
-    """Return the requests that can still be decided, of one group or of all, oldest first."""
+    """Return the undecided requests that the owner can still decide, oldest first.
+
+    Only those of the group `folder`, or those of all groups if it is None.
+    """
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -181,9 +193,9 @@ class ApprovalCounts:
 
 
 async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> ApprovalCounts:
-    """Return how many requests of a group were made, and how many refused, since `since_ms`.
+    """Return how many approvals a group requested since `since_ms`, and how many were refused since then.
 
-    Refusals for ever are not counted among the refused ones.
+    Permanent refusals are not counted: the owner will not be asked about these subjects again.
     """
     cursor = await tx.execute(
         """
@@ -199,14 +211,18 @@ async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> ApprovalCoun
 
 
 async def get(tx: Tx, approval_id: int) -> Approval | None:
+    """Return the request with this id, or None."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM approvals WHERE id = ?", (approval_id,))
 
 
 async def newest(
     tx: Tx, *, limit: int, folder: Folder | None = None, before_id: int | None = None
 ) -> list[Approval]:
-    """Return the newest requests, or the newest numbered below `before_id`, newest first."""
-    # `1 << 62` is above every id: without `before`, no row is left out.
+    """Return at most `limit` requests, newest first, of the group `folder` or of all groups if it is None.
+
+    With `before_id`, only requests with a lower id: the next page of a list.
+    """
+    # `1 << 62` is above every id: without `before_id`, no row is left out.
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -219,7 +235,7 @@ async def newest(
 
 
 async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
-    """Return waiting requests, approvals in force, and permanent refusals, oldest first."""
+    """Return all groups' waiting requests, approvals in force and permanent refusals, oldest first."""
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -233,5 +249,6 @@ async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
 
 
 async def remove_of(tx: Tx, folder: Folder) -> None:
-    """Delete all approvals of an unregistered group, since another group may get its folder."""
+    """Delete all approvals of a group that was unregistered, since another group may get its folder."""
+    # On some disks, folders whose names differ only in case are the same folder.
     await tx.execute("DELETE FROM approvals WHERE group_folder = ? COLLATE NOCASE", (folder,))

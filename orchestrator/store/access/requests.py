@@ -60,7 +60,10 @@ _MAPPER = RowMapper(AccessRequest, "access_requests", {}, assigned=("id",))
 
 
 async def add(tx: Tx, request: NewAccessRequest, *, now_ms: int) -> AccessRequest:
-    """Add a waiting request, in place of an older one of the same chat."""
+    """Store a request of an unregistered chat to the owner, and return it.
+
+    It replaces an older request of the same chat.
+    """
     await tx.execute("DELETE FROM access_requests WHERE chat_jid = ?", (request.chat_jid,))
     row = _MAPPER.values(request) | {"state": AccessState.WAITING, "asked_ms": now_ms}
     cursor = await tx.execute(f"{_MAPPER.insert_sql(row)} RETURNING *", row)
@@ -68,19 +71,21 @@ async def add(tx: Tx, request: NewAccessRequest, *, now_ms: int) -> AccessReques
 
 
 async def get(tx: Tx, number: int) -> AccessRequest | None:
+    """Return the request with this number, or None."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM access_requests WHERE id = ?", (number,))
 
 
 async def of_chat(tx: Tx, jid: ChatJid) -> AccessRequest | None:
+    """Return the request of a chat, decided or not; None if the chat made none."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM access_requests WHERE chat_jid = ?", (jid,))
 
 
 async def waiting(tx: Tx, *, limit: int | None = None) -> list[AccessRequest]:
-    """Return the requests that are not decided, oldest first; at most `limit`, all if that is None."""
+    """Return the requests that the owner has not decided, oldest first; at most `limit`, None for all."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM access_requests WHERE state = 'waiting' ORDER BY id LIMIT ?",
-        (-1 if limit is None else limit,),
+        (-1 if limit is None else limit,),  # SQLite takes a negative limit for none
     )
 
 
@@ -93,7 +98,7 @@ class WaitingCounts:
 
 
 async def count_waiting(tx: Tx) -> WaitingCounts:
-    """Count the undecided requests."""
+    """Count the undecided requests of chats: all of them, and those the owner was not asked about."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n, count(*) FILTER (WHERE notified_ms IS NULL) AS listed
@@ -105,24 +110,29 @@ async def count_waiting(tx: Tx) -> WaitingCounts:
 
 
 async def every(tx: Tx) -> dict[ChatJid, AccessRequest]:
-    """Return all requests, keyed by their chats."""
+    """Return all requests, decided or not, keyed by their chats; a chat has at most one."""
     rows = await tx.execute_fetchall("SELECT * FROM access_requests")
     return {ChatJid(row["chat_jid"]): _MAPPER.read(row) for row in rows}
 
 
 async def note_notified(tx: Tx, number: int, *, now_ms: int) -> None:
-    """Record that the main chat was asked about a request."""
+    """Record that the owner was asked in the main chat about a request."""
     await tx.execute("UPDATE access_requests SET notified_ms = ? WHERE id = ?", (now_ms, number))
 
 
 async def count_notified(tx: Tx, *, since_ms: int) -> int:
-    """Return about how many requests the main chat was asked about since `since_ms`."""
+    """Return about how many requests the owner was asked about in the main chat since `since_ms`.
+
+    A request that a newer one of the same chat has replaced is not counted.
+    """
     cursor = await tx.execute("SELECT count(*) AS n FROM access_requests WHERE notified_ms > ?", (since_ms,))
     return int((await returned(cursor))["n"])
 
 
 async def decide(tx: Tx, number: int, state: AccessState, *, by: str, now_ms: int) -> None:
-    """Record a decision, and delete the stored text of the call."""
+    """Record the decision `state`, made `by` this person, on a request, and delete the stored text of the
+    call.
+    """
     await tx.execute(
         """
         UPDATE access_requests SET state = ?, decided_by = ?, decided_ms = ?, words = '' WHERE id = ?
@@ -132,7 +142,10 @@ async def decide(tx: Tx, number: int, state: AccessState, *, by: str, now_ms: in
 
 
 async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
-    """Record that a chat got a group, in whatever way it was registered."""
+    """Record that a chat was registered with a group, whether the owner decided its request or not.
+
+    Does nothing for a chat without a request. The stored text of its call is deleted.
+    """
     await tx.execute(
         """
         UPDATE access_requests SET state = 'registered', decided_by = 'registration', decided_ms = ?,
@@ -144,7 +157,9 @@ async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
 
 
 async def ignore_unregistered(tx: Tx, jids: Sequence[ChatJid], *, now_ms: int) -> None:
-    """Ignore chats whose group was unregistered: the owner is not notified of their next call."""
+    """Record that chats whose group was unregistered are ignored: the owner is not asked about their next
+    call.
+    """
     await tx.executemany(
         """
         INSERT INTO access_requests (chat_jid, chat_name, channel, is_direct, sender, sender_name, is_owner,
@@ -158,7 +173,9 @@ async def ignore_unregistered(tx: Tx, jids: Sequence[ChatJid], *, now_ms: int) -
 
 
 async def blank(tx: Tx, jid: ChatJid, message_id: MessageId, *, sender: str) -> None:
-    """Delete the stored text of a call that its sender has deleted."""
+    """Delete the stored text of a chat's call to Andy, because its sender deleted that message in the
+    messenger.
+    """
     await tx.execute(
         # With the sender, because people choose message ids freely: nobody may delete another's call.
         "UPDATE access_requests SET words = '' WHERE chat_jid = ? AND message_id = ? AND sender = ?",

@@ -24,7 +24,7 @@ class AddressKind(StrEnum):
 
 
 class UnknownAddress(BadRequest):
-    """There is no such address."""
+    """No secret address of this kind has the id or the secret that somebody named."""
 
     http_status = 404
 
@@ -60,7 +60,11 @@ _MAPPER = RowMapper(SecretAddress, "secret_addresses", {"folder": "group_folder"
 async def add(
     tx: Tx, kind: AddressKind, folder: Folder, *, name: str, is_request: bool, secret_hash: str, now_ms: int
 ) -> SecretAddress:
-    """Store a new address and return it. `is_request`: a text that is sent to a hook asks the agent."""
+    """Store a new address of a group, by the hash of its secret, and return it.
+
+    `name` is the device, person or program that it is for. With `is_request`, a text that arrives at a hook
+    asks the group's agent; else it is only stored as a message.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO secret_addresses (kind, group_folder, name, is_request, secret_hash, created_ms)
@@ -72,7 +76,7 @@ async def add(
 
 
 async def every(tx: Tx, kind: AddressKind, folder: str | None = None) -> list[SecretAddress]:
-    """Return the addresses of a kind, of a group or of all groups; the oldest first."""
+    """Return the addresses of a kind, oldest first, of the group `folder` or of all groups if it is None."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM secret_addresses WHERE kind = ?1 AND (?2 IS NULL OR group_folder = ?2) ORDER BY id",
@@ -81,13 +85,15 @@ async def every(tx: Tx, kind: AddressKind, folder: str | None = None) -> list[Se
 
 
 async def by_secret(tx: Tx, kind: AddressKind, secret_hash: str) -> SecretAddress | None:
+    """Return the address of a kind whose secret has this hash, or None."""
     return await _MAPPER.fetch_one(
         tx, "SELECT * FROM secret_addresses WHERE secret_hash = ? AND kind = ?", (secret_hash, kind)
     )
 
 
 async def note_use(tx: Tx, address_id: int, *, now_ms: int) -> None:
-    """Count a use of an address."""
+    """Count a use of an address, in total and in the current minute and day (UTC)."""
+    # Whole minutes and days since 1970: the counter starts again when the last use was in an earlier one.
     await tx.execute(
         f"""
         UPDATE secret_addresses SET uses = uses + 1, used_ms = :now,
@@ -101,12 +107,12 @@ async def note_use(tx: Tx, address_id: int, *, now_ms: int) -> None:
 
 
 async def remove_of(tx: Tx, folder: Folder) -> None:
-    """Delete the addresses of an unregistered group, since another group may get its folder."""
+    """Delete the secret addresses of an unregistered group, since another group may get its folder."""
     await tx.execute("DELETE FROM secret_addresses WHERE group_folder = ?", (folder,))
 
 
 async def remove(tx: Tx, kind: AddressKind, address_id: int) -> SecretAddress | None:
-    """Remove an address and return it; None where there is none of this kind."""
+    """Delete the address with this id and return it; None if there is none of this kind."""
     return await _MAPPER.fetch_one(
         tx, "DELETE FROM secret_addresses WHERE id = ? AND kind = ? RETURNING *", (address_id, kind)
     )

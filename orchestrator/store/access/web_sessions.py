@@ -19,7 +19,7 @@ LIFE_MS = 30 * DAY_MS
 
 
 class UnknownSession(BadRequest):
-    """There is no such session."""
+    """No browser session of the console has this id."""
 
     code = "unknown_session"
     http_status = 404
@@ -37,7 +37,7 @@ class WebSession:
     seen_ms: int
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether a session has been unused, or exists, for too long."""
+        """Return whether the session has ended: it was unused for `IDLE_MS`, or is older than `LIFE_MS`."""
         return now_ms - self.seen_ms > IDLE_MS or now_ms - self.created_ms > LIFE_MS
 
 
@@ -45,7 +45,7 @@ _MAPPER = RowMapper(WebSession, "web_sessions", {})
 
 
 async def add(tx: Tx, session: WebSession) -> None:
-    """Store a session, and delete those that have ended."""
+    """Store the session of a browser that signed in, and delete all sessions that have ended by then."""
     await tx.execute(
         "DELETE FROM web_sessions WHERE seen_ms < ? OR created_ms < ?",
         (session.created_ms - IDLE_MS, session.created_ms - LIFE_MS),
@@ -54,24 +54,25 @@ async def add(tx: Tx, session: WebSession) -> None:
 
 
 async def find(tx: Tx, session_id: str) -> WebSession | None:
+    """Return the session with this id, or None; it may have ended."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM web_sessions WHERE id = ?", (session_id,))
 
 
 async def every(tx: Tx, *, now_ms: int) -> list[WebSession]:
-    """Return the sessions that have not ended, the most recently used first."""
+    """Return the sessions of browsers that are still signed in, the most recently used first."""
     rows = await tx.execute_fetchall("SELECT * FROM web_sessions ORDER BY seen_ms DESC, id")
     return [session for row in rows if not (session := _MAPPER.read(row)).is_over(now_ms)]
 
 
 async def touch(tx: Tx, session_id: str, *, browser: str, now_ms: int) -> None:
-    """Set when a session was last used, and the browsers that used it."""
+    """Record a use of a session now, and the names of the browsers that have used it."""
     await tx.execute(
         "UPDATE web_sessions SET seen_ms = ?, browser = ? WHERE id = ?", (now_ms, browser, session_id)
     )
 
 
 async def remove(tx: Tx, session_id: str) -> None:
-    """End one session. Raises `UnknownSession`."""
+    """End one session, so that its browser has to sign in again. Raises `UnknownSession` if there is none."""
     cursor = await tx.execute("DELETE FROM web_sessions WHERE id = ?", (session_id,))
     if not cursor.rowcount:
         raise UnknownSession(f"There is no session '{session_id[:40]}': see 'andy sessions list'.")
@@ -83,7 +84,10 @@ async def remove_all(tx: Tx) -> int:
 
 
 async def use_form(tx: Tx, session_id: str, number: str, *, now_ms: int) -> bool:
-    """Record that a form is being carried out. Return False if it was sent before."""
+    """Record that a session sends the form with this number. Return False if the form was sent before.
+
+    Each form that is shown has a number, so that a form that a browser sends twice is carried out once.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO used_forms (number, session_id, used_ms) VALUES (?, ?, ?)
@@ -95,16 +99,16 @@ async def use_form(tx: Tx, session_id: str, number: str, *, now_ms: int) -> bool
 
 
 async def finish_form(tx: Tx, number: str) -> None:
-    """Record that a form's request was carried out."""
+    """Record that the request of the form with this number was carried out."""
     await tx.execute("UPDATE used_forms SET is_done = 1 WHERE number = ?", (number,))
 
 
 async def is_form_done(tx: Tx, number: str) -> bool:
-    """Return whether a form's request is recorded as carried out."""
+    """Return whether the request of the form with this number was carried out to its end."""
     cursor = await tx.execute("SELECT 1 FROM used_forms WHERE number = ? AND is_done = 1", (number,))
     return await cursor.fetchone() is not None
 
 
 async def give_form_back(tx: Tx, number: str) -> None:
-    """Let a form be sent again, because nothing was done for it."""
+    """Delete the record that a form was sent, so that it can be sent again: its request changed nothing."""
     await tx.execute("DELETE FROM used_forms WHERE number = ?", (number,))

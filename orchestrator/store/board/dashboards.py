@@ -19,6 +19,7 @@ _MAPPER = RowMapper(Dashboard, "dashboards", {"folder": "group_folder"})
 
 
 async def get(tx: Tx, folder: Folder) -> Dashboard | None:
+    """Return the dashboard of a group, or None if it has none."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM dashboards WHERE group_folder = ?", (folder,))
 
 
@@ -28,18 +29,18 @@ async def every(tx: Tx) -> list[Dashboard]:
 
 
 async def without_zone(tx: Tx) -> list[Dashboard]:
-    """Return the dashboards whose deadlines were computed in no time zone yet, the new ones."""
+    """Return the new dashboards: those that have no time zone yet in which their deadlines were computed."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM dashboards WHERE zone IS NULL ORDER BY group_folder")
 
 
 async def revisions(tx: Tx) -> dict[Folder, int]:
-    """Return the revision of each dashboard."""
+    """Return the revision of each dashboard, which every change increments, keyed by the group's folder."""
     rows = await tx.execute_fetchall("SELECT group_folder, revision FROM dashboards ORDER BY group_folder")
     return {Folder(row["group_folder"]): row["revision"] for row in rows}
 
 
 async def ensure(tx: Tx, folder: Folder, *, now_ms: int) -> Dashboard:
-    """Return the group's dashboard, and create it if there is none."""
+    """Return the dashboard of a group; it is created first if there is none."""
     # Two requests may create it at once; the second finds the row of the first.
     await tx.execute(
         "INSERT INTO dashboards (group_folder, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -51,7 +52,7 @@ async def ensure(tx: Tx, folder: Folder, *, now_ms: int) -> Dashboard:
 
 
 async def advance(tx: Tx, folder: Folder) -> int:
-    """Increment the dashboard's revision and return it: the version of the rows written next."""
+    """Increment the revision of a dashboard and return it: changed rows get this number as their version."""
     cursor = await tx.execute(
         "UPDATE dashboards SET revision = revision + 1 WHERE group_folder = ? RETURNING revision", (folder,)
     )
@@ -59,7 +60,7 @@ async def advance(tx: Tx, folder: Folder) -> int:
 
 
 async def due_for_rules(tx: Tx, now_ms: int) -> list[Dashboard]:
-    """Return the dashboards that are due for a pass of the rules, the longest due first."""
+    """Return the dashboards over which the rules are due to run again, the longest due first."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM dashboards WHERE rules_next_ms <= ? ORDER BY rules_next_ms, group_folder",
@@ -68,7 +69,7 @@ async def due_for_rules(tx: Tx, now_ms: int) -> list[Dashboard]:
 
 
 async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> None:
-    """Record a pass of the rules, and when the next one is due (epoch ms)."""
+    """Record that the rules ran over a dashboard at `now_ms`, and that they are due again at `next_ms`."""
     await tx.execute(
         "UPDATE dashboards SET rules_last_ms = ?, rules_next_ms = ? WHERE group_folder = ?",
         (now_ms, next_ms, folder),
@@ -76,27 +77,29 @@ async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> No
 
 
 async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """Make a pass of the rules over a dashboard due now, instead of at the end of the interval."""
-    # `min`, so that a board that is due already is not postponed.
+    """Make the rules due to run over a dashboard now, instead of at the end of the interval."""
+    # `min`, so that a dashboard that is due already is not postponed.
     await tx.execute(
         "UPDATE dashboards SET rules_next_ms = min(rules_next_ms, ?) WHERE group_folder = ?", (now_ms, folder)
     )
 
 
 async def next_rules_ms(tx: Tx) -> int | None:
-    """Return when the next pass of the rules over any dashboard is due (epoch ms), or None."""
+    """Return when the rules are due to run over any dashboard next (epoch ms); None without dashboards."""
     cursor = await tx.execute("SELECT min(rules_next_ms) AS at FROM dashboards")
     return (await returned(cursor))["at"]  # type: ignore[no-any-return]
 
 
 async def hasten_rules(tx: Tx) -> None:
-    """Move the next pass of the rules forward to the time at which a deadline may need a notification.
+    """Move the next run of the rules over each dashboard forward to when a deadline may need a notification.
 
     A deadline with a time of day may need one a day before, two hours before, and when it comes; a deadline
     of a whole day may need one a day before its start, at its start, and 25 hours later: by then the day is
-    over, also where the clocks changed.
+    over, also where the clocks changed. A run that is due earlier is not changed.
     """
-    # The bounds on the deadline keep the join to tasks near enough to matter: 25 h back, 24 h ahead.
+    # `lead` has the milliseconds after a deadline at which a notification may be needed, and for which kind
+    # of deadline: with a time of day (TRUE), of a whole day (FALSE), or both (NULL). The bounds on the
+    # deadline keep the join to tasks near enough to matter: 25 h back, 24 h ahead.
     await tx.execute(
         """
         UPDATE dashboards SET rules_next_ms = near.at FROM (
@@ -116,12 +119,12 @@ async def hasten_rules(tx: Tx) -> None:
 
 
 async def note_zone(tx: Tx, folder: Folder, zone: str) -> None:
-    """Store the time zone in which the deadlines of a dashboard were computed, such as `Asia/Seoul`."""
+    """Store the time zone in which the deadlines of a dashboard were last computed, such as `Asia/Seoul`."""
     await tx.execute("UPDATE dashboards SET zone = ? WHERE group_folder = ?", (zone, folder))
 
 
 async def note_worker(tx: Tx, folder: Folder, *, now_ms: int, revision: int, digest: str) -> None:
-    """Record the revision and digest of the dashboard that a model was last shown."""
+    """Record when a model was last shown the dashboard, at which revision, and the digest of what it saw."""
     await tx.execute(
         """
         UPDATE dashboards SET worker_last_ms = ?, worker_revision = ?, worker_digest = ?
@@ -132,7 +135,11 @@ async def note_worker(tx: Tx, folder: Folder, *, now_ms: int, revision: int, dig
 
 
 async def lease(tx: Tx, folder: Folder, owner: str, *, now_ms: int, until_ms: int) -> bool:
-    """Take or extend the lease on updating a dashboard; return False while another owner has it."""
+    """Take or extend the right to update a dashboard until `until_ms`; return False while another owner has
+    it.
+
+    `owner` is a text that names the process and its pass over the dashboard.
+    """
     cursor = await tx.execute(
         """
         UPDATE dashboards SET lease_owner = :owner, lease_until_ms = :until
@@ -145,7 +152,7 @@ async def lease(tx: Tx, folder: Folder, owner: str, *, now_ms: int, until_ms: in
 
 
 async def release(tx: Tx, folder: Folder, owner: str) -> None:
-    """Free the lease on a dashboard if `owner` has it."""
+    """Give up the right to update a dashboard, if `owner` still has it."""
     # Only the owner may free it: a pass that outlived its lease must not free the lease of the next one.
     await tx.execute(
         """
@@ -161,7 +168,7 @@ TABLES = ("dashboard_tasks", "questions", "notifications", "insights", "people",
 
 
 async def ids_in(tx: Tx, folder: Folder, table: str) -> set[str]:
-    """Return the ids that a group has in one of `TABLES`."""
+    """Return the ids of a group's rows in one of `TABLES`."""
     assert table in TABLES
     # A table's name cannot be a parameter in SQL, hence the check above.
     rows = await tx.execute_fetchall(
@@ -172,7 +179,7 @@ async def ids_in(tx: Tx, folder: Folder, table: str) -> set[str]:
 
 
 async def clear(tx: Tx, folder: Folder) -> None:
-    """Delete everything on a dashboard."""
+    """Delete all tasks, questions, notifications and knowledge on a dashboard; the dashboard itself stays."""
     for table in TABLES:
         await tx.execute(
             f"DELETE FROM {table} WHERE group_folder = ?",  # noqa: S608 - one of ours
@@ -183,10 +190,10 @@ async def clear(tx: Tx, folder: Folder) -> None:
 async def put_row(
     tx: Tx, mapper: RowMapper[Any], row: Mapping[str, object], *, read_version: int | None
 ) -> bool:
-    """Insert or update `row`, a value for each column; return False, and write nothing, if it is stale.
+    """Insert or update a row of a dashboard; return False, and write nothing, if the caller's copy is stale.
 
-    `read_version` is the version that the caller has read, None for a new row. The row is stale when it has
-    another version by now.
+    `row` has a value for each column. `read_version` is the version that the caller has read, or None to
+    insert a new row. The copy is stale if the stored row has another version by now.
     """
     if read_version is None:
         await tx.execute(mapper.insert_sql(row), row)
@@ -198,14 +205,16 @@ async def put_row(
 
 @cache
 def _update(table: str, columns: tuple[str, ...]) -> str:
-    """Return the statement that updates a row of the version `:read_version`."""
+    """Return the SQL that updates all `columns` of one row but its key, if it still has `:read_version`."""
     changed = ", ".join(f"{name} = :{name}" for name in columns if name not in ("group_folder", "id"))
     key = "group_folder = :group_folder AND id = :id AND version = :read_version"
     return f"UPDATE {table} SET {changed} WHERE {key}"  # noqa: S608 - our own names
 
 
 async def note_view(tx: Tx, turn_id: int, folder: Folder, revision: int) -> None:
-    """Record that a turn is shown the whole dashboard at `revision`; its earlier views no longer count."""
+    """Record that a turn is shown the whole dashboard at `revision`; what it was shown before no longer
+    counts.
+    """
     await tx.execute(
         """
         INSERT INTO dashboard_views (turn_id, group_folder, revision) VALUES (?, ?, ?)
@@ -217,14 +226,14 @@ async def note_view(tx: Tx, turn_id: int, folder: Folder, revision: int) -> None
 
 
 async def advance_view(tx: Tx, turn_id: int, revision: int) -> None:
-    """Record that a turn is shown the whole dashboard again, at a later `revision`."""
+    """Record that a turn is shown the whole dashboard again, at `revision`; a lower one changes nothing."""
     await tx.execute(
         "UPDATE dashboard_views SET revision = max(revision, ?) WHERE turn_id = ?", (revision, turn_id)
     )
 
 
 async def note_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> None:
-    """Record that a turn is shown this version of a row after its view of the whole dashboard."""
+    """Record that a turn is shown this version of one row, after it was shown the whole dashboard."""
     await tx.execute(
         """
         INSERT INTO dashboard_seen (turn_id, row_id, version) VALUES (?, ?, ?)
@@ -235,9 +244,10 @@ async def note_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> None:
 
 
 async def has_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> bool:
-    """Return whether a turn knows this version of a row.
+    """Return whether a turn was shown this version of a row, or a later one.
 
-    A turn that was shown no dashboard counts as knowing every version.
+    It was shown the rows of the whole dashboard up to a revision, and single rows after that. A turn that was
+    never shown the dashboard counts as knowing every version.
     """
     cursor = await tx.execute(
         """

@@ -33,7 +33,10 @@ class DueNotification:
 
 
 async def due(tx: Tx, now_ms: int, *, limit: int) -> list[DueNotification]:
-    """Return the notifications of all groups that are due and not claimed, the longest due first."""
+    """Return at most `limit` notifications of all groups that are due and that no dispatcher has claimed.
+
+    Each comes with its group, task and question. The longest due come first.
+    """
     return [
         DueNotification(
             row=row,
@@ -69,11 +72,14 @@ async def claim(
     until_ms: int,
     poll: Poll | None = None,
 ) -> bool:
-    """Claim a due notification with its current message, and put it into the outbox as `text`.
+    """Claim a due notification for sending, and put it into the outbox as a message with `text`.
 
-    `poll` is the question if people choose among answers. Return False when another dispatcher has claimed it
-    or it has ended. A notification that was tried before keeps its message id; one whose message is already
-    on its way is left unchanged.
+    Return False, and change nothing, when another dispatcher has claimed it, or when it was changed or has
+    ended.
+
+    `token` identifies the claim, which lasts until `until_ms` (epoch ms). `poll` is its question if people
+    choose among answers. A notification that was tried before keeps its message id; if its message is already
+    on its way, that is left unchanged.
     """
     # Another process may have claimed it since it was read: the version in the row decides.
     cursor = await tx.execute(
@@ -106,6 +112,7 @@ async def claim(
         now_ms=now_ms,
     )
     if not is_new:
+        # An earlier attempt failed and its message is held: it becomes due again, with the present text.
         await tx.execute(
             """
             UPDATE outbox SET text = :text, state = 'pending', next_attempt_ms = :now
@@ -128,7 +135,9 @@ async def claim(
 
 
 async def _requester_of(tx: Tx, notification: Notification) -> str | None:
-    """Return the person who requested the notification or its task; None if unknown."""
+    """Return the address of the person who requested a notification or its task, to mention them; None if
+    unknown.
+    """
     if notification.asked_by is not None:
         return notification.asked_by
     cursor = await tx.execute(
@@ -140,9 +149,10 @@ async def _requester_of(tx: Tx, notification: Notification) -> str | None:
 
 
 async def extend_claim(tx: Tx, notification: Notification, *, text: str, until_ms: int) -> bool:
-    """Extend a claim whose message still waits in the outbox; return False when there is no such message.
+    """Extend a claim on a notification until `until_ms` (epoch ms), while its message waits in the outbox.
 
-    A message that no messenger has got yet is replaced by `text`, the notification's present text.
+    Return False, and change nothing, when no message waits. If no messenger has got the message yet, its text
+    is replaced by `text`, the present text of the notification.
     """
     cursor = await tx.execute(
         """
@@ -154,11 +164,12 @@ async def extend_claim(tx: Tx, notification: Notification, *, text: str, until_m
     )
     if cursor.rowcount != 1:
         return False
-    waiting = await tx.execute(
+    # A message in parts (`part`) may have been sent up to one of them.
+    replaced = await tx.execute(
         "UPDATE outbox SET text = ? WHERE id = ? AND state = 'pending' AND part IS NULL AND text <> ?",
         (text, notification.outbox_id, text),
     )
-    if waiting.rowcount:
+    if replaced.rowcount:
         await tx.execute(
             "UPDATE notifications SET message = ? WHERE group_folder = ? AND id = ?",
             (notification.message, notification.folder, notification.id),
@@ -167,7 +178,7 @@ async def extend_claim(tx: Tx, notification: Notification, *, text: str, until_m
 
 
 async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:
-    """Return the notification that a message belongs to, or None."""
+    """Return the notification that a message in the outbox sends; None if it sends none."""
     cursor = await tx.execute(
         "SELECT group_folder, id FROM notifications WHERE outbox_id = ?", (outgoing.id,)
     )
@@ -176,14 +187,16 @@ async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:
 
 
 async def hold(tx: Tx, outgoing: Outgoing, *, error: str) -> None:
-    """Hold a message that could not be sent until its notification is claimed again."""
+    """Set a message aside, with the `error` for which it could not be sent, until its notification is tried
+    again.
+    """
     await tx.execute("UPDATE outbox SET state = 'held', error = ? WHERE id = ?", (error, outgoing.id))
 
 
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> None:
-    """Make due now what failed in chats whose address is LIKE one of `patterns`: messages and notifications.
+    """Make the failed messages and notifications due now in chats whose address is LIKE one of `patterns`.
 
-    Their messenger is connected again, so they need not wait for the end of their pause.
+    Their messenger is connected again, so they need not wait for the time of their next attempt.
     """
     await outbox.hurry(tx, patterns, now_ms=now_ms)
     await tx.execute(
@@ -197,7 +210,10 @@ async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> None:
 
 
 async def hold_claimed(tx: Tx, notification: Notification) -> bool:
-    """Hold the message of a claimed notification until it is claimed again; return False if it was sent."""
+    """Set the unsent message of a notification aside; return False if it is being sent or was sent.
+
+    It stays in the outbox until the notification is claimed again.
+    """
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'held' WHERE id = ? AND state = 'pending'", (notification.outbox_id,)
     )
@@ -205,7 +221,7 @@ async def hold_claimed(tx: Tx, notification: Notification) -> bool:
 
 
 async def drop_held(tx: Tx, *, now_ms: int) -> int:
-    """End the messages whose notification will never be claimed again, and return how many."""
+    """End the messages set aside whose notification has ended and will not be sent; return how many."""
     cursor = await tx.execute(
         """
         UPDATE outbox SET state = ?, sent_ms = NULL, next_attempt_ms = ?
@@ -219,7 +235,10 @@ async def drop_held(tx: Tx, *, now_ms: int) -> int:
 
 
 async def count_automatic(tx: Tx, folder: Folder, *, since_ms: int) -> int:
-    """Count automatic notifications since `since_ms`, sent or about to be, that are not urgent."""
+    """Count a group's automatic notifications that were sent since `since_ms`, or are being sent.
+
+    Automatic ones were created by the dashboard worker; urgent ones are not counted.
+    """
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM notifications
@@ -232,11 +251,13 @@ async def count_automatic(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def delivered_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite3.Row]:
-    """Return the alerts, nudges and reminders about deadlines that were delivered or cancelled since then.
+    """Return a group's alerts, nudges and deadline reminders that were delivered or cancelled since
+    `since_ms`.
 
     The rules use them to decide when the next may come. A row has the columns `task_id`, `question_id`,
     `type`, `cause`, `delivered_ms`, `cancelled_ms` and `cancel_reason`.
     """
+    # A reminder without a `cause` was requested by a person, not made by the rules.
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, question_id, type, cause, delivered_ms, cancelled_ms, cancel_reason
@@ -255,7 +276,10 @@ async def delivered_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[s
 
 
 async def last_question_times(tx: Tx, folder: Folder) -> dict[tuple[str, QuestionType], int]:
-    """Return when a question was last shown, answered or closed (epoch ms), by task id and question type."""
+    """Return when a question about a task was last shown, answered or closed (epoch ms).
+
+    The keys are the task's id and the type of question. A pair without such a time is left out.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, type,

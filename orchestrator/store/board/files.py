@@ -120,10 +120,12 @@ class DashboardRows:
 
 
 def read(path: Path, folder: Folder) -> DashboardRows | None:
-    """Read a dashboard as of one moment; return None for a group without one. Blocks, but holds no lock.
+    """Read all rows of a group's dashboard, as of one moment; return None for a group without one.
+
+    Blocks, but holds no lock: others may write meanwhile.
 
     Raises:
-        StoreError: there is no database at `path`, or a newer Andy's.
+        StoreError: there is no database at `path`, or a newer Andy wrote it.
         sqlite3.Error: it cannot be read.
     """
     with closing(sqlite3.connect(readonly_uri(path), uri=True, isolation_level=None)) as connection:
@@ -148,7 +150,7 @@ class _DashboardReader:
         return None if row is None else int(row[0])
 
     def rows(self, revision: int) -> DashboardRows:
-        """Return all rows of the dashboard, which has this revision."""
+        """Return all rows of the dashboard, with its present `revision`."""
         return DashboardRows(
             revision=revision,
             tasks=self._rows(TaskRow, "dashboard_tasks", "archived_ms IS NULL", by="created_ms"),
@@ -163,9 +165,11 @@ class _DashboardReader:
         )
 
     def _rows(self, kind: type[Row], table: str, which: str, *, by: str) -> list[Row]:
-        """Return rows of a table as `kind`: those for which the SQL `which` holds.
+        """Return the group's rows in `table` for which the SQL condition `which` holds, as values of the
+        class `kind`.
 
-        They are ordered by the whole seconds of `by`, which is in ms, and within a second by id.
+        They are ordered by the whole seconds of the column `by`, which is in milliseconds, and within a
+        second by id.
         """
         rows = self._connection.execute(
             f"SELECT {', '.join(kind._fields)} FROM {table} WHERE group_folder = ? AND ({which})"  # noqa: S608

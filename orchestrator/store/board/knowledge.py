@@ -22,7 +22,7 @@ async def add_insight(tx: Tx, insight: Insight) -> None:
 
 
 async def insight_of(tx: Tx, folder: Folder, content_hash: str) -> Insight | None:
-    """Return the insight with this content hash, or None."""
+    """Return the insight of a group whose content has this hash, or None."""
     return await _INSIGHTS.fetch_one(
         tx, "SELECT * FROM insights WHERE group_folder = ? AND content_hash = ?", (folder, content_hash)
     )
@@ -36,24 +36,30 @@ async def insights(tx: Tx, folder: Folder) -> list[Insight]:
 
 
 async def forget(tx: Tx, folder: Folder, row_id: str) -> None:
-    """Delete an insight, or the record of a person."""
+    """Delete the insight, or else the record of a person, with the id `row_id`."""
     await tx.execute("DELETE FROM insights WHERE group_folder = ? AND id = ?", (folder, row_id))
     await tx.execute("DELETE FROM people WHERE group_folder = ? AND id = ?", (folder, row_id))
 
 
 async def put_person(tx: Tx, person: Person) -> None:
+    """Insert the record of a person that a group knows. Raises `sqlite3.IntegrityError` if its id exists
+    already.
+    """
     await _PEOPLE.insert(tx, person)
 
 
 async def people(tx: Tx, folder: Folder) -> list[Person]:
+    """Return the records of all people that a group knows, by id."""
     return await _PEOPLE.fetch_all(tx, "SELECT * FROM people WHERE group_folder = ? ORDER BY id", (folder,))
 
 
 async def put_project(tx: Tx, project: Project) -> None:
+    """Insert the record of a project of a group. Raises `sqlite3.IntegrityError` if its id exists already."""
     await _PROJECTS.insert(tx, project)
 
 
 async def projects(tx: Tx, folder: Folder) -> list[Project]:
+    """Return the records of all projects of a group, by id."""
     return await _PROJECTS.fetch_all(
         tx, "SELECT * FROM projects WHERE group_folder = ? ORDER BY id", (folder,)
     )

@@ -25,12 +25,11 @@ _MAPPER = RowMapper(Notification, "notifications", {"folder": "group_folder"})
 
 
 async def put(tx: Tx, notification: Notification, *, read_version: int | None) -> bool:
-    """Write a notification; return False, and write nothing, if it has changed since version `read_version`
-    was read.
+    """Insert or update a notification; return False, and write nothing, if the caller's copy is stale.
 
-    None means that it is new: see `dashboards.put_row`.
-
-    A new reminder without a number gets the next one.
+    `read_version` is the version that the caller has read, or None for a new notification. The copy is stale
+    if the stored one has another version by now. A new reminder for people that has no number gets the next
+    free one.
     """
     row = _MAPPER.values(notification)
     is_reminder = notification.type is NotificationType.REMINDER and notification.audience is Audience.USER
@@ -41,6 +40,7 @@ async def put(tx: Tx, notification: Notification, *, read_version: int | None) -
 
 
 async def get(tx: Tx, folder: Folder, notification_id: str) -> Notification | None:
+    """Return the notification of a group with this id, or None."""
     return await _first(tx, "group_folder = ? AND id = ?", folder, notification_id)
 
 
@@ -55,10 +55,11 @@ async def listed(
     to_ms: int | None = None,
     limit: int = -1,
 ) -> list[Notification]:
-    """Return notifications of one group or of all, by due time.
+    """Return the notifications of the group `folder`, or of all groups if it is None, by due time.
 
-    Each of `kind`, `task_id`, `from_ms` and `to_ms` (due times) that is not None restricts them. No
-    `statuses` means any; a negative limit means no limit.
+    Each of `kind`, `task_id`, `from_ms` and `to_ms` that is not None restricts them; the latter two are the
+    first and the last due time that counts (epoch ms). No `statuses` means any; a negative limit means no
+    limit.
     """
     if folder is not None and len(statuses) != 1:
         # One query per status: each yields rows in the order of its index, so nothing is sorted.
@@ -102,7 +103,7 @@ async def listed(
 
 
 async def count_open(tx: Tx, folder: Folder) -> int:
-    """Count the notifications that are still to be sent."""
+    """Count the notifications of a group that are still to be sent or are being sent."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM notifications WHERE group_folder = ? AND {_OPEN}",  # noqa: S608
         (folder,),
@@ -111,7 +112,10 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 
 async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notification]:
-    """Return the notifications that are still to be sent, by due time; a negative limit means no limit."""
+    """Return the notifications of a group that are still to be sent or are being sent, by due time.
+
+    A negative limit means no limit.
+    """
     return await _MAPPER.fetch_all(
         tx,
         f"""
@@ -124,9 +128,9 @@ async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notificati
 async def alike(
     tx: Tx, folder: Folder, kind: NotificationType, *, task_id: str | None, question_id: str | None
 ) -> list[Notification]:
-    """Return the pending, delivered and cancelled notifications of one type about a task.
+    """Return the notifications of the type `kind` about a task, except failed ones, by due time.
 
-    Without a task, those about a question; without both, those that are about neither.
+    If `task_id` is None, those about the question; if both are None, those that are about neither.
     """
     key = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
     return await _MAPPER.fetch_all(
@@ -165,7 +169,7 @@ async def open_of_question(tx: Tx, folder: Folder, question_id: str) -> list[Not
 
 
 async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
-    """Return the pending notifications whose task has ended or is gone."""
+    """Return a group's notifications that are still to be sent although their task has ended or is gone."""
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -180,7 +184,10 @@ async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
 
 
 async def reminders(tx: Tx, folder: Folder | None = None) -> list[Notification]:
-    """Return the pending reminders of a group, or of all groups, the next first."""
+    """Return the reminders still to be sent, of the group `folder` or of all groups if it is None, by due
+    time.
+    """
+    # Only reminders have a number.
     return await _MAPPER.fetch_all(
         tx,
         f"""
@@ -193,20 +200,24 @@ async def reminders(tx: Tx, folder: Folder | None = None) -> list[Notification]:
 
 
 async def by_number(tx: Tx, number: int) -> Notification | None:
-    """Return a reminder of any group by its number, or None."""
+    """Return the reminder of any group that people know by this number, or None."""
     return await _first(tx, "number = ?", number)
 
 
 async def by_id(tx: Tx, notification_id: str) -> Notification | None:
     """Return a notification of any group by its id, or None.
 
-    Imports may repeat an id: then the first group's.
+    Imports may repeat an id in several groups: then the one of the group whose folder sorts first is
+    returned.
     """
     return await _first(tx, "id = ? ORDER BY group_folder", notification_id)
 
 
 async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
-    """Return the notifications of all groups that are due and not claimed, the longest due first."""
+    """Return the notifications of all groups that are due now and that no dispatcher has claimed.
+
+    The longest due come first. A negative limit means no limit.
+    """
     return await _MAPPER.fetch_all(
         tx,
         f"""
@@ -230,12 +241,13 @@ class NotificationOutlook:
 
 
 async def outlook(tx: Tx) -> NotificationOutlook:
-    """Return when the next notification is due, and the newest change, in one call."""
+    """Return when the next notification is due, and the number of the newest change, in one call."""
     return NotificationOutlook(next_ms=await next_due_ms(tx), newest_change=await newest_history_id(tx))
 
 
 async def next_due_ms(tx: Tx) -> int | None:
-    """Return when the next notification is to be sent or tried again (epoch ms), or None."""
+    """Return when the next notification is to be sent or tried again (epoch ms); None if none is."""
+    # Most notifications were never tried: for those an index has the earliest. Few have other times, too.
     cursor = await tx.execute(
         f"""
         SELECT min(at) AS due FROM (
@@ -252,7 +264,7 @@ async def next_due_ms(tx: Tx) -> int | None:
 
 
 async def delivered_since(tx: Tx, folder: Folder, since_ms: int) -> list[Notification]:
-    """Return the notifications that people got since `since_ms`, oldest first."""
+    """Return the notifications of a group that were delivered since `since_ms` (epoch ms), oldest first."""
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -264,18 +276,18 @@ async def delivered_since(tx: Tx, folder: Folder, since_ms: int) -> list[Notific
 
 
 async def by_channel_message(tx: Tx, message_id: str) -> Notification | None:
-    """Return the notification that was sent as the message with this id, or None."""
+    """Return the notification that was sent as the message with this id in its messenger, or None."""
     return await _first(tx, "channel_msg_id = ?", message_id)
 
 
 async def _first(tx: Tx, where: str, *parameters: str | int) -> Notification | None:
-    """Return the first notification that an SQL condition with these parameters selects, or None."""
+    """Return the first notification for which the SQL condition `where` holds, or None."""
     sql = f"SELECT * FROM notifications WHERE {where}"  # noqa: S608 - constants
     return await _MAPPER.fetch_one(tx, sql, parameters)
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
-    """Return at most ten ids that begin with `prefix`."""
+    """Return at most ten ids of a group's notifications that begin with `prefix`."""
     rows = await tx.execute_fetchall(
         """
         SELECT id FROM notifications
@@ -316,6 +328,7 @@ _HISTORY_MAPPER = RowMapper(
 
 
 async def add_history(tx: Tx, entry: HistoryEntry) -> None:
+    """Add a change of a notification to its history."""
     await _HISTORY_MAPPER.insert(tx, entry)
 
 
@@ -329,7 +342,7 @@ async def history_of(tx: Tx, folder: Folder, notification_id: str) -> list[Histo
 
 
 async def newest_history(tx: Tx, *, limit: int) -> list[HistoryEntry]:
-    """Return the newest changes in all groups, oldest first."""
+    """Return the newest `limit` changes of notifications in all groups, oldest first."""
     entries = await _HISTORY_MAPPER.fetch_all(
         tx, "SELECT * FROM notification_history ORDER BY id DESC LIMIT ?", (limit,)
     )
@@ -337,13 +350,15 @@ async def newest_history(tx: Tx, *, limit: int) -> list[HistoryEntry]:
 
 
 async def newest_history_id(tx: Tx) -> int:
-    """Return the number of the newest change in all groups, 0 when there is none."""
+    """Return the number of the newest change of a notification in any group, 0 when there is none."""
     cursor = await tx.execute("SELECT ifnull(max(id), 0) AS id FROM notification_history")
     return int((await returned(cursor))["id"])
 
 
 async def history_after(tx: Tx, entry_id: int, *, limit: int) -> list[HistoryEntry]:
-    """Return the changes in all groups after a certain one, oldest first."""
+    """Return at most `limit` changes of notifications in all groups after the one numbered `entry_id`, oldest
+    first.
+    """
     return await _HISTORY_MAPPER.fetch_all(
         tx, "SELECT * FROM notification_history WHERE id > ? ORDER BY id LIMIT ?", (entry_id, limit)
     )

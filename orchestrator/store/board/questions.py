@@ -28,28 +28,35 @@ _MAPPER = RowMapper(
 
 
 def normal_form(text: str) -> str:
-    """Return a question without case, spaces and punctuation, so that equal questions compare equal."""
+    """Return a question without case, spaces and punctuation, so that equal questions compare equal.
+
+    A text of punctuation alone is returned as it is, without spaces around it.
+    """
     return re.sub(r"[\W_]+", "", normalized("NFKC", text).casefold()) or text.strip()
 
 
 async def put(tx: Tx, question: Question, *, read_version: int | None) -> bool:
-    """Write a question; return False, and write nothing, if it has changed since version `read_version` was
-    read.
+    """Insert or update a question; return False, and write nothing, if the caller's copy is stale.
 
-    None means that it is new: see `dashboards.put_row`.
+    `read_version` is the version that the caller has read, or None for a new question. The copy is stale if
+    the stored one has another version by now.
     """
     row = _MAPPER.values(question) | {"normal": normal_form(question.question)}
     return await dashboards.put_row(tx, _MAPPER, row, read_version=read_version)
 
 
 async def get(tx: Tx, folder: Folder, question_id: str) -> Question | None:
+    """Return the question of a group with this id, or None."""
     return await _MAPPER.fetch_one(
         tx, "SELECT * FROM questions WHERE group_folder = ? AND id = ?", (folder, question_id)
     )
 
 
 async def unanswered(tx: Tx, folder: Folder, task_id: str | None = None) -> list[Question]:
-    """Return the open questions of a group, or of one task, oldest first."""
+    """Return the open questions of a group, oldest first; with a `task_id`, only those about this task.
+
+    Open questions are neither answered nor closed.
+    """
     return await _MAPPER.fetch_all(
         tx,
         f"""
@@ -61,7 +68,7 @@ async def unanswered(tx: Tx, folder: Folder, task_id: str | None = None) -> list
 
 
 async def unanswered_of_all(tx: Tx, *, limit: int) -> list[Question]:
-    """Return the open questions of all groups, oldest first."""
+    """Return at most `limit` questions of all groups that are neither answered nor closed, oldest first."""
     return await _MAPPER.fetch_all(
         tx,
         f"SELECT * FROM questions WHERE {_OPEN} ORDER BY created_ms, id LIMIT ?",  # noqa: S608 - a constant
@@ -70,7 +77,7 @@ async def unanswered_of_all(tx: Tx, *, limit: int) -> list[Question]:
 
 
 async def count_open(tx: Tx, folder: Folder) -> int:
-    """Count the open questions of a group."""
+    """Count the questions of a group that are neither answered nor closed."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM questions WHERE group_folder = ? AND {_OPEN}",  # noqa: S608 - a constant
         (folder,),
@@ -79,7 +86,7 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 
 async def unprocessed(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Question]:
-    """Return the answered questions that no worker has read, the oldest answer first.
+    """Return the answered questions whose answers the dashboard worker has not read, the oldest answer first.
 
     A negative limit means all.
     """
@@ -95,14 +102,14 @@ async def unprocessed(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Questi
 
 
 async def every(tx: Tx, folder: Folder) -> list[Question]:
-    """Return all questions of a group, the oldest first."""
+    """Return all questions of a group, also answered and closed ones, the oldest first."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM questions WHERE group_folder = ? ORDER BY created_ms, id", (folder,)
     )
 
 
 async def of_task(tx: Tx, folder: Folder, task_id: str, kind: QuestionType | None = None) -> list[Question]:
-    """Return all questions ever asked about a task, of one type or any, newest first."""
+    """Return all questions ever asked about a task, newest first; with a `kind`, only those of this type."""
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -114,7 +121,7 @@ async def of_task(tx: Tx, folder: Folder, task_id: str, kind: QuestionType | Non
 
 
 async def open_like(tx: Tx, folder: Folder, text: str) -> list[Question]:
-    """Return the open questions that ask the same as `text`."""
+    """Return a group's open questions with the same text as `text`, but for case, spaces and punctuation."""
     return await _MAPPER.fetch_all(
         tx,
         f"SELECT * FROM questions WHERE group_folder = ? AND normal = ? AND {_OPEN} ORDER BY id",  # noqa: S608
@@ -125,10 +132,10 @@ async def open_like(tx: Tx, folder: Folder, text: str) -> list[Question]:
 async def settled_like(
     tx: Tx, folder: Folder, text: str, task_id: str | None, *, unsettled: Sequence[str]
 ) -> list[Question]:
-    """Return the settled questions about the same task, or about no task, that ask the same as `text`, newest
-    first.
+    """Return the settled questions with the same text as `text` and about the same task, newest first.
 
-    A question is settled when it was answered, or closed for a reason outside of `unsettled`.
+    Case, spaces and punctuation of the text do not count; `task_id` None means about no task. A question is
+    settled when it was answered, or closed for a reason that is not in `unsettled`.
     """
     return await _MAPPER.fetch_all(
         tx,
@@ -148,7 +155,10 @@ async def settled_like(
 
 
 async def settled(tx: Tx, folder: Folder, *, unsettled: Sequence[str]) -> dict[tuple[str, QuestionType], int]:
-    """Return when a question of each kind about each task was last settled (epoch ms), see `settled_like`."""
+    """Return when a question was last settled (epoch ms), by the id of its task and the type of the question.
+
+    A question is settled when it was answered, or closed for a reason that is not in `unsettled`.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, type, max(max(ifnull(answered_ms, 0), ifnull(closed_ms, 0))) AS at_ms FROM questions
@@ -162,7 +172,7 @@ async def settled(tx: Tx, folder: Folder, *, unsettled: Sequence[str]) -> dict[t
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
-    """Return at most ten ids that begin with `prefix`."""
+    """Return at most ten ids of a group's questions that begin with `prefix`."""
     rows = await tx.execute_fetchall(
         """
         SELECT id FROM questions
@@ -174,7 +184,7 @@ async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
 
 
 async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
-    """Record that a worker has read the answer."""
+    """Record that the dashboard worker has read the answer to a question."""
     await tx.execute(
         "UPDATE questions SET processed_ms = ? WHERE group_folder = ? AND id = ?",
         (now_ms, folder, question_id),
@@ -182,10 +192,13 @@ async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: in
 
 
 async def forget_names(tx: Tx, folder: Folder, names: Sequence[str]) -> None:
-    """Remove a person's names from answers such as "Plum (Jane, Tom)", which name who chose them."""
+    """Remove a person's names from the answers of a group such as "Plum (Jane, Tom)", which name who chose
+    them.
+    """
     for question in await every(tx, folder):
         answer = question.answer or ""
         for name in names:
+            # The name is the first of several in the brackets, a later one, or the only one.
             for with_name, without_name in ((f"({name}, ", "("), (f", {name}", ""), (f" ({name})", "")):
                 answer = answer.replace(with_name, without_name)
         if answer != (question.answer or ""):
@@ -196,7 +209,7 @@ async def forget_names(tx: Tx, folder: Folder, names: Sequence[str]) -> None:
 
 
 async def note_shown(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
-    """Record that people were shown a question; its cooldown starts."""
+    """Record that a question was shown to people; for a while after that, it is not shown again."""
     await tx.execute(
         """
         UPDATE questions SET last_asked_ms = ?, asked_count = asked_count + 1
@@ -207,7 +220,7 @@ async def note_shown(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -
 
 
 async def note_list(tx: Tx, folder: Folder, ids: Sequence[str], *, now_ms: int) -> None:
-    """Record that people were shown these questions as numbers 1, 2, and so on."""
+    """Record that a group was shown a list of these questions, numbered from 1 in this order."""
     await tx.execute(
         "INSERT INTO question_lists (group_folder, ids_json, told_ms) VALUES (?, ?, ?)",
         (folder, json.dumps(list(ids)), now_ms),
@@ -215,9 +228,9 @@ async def note_list(tx: Tx, folder: Folder, ids: Sequence[str], *, now_ms: int) 
 
 
 async def newest_list(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[str, ...]:
-    """Return the question ids of the newest list, in its order.
+    """Return the question ids of the list that a group was shown last, in the order of their numbers.
 
-    They are empty if that list was shown before `since_ms`, or was answered already.
+    Empty if that list was shown before `since_ms`, was answered already, or if there is none.
     """
     cursor = await tx.execute(
         """
@@ -233,7 +246,7 @@ async def newest_list(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[str, ..
 
 
 async def use_list(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """Record that people have answered the numbers of the shown list, which can be answered only once."""
+    """Record that people have answered the list of questions that was shown; it can be answered only once."""
     await tx.execute(
         "UPDATE question_lists SET used_ms = ? WHERE group_folder = ? AND used_ms IS NULL", (now_ms, folder)
     )

@@ -33,14 +33,16 @@ _MAPPER = RowMapper(
 
 
 async def put(tx: Tx, task: BoardTask, *, read_version: int | None) -> bool:
-    """Write a task; return False, and write nothing, if it has changed since version `read_version` was read.
+    """Insert or update a task; return False, and write nothing, if the caller's copy is stale.
 
-    None means that it is new: see `dashboards.put_row`.
+    `read_version` is the version that the caller has read, or None for a new task. The copy is stale if the
+    stored one has another version by now.
     """
     return await dashboards.put_row(tx, _MAPPER, _MAPPER.values(task), read_version=read_version)
 
 
 async def get(tx: Tx, folder: Folder, task_id: str) -> BoardTask | None:
+    """Return the task of a group with this id, also from its history; None if there is none."""
     return await _MAPPER.fetch_one(
         tx, "SELECT * FROM dashboard_tasks WHERE group_folder = ? AND id = ?", (folder, task_id)
     )
@@ -49,9 +51,9 @@ async def get(tx: Tx, folder: Folder, task_id: str) -> BoardTask | None:
 async def on_board(
     tx: Tx, folder: Folder, status: BoardTaskStatus | None = None, *, limit: int = -1
 ) -> list[BoardTask]:
-    """Return the tasks that are not in the history, the next deadline first.
+    """Return the tasks of a group that are not archived in its history, the next deadline first.
 
-    Only those with `status`, unless it is None; a negative limit means all.
+    With a `status`, only tasks in it; a negative limit means all.
     """
     return await _MAPPER.fetch_all(
         tx,
@@ -65,7 +67,7 @@ async def on_board(
 
 
 async def on_boards_of_all(tx: Tx, *, limit: int) -> list[BoardTask]:
-    """Return the tasks of all groups that are not in the history, the next deadline first."""
+    """Return at most `limit` tasks of all groups that are not archived, the next deadline first."""
     return await _MAPPER.fetch_all(
         tx,
         f"SELECT * FROM dashboard_tasks WHERE archived_ms IS NULL {_ORDER} LIMIT ?",  # noqa: S608 - a constant
@@ -74,9 +76,10 @@ async def on_boards_of_all(tx: Tx, *, limit: int) -> list[BoardTask]:
 
 
 async def due_between(tx: Tx, folder: Folder | None, from_ms: int, until_ms: int) -> list[BoardTask]:
-    """Return the active tasks of a group, or of all, by deadline.
+    """Return the active tasks of the group `folder`, or of all groups if it is None, by deadline.
 
-    Only tasks whose deadline, or the start of its day, is from `from_ms` up to but not including `until_ms`.
+    Only tasks whose deadline is from `from_ms` up to but not including `until_ms`; for a deadline without a
+    time of day, the start of its day counts.
     """
     return await _MAPPER.fetch_all(
         tx,
@@ -91,9 +94,9 @@ async def due_between(tx: Tx, folder: Folder | None, from_ms: int, until_ms: int
 
 
 async def past_deadline(tx: Tx, *, now_ms: int, limit: int) -> list[BoardTask]:
-    """Return the active tasks of all groups whose deadline has come, or whose deadline day has started.
+    """Return at most `limit` active tasks of all groups whose deadline has come, the longest past first.
 
-    The longest past come first.
+    A deadline without a time of day has come when its day has started.
     """
     return await _MAPPER.fetch_all(
         tx,
@@ -107,7 +110,7 @@ async def past_deadline(tx: Tx, *, now_ms: int, limit: int) -> list[BoardTask]:
 
 
 async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[BoardTask]:
-    """Return the tasks in the history, newest first; a negative limit means all."""
+    """Return the archived tasks of a group, the last archived first; a negative limit means all."""
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -119,7 +122,7 @@ async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[BoardTask]
 
 
 async def count(tx: Tx, folder: Folder, status: BoardTaskStatus | None = None) -> int:
-    """Count the tasks on the board, of one status or all."""
+    """Count the tasks of a group that are not archived; with a `status`, only tasks in it."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM dashboard_tasks
@@ -131,7 +134,7 @@ async def count(tx: Tx, folder: Folder, status: BoardTaskStatus | None = None) -
 
 
 async def days(tx: Tx, folder: Folder) -> list[str]:
-    """Return all days that are deadlines of a group's tasks."""
+    """Return the distinct dates (`YYYY-MM-DD`) of a group's deadlines that have no time of day."""
     rows = await tx.execute_fetchall(
         "SELECT DISTINCT deadline_date AS day FROM dashboard_tasks"
         " WHERE group_folder = ? AND deadline_date IS NOT NULL",
@@ -141,7 +144,11 @@ async def days(tx: Tx, folder: Folder) -> list[str]:
 
 
 async def move_day(tx: Tx, folder: Folder, day: str, *, at_ms: int, version: int) -> int:
-    """Set when a day starts, for tasks whose deadline is this day; return how many tasks that changes."""
+    """Set when the day of deadlines without a time of day starts, as after a change of the time zone.
+
+    `day` is the date (`YYYY-MM-DD`), `at_ms` its start (epoch ms). The changed tasks get `version`; return
+    how many there are.
+    """
     cursor = await tx.execute(
         """
         UPDATE dashboard_tasks SET deadline_ms = :at, version = :version
@@ -153,7 +160,7 @@ async def move_day(tx: Tx, folder: Folder, day: str, *, at_ms: int, version: int
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
-    """Return at most ten ids that begin with `prefix`."""
+    """Return at most ten ids of a group's tasks that begin with `prefix`."""
     rows = await tx.execute_fetchall(
         """
         SELECT id FROM dashboard_tasks

@@ -20,10 +20,11 @@ async def begin(
     turn_id: int | None = None,
     now_ms: int,
 ) -> int:
-    """Record that a cycle (`rules` or `llm`) begins and return its number.
+    """Record that a pass of the dashboard worker over a group's dashboard begins, and return its number.
 
-    `trigger` says why, for people who inspect the record; a model's cycle also has the `digest` of the
-    dashboard that the model is shown. `turn_id` is a model's turn; None for the rules.
+    `kind` is `rules`, or `llm` for a pass of a model, whose turn is `turn_id`. `trigger` says why the pass
+    begins, for people who inspect the record; for a model it also has the `digest` of the dashboard that it
+    is shown.
     """
     cursor = await tx.execute(
         """
@@ -44,9 +45,10 @@ async def end(
     error: str | None = None,
     now_ms: int,
 ) -> None:
-    """Record how a cycle ended.
+    """Record how a pass of the dashboard worker ended.
 
-    `outcome` is `action`, `noop` or `error`, the last with `error`; `detail` is the report, stored as JSON.
+    `outcome` is `action`, `noop` or `error`, the last with the text `error`; `detail` is the report, stored
+    as JSON.
     """
     await tx.execute(
         "UPDATE worker_cycles SET ended_ms = ?, outcome = ?, detail_json = ?, error = ? WHERE id = ?",
@@ -55,7 +57,7 @@ async def end(
 
 
 async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[dict[str, Any]]:
-    """Return the newest cycles of a group by column name, newest first."""
+    """Return at most `limit` of a group's newest worker passes, newest first, each as its columns by name."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM worker_cycles WHERE group_folder = ? ORDER BY id DESC LIMIT ?", (folder, limit)
     )
@@ -79,7 +81,9 @@ class EndedCycle:
 
 
 async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
-    """Queue a turn in which a model updates a dashboard, in a container of its own; return its id."""
+    """Queue a turn in which a model updates the dashboard of a group, in a container of its own; return its
+    id.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, state, queued_ms, not_before_ms)
@@ -91,7 +95,7 @@ async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
 
 
 async def open_model_turn(tx: Tx, folder: Folder) -> int | None:
-    """Return the queued or running turn in which a model updates the dashboard; None without one."""
+    """Return the turn in which a model is updating a dashboard, queued or running; None if there is none."""
     cursor = await tx.execute(
         """
         SELECT turn_id FROM worker_cycles
@@ -104,7 +108,7 @@ async def open_model_turn(tx: Tx, folder: Folder) -> int | None:
 
 
 async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
-    """Return the models' cycles whose turn has ended and that are still open, oldest first."""
+    """Return the models' passes whose turn has ended but which are not recorded as ended, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT c.id, c.group_folder, c.turn_id, c.trigger_json, t.state, t.reason
@@ -126,7 +130,7 @@ async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
 
 
 async def changed_by(tx: Tx, turn_id: int) -> int:
-    """Count the rows whose last change was made by this turn."""
+    """Count the tasks, questions and notifications whose last change was made by this turn."""
     counts = [
         await tx.execute(f"SELECT count(*) AS n FROM {table} WHERE changed_turn = ?", (turn_id,))  # noqa: S608
         for table in _CHANGING
@@ -135,7 +139,7 @@ async def changed_by(tx: Tx, turn_id: int) -> int:
 
 
 async def was_changed_beside(tx: Tx, turn_id: int, folder: Folder) -> bool:
-    """Return whether anybody but the turn itself changed a task since the turn was shown the dashboard."""
+    """Return whether a task was changed by anybody but the turn since the turn was shown the dashboard."""
     cursor = await tx.execute(
         """
         SELECT 1 FROM dashboard_tasks t JOIN dashboard_views v ON v.turn_id = :turn
@@ -147,7 +151,7 @@ async def was_changed_beside(tx: Tx, turn_id: int, folder: Folder) -> bool:
 
 
 async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
-    """Return the ids of the answered questions that a turn was shown."""
+    """Return the ids of the answered questions that a turn was shown one by one."""
     rows = await tx.execute_fetchall(
         """
         SELECT s.row_id FROM dashboard_seen s JOIN dashboard_views v ON v.turn_id = s.turn_id
@@ -160,7 +164,10 @@ async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
 
 
 async def forget_cycles(tx: Tx, folder: Folder, *, before_ms: int) -> int:
-    """Delete a group's cycles that ended before `before_ms`, and return how many."""
+    """Delete the passes of the worker over a group's dashboard that have ended and began before `before_ms`.
+
+    Return how many were deleted.
+    """
     cursor = await tx.execute(
         "DELETE FROM worker_cycles WHERE group_folder = ? AND ended_ms IS NOT NULL AND started_ms < ?",
         (folder, before_ms),

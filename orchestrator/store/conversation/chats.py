@@ -25,7 +25,11 @@ _MAPPER = RowMapper(Chat, "chats", {})
 async def upsert(
     tx: Tx, jid: ChatJid, *, name: str | None, channel: str | None, is_group: bool, at_ms: int | None
 ) -> None:
-    """Insert or update a chat; a value that is None stays as it was, and a group chat stays one."""
+    """Insert a chat or update it; an argument that is None leaves the stored value unchanged.
+
+    `at_ms` is the time of a message in the chat; an earlier time than the stored one changes nothing. A chat
+    that is stored as a group chat remains one. A new chat without a name gets its address as its name.
+    """
     await tx.execute(
         """
         INSERT INTO chats (jid, name, channel, is_group, last_message_ms)
@@ -41,9 +45,9 @@ async def upsert(
 
 
 async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
-    """Delete chats without a group beyond the `newest` ones, except the chat `but`.
+    """Delete chats that no group and no record refers to, except the `newest` ones and the chat `but`.
 
-    Strangers can create any number of chats.
+    This bounds the table, since strangers can create any number of chats.
     """
     # Up to a hundred extra chats stay, so that not every message of a flood runs the search for them.
     cursor = await tx.execute("SELECT count(*) AS n FROM chats")
@@ -61,16 +65,17 @@ async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
 
 
 async def get(tx: Tx, jid: ChatJid) -> Chat | None:
+    """Return the chat with this address, or None if it is not known."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM chats WHERE jid = ?", (jid,))
 
 
 async def every(tx: Tx) -> list[Chat]:
-    """Return all chats, the most recently active first."""
+    """Return all known chats, registered or not, the most recently active first."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM chats ORDER BY last_message_ms DESC NULLS LAST, jid")
 
 
 async def of_group(tx: Tx, group: Group) -> list[Chat]:
-    """Return the chats of a group, in its order."""
+    """Return the chats of a group, in the order in which the group lists them."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM chats WHERE jid IN (SELECT value FROM json_each(?))", (json.dumps(group.chats),)
     )
@@ -78,7 +83,7 @@ async def of_group(tx: Tx, group: Group) -> list[Chat]:
 
 
 async def replace_members(tx: Tx, chat_jid: ChatJid, members: Sequence[ChatMember]) -> bool:
-    """Replace the members of a known chat and return whether they changed."""
+    """Store these members of a chat in place of the earlier ones; return whether they differ."""
     by_jid = {member.jid: member for member in members}
     if {member.jid: member for member in await members_of(tx, chat_jid)} == by_jid:
         return False
@@ -91,7 +96,7 @@ async def replace_members(tx: Tx, chat_jid: ChatJid, members: Sequence[ChatMembe
 
 
 async def members_of(tx: Tx, chat_jid: ChatJid) -> list[ChatMember]:
-    """Return the members of a chat, as its messenger last listed them."""
+    """Return the members of a chat as its messenger last listed them, by address."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM chat_members WHERE chat_jid = ? ORDER BY member_jid", (chat_jid,)
     )
@@ -101,19 +106,19 @@ async def members_of(tx: Tx, chat_jid: ChatJid) -> list[ChatMember]:
 
 
 def _cursor_key(channel: str) -> str:
-    """Return the key under which the position in a channel's messages is stored."""
+    """Return the key in the table `router_state` of a channel's position in its messenger's stream."""
     return f"channel:{channel}"
 
 
 async def cursor(tx: Tx, channel: str) -> str | None:
-    """Return the position in its messenger's stream up to which a channel has stored everything, or None."""
+    """Return the position in a messenger's stream up to which everything is stored; None if there is none."""
     result = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(channel),))
     row = await result.fetchone()
     return str(row["value"]) if row else None
 
 
 async def set_cursor(tx: Tx, channel: str, value: str) -> None:
-    """Store the position up to which a channel has stored everything of its messenger's stream."""
+    """Store the position in a messenger's stream up to which the channel has stored all messages."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :value)
@@ -124,7 +129,10 @@ async def set_cursor(tx: Tx, channel: str, value: str) -> None:
 
 
 async def cursors_of(tx: Tx, prefix: str) -> dict[str, str]:
-    """Return the positions of channels whose names begin with `prefix`, keyed by the rest of the name."""
+    """Return the stream positions of the channels whose names begin with `prefix`.
+
+    They are keyed by the rest of the channel's name after the prefix.
+    """
     key = _cursor_key(prefix)
     # `~` sorts after every character of a channel's name, so these are all keys that begin with `key`.
     rows = await tx.execute_fetchall(
@@ -134,5 +142,5 @@ async def cursors_of(tx: Tx, prefix: str) -> dict[str, str]:
 
 
 async def forget_cursor(tx: Tx, channel: str) -> None:
-    """Delete a channel's position, so that it starts anew, as it must with another account."""
+    """Delete a channel's position in its messenger's stream, so that it starts anew with another account."""
     await tx.execute("DELETE FROM router_state WHERE key = ?", (_cursor_key(channel),))

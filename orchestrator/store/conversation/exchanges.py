@@ -40,6 +40,7 @@ class TurnExchange:
 
     @property
     def is_settled(self) -> bool:
+        """Whether the turn has ended, answered or failed, so that no more replies are added."""
         return self.state in (TurnState.ANSWERED, TurnState.FAILED)
 
 
@@ -49,9 +50,9 @@ _OF_CONVERSATION = """is_isolated = 0 AND kind <> 'worker'
 
 
 async def folders_after(tx: Tx, last_turns: Mapping[Folder, int]) -> list[Folder]:
-    """Return the groups that have a turn after the one that `last_turns` names for them, as `after` finds it.
+    """Return the groups whose conversation has a turn after the last one that a caller knows.
 
-    `last_turns` has the id of a turn for each group in question; 0 stands for no turn.
+    `last_turns` maps each group in question to the id of its last known turn, 0 for none.
     """
     rows = await tx.execute_fetchall(
         f"""
@@ -64,7 +65,7 @@ async def folders_after(tx: Tx, last_turns: Mapping[Folder, int]) -> list[Folder
 
 
 async def after(tx: Tx, folder: Folder, last_turn: int, *, limit: int) -> list[TurnExchange]:
-    """Return the newest `limit` turns after `last_turn` in the group's own session, oldest first.
+    """Return the newest `limit` turns after the turn `last_turn` in a group's conversation, oldest first.
 
     Commands that clear the conversation are included; turns that were answered without an agent are not.
     """
@@ -81,7 +82,7 @@ async def after(tx: Tx, folder: Folder, last_turn: int, *, limit: int) -> list[T
 
 
 async def of_turns(tx: Tx, folder: Folder, turns: Iterable[int]) -> list[TurnExchange]:
-    """Return the turns of a group that have one of these ids, oldest first."""
+    """Return those turns of a group whose ids are in `turns`, with questions and replies, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM turns WHERE group_folder = ? AND id IN (SELECT value FROM json_each(?)) ORDER BY id",
         (folder, json.dumps(sorted(turns))),
@@ -90,7 +91,7 @@ async def of_turns(tx: Tx, folder: Folder, turns: Iterable[int]) -> list[TurnExc
 
 
 async def oldest_open(tx: Tx, folder: Folder) -> TurnId | None:
-    """Return the oldest turn that may still become part of the conversation, or None."""
+    """Return the oldest unfinished turn that may become part of a group's conversation, or None."""
     cursor = await tx.execute(
         """
         SELECT min(id) AS id FROM turns
@@ -103,7 +104,7 @@ async def oldest_open(tx: Tx, folder: Folder) -> TurnId | None:
 
 
 async def _exchange(tx: Tx, row: sqlite3.Row) -> TurnExchange:
-    """Return a row of `turns` with its question and its replies."""
+    """Return the turn that a row of the table `turns` stores, with its question and its replies."""
     turn = TurnId(row["id"])
     return TurnExchange(
         turn=turn,
@@ -118,7 +119,10 @@ async def _exchange(tx: Tx, row: sqlite3.Row) -> TurnExchange:
 
 
 async def _questions_of(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[AskingMessage, ...]:
-    """Return the messages that ask in a turn, oldest first; a turn with a `prompt` has that alone."""
+    """Return the messages that a turn has to answer, oldest first.
+
+    A turn with a `prompt`, such as that of a scheduled task, answers only the prompt.
+    """
     if prompt is not None:
         return (AskingMessage(text=prompt),)
     rows = await tx.execute_fetchall(
@@ -134,12 +138,19 @@ async def _questions_of(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[Askin
 
 
 def _text_of(row: sqlite3.Row) -> str:
-    """Return the text of a message. A hook's text is one line: a second could pass for another sender's."""
+    """Return the text of a message, on one line if a program sent it through a hook.
+
+    A second line of a program's text could pass for another sender's message.
+    """
     return " ".join(row["content"].split()) if is_hook(row["sender"]) else row["content"]
 
 
 async def _answers_of(tx: Tx, turn: TurnId) -> tuple[str, ...]:
-    """Return the agent's own messages in a turn; the host's about the turn (place, failure) are left out."""
+    """Return the texts that the agent sent to its chat in a turn, oldest first; a file's name is in brackets.
+
+    Messages in which the host speaks about the turn, such as its failure, are left out.
+    """
+    # The key says who wrote a message: replies, messages and files of the agent have these prefixes.
     rows = await tx.execute_fetchall(
         """
         SELECT text, file_name FROM outbox

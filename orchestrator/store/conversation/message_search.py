@@ -65,10 +65,11 @@ async def find(
     limit: int,
     is_for_agent: bool = False,
 ) -> list[Message]:
-    """Return the newest messages with all `terms`, ignoring case, newest first; of one group, or of all.
+    """Return at most `limit` messages that contain all `terms`, ignoring case, newest first.
 
-    Only messages that were sent since `since_ms`, and whose number is below `before_seq`. `is_for_agent`
-    leaves out questions to the owner that quote other people.
+    Only messages of the group `folder` (None: of all groups), sent since `since_ms`, and with a `seq` below
+    `before_seq` (None: any). With `is_for_agent`, messages to the owner that quote other people are left out:
+    they could steer an agent.
     """
     is_index_complete = await indexed_from(tx) <= 1
     indexed = [term for term in terms if is_index_complete and len(term) >= INDEXED_CHARS]
@@ -102,23 +103,23 @@ async def find(
 
 
 def _quoted(term: str) -> str:
-    """Return a term as an FTS5 string, in which only the quote has a meaning."""
+    """Return a search term as a string of the full-text index (FTS5), in which no character has a meaning."""
     return '"' + term.replace('"', '""') + '"'
 
 
 def _pattern(term: str) -> str:
-    """Return the pattern of SQL's LIKE that matches texts with the term in them."""
+    """Return the pattern for SQL's LIKE that matches the texts that contain a search term."""
     return "%" + re.sub(f"([{ESCAPE}%_])", rf"{ESCAPE}\1", term) + "%"
 
 
 async def indexed_from(tx: Tx) -> int:
-    """Return the number of the oldest indexed message; 1 or less when all are indexed."""
+    """Return the `seq` of the oldest message in the search index; 1 or less when all messages are indexed."""
     cursor = await tx.execute("SELECT from_seq FROM message_search_progress")
     return int((await returned(cursor))["from_seq"])
 
 
 async def fill(tx: Tx, *, batch: int = FILL_BATCH) -> bool:
-    """Index the newest messages that are not indexed yet, and return whether some are left."""
+    """Add the newest `batch` messages that are not in the search index; return whether more are missing."""
     to_seq = await indexed_from(tx)
     cursor = await tx.execute(
         """

@@ -69,10 +69,10 @@ async def add(
     turn_id: TurnId | None,
     ignored_reason: str | None,
 ) -> Seq:
-    """Store a message that is not stored yet, with its turn or the reason why it has none; return its `seq`.
+    """Store a message that is not stored yet, and return its `seq`, the number in the order of arrival.
 
-    `is_request`: whether the turn is to answer it; other messages only belong to the conversation. A message
-    that joins a turn has no `ignored_reason`, another has no `turn_id`.
+    Either it joins the turn `turn_id`, or `ignored_reason` says why it has none; the other is None.
+    `is_request` says whether the turn is to answer it; other messages only belong to the conversation.
     """
     # The group is stored with the message: what was said stays with it when the chat moves to another group.
     cursor = await tx.execute(
@@ -108,16 +108,15 @@ async def add(
 
 
 def with_file(text: str, file: str | None) -> str:
-    """Return the text of a message with its file's placeholder on a line of its own."""
+    """Return the text of a message, followed by the placeholder of its file on a line of its own."""
     return "\n".join(part for part in (text, file) if part)
 
 
 async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
-    """Replace the placeholder of a message's file by the text that `whole`, the fetched message, has for it.
+    """Replace the placeholder of a message's file by the final text, now that the file was fetched.
 
-    That text names the stored file, or says why there is none.
-
-    An edit or a deletion that came meanwhile stays. Quotes of the message show the file, too.
+    `whole` is the fetched message; its `file` names the stored file, or says why there is none. An edit or a
+    deletion of the message that came meanwhile stays. Quotes of the message show the final text, too.
     """
     # An empty `content` means that the message was deleted while its file was fetched: it stays empty.
     await tx.execute(
@@ -149,7 +148,7 @@ async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
 
 
 async def claim(tx: Tx, seq: Seq, turn_id: TurnId) -> None:
-    """Assign a message without a turn to one, because it turned out to be a request."""
+    """Assign a message to a turn which is to answer it; until now it had no turn."""
     # One statement for all three columns, because a CHECK constraint demands a turn or a reason, never both.
     await tx.execute(
         "UPDATE messages SET turn_id = ?, is_request = 1, ignored_reason = NULL WHERE seq = ?",
@@ -158,7 +157,7 @@ async def claim(tx: Tx, seq: Seq, turn_id: TurnId) -> None:
 
 
 async def newest_texts(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[str]:
-    """Return the texts of the newest messages of a chat, newest first."""
+    """Return the texts of the newest `limit` messages of a chat, newest first."""
     rows = await tx.execute_fetchall(
         "SELECT content FROM messages WHERE chat_jid = ? ORDER BY seq DESC LIMIT ?", (chat_jid, limit)
     )
@@ -168,9 +167,9 @@ async def newest_texts(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[str]:
 async def add_own(
     tx: Tx, sent: Outgoing, *, text: str, name: str, now_ms: int, channel_id: MessageId | None = None
 ) -> None:
-    """Store a sent message as the chat saw it. Storing it again changes nothing.
+    """Store a message that Andy has sent, as the chat saw it; storing it again changes nothing.
 
-    `channel_id` is the messenger's own id of it, if it has one.
+    `name` is Andy's name in the chat. `channel_id` is the messenger's own id of the message, if it has one.
     """
     # Sending and storing are two steps; a host that is killed between them stores the same message again.
     await tx.execute(
@@ -203,7 +202,7 @@ async def own_by_channel_id(tx: Tx, chat_jid: ChatJid, channel_id: MessageId) ->
 
 
 async def channel_id_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> MessageId | None:
-    """Return the messenger's id of a message of Andy's own, or None if it uses Andy's id."""
+    """Return the messenger's own id of a message that Andy sent; None if the messenger uses Andy's id."""
     cursor = await tx.execute(
         "SELECT channel_id FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id)
     )
@@ -212,7 +211,10 @@ async def channel_id_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Mes
 
 
 async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
-    """Change the text of a message; its file stays. `is_request`: whether its turn is to answer it."""
+    """Replace the text of a message that was edited; the line about its file stays.
+
+    `is_request` says whether its turn is to answer it; it has no effect on a message without a turn.
+    """
     await tx.execute(
         """
         UPDATE messages SET content = :text || coalesce(char(10) || file_words, ''),
@@ -224,7 +226,7 @@ async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
 
 
 async def blank(tx: Tx, message: Message) -> None:
-    """Delete a message's text, also where others quote it. The row and its outcome stay."""
+    """Delete the text of a message, also where other messages quote it; the row and its outcome stay."""
     # The row stays, so that the message is not taken for a new one when the channel delivers it again.
     await tx.execute("UPDATE messages SET content = '', file_words = NULL WHERE seq = ?", (message.seq,))
     await tx.execute(
@@ -234,14 +236,14 @@ async def blank(tx: Tx, message: Message) -> None:
 
 
 async def release(tx: Tx, seq: Seq, *, reason: str) -> None:
-    """Remove a message from its turn, with the reason why it has none."""
+    """Remove a message from its turn, and store the `reason` why it belongs to none."""
     await tx.execute(
         "UPDATE messages SET turn_id = NULL, is_request = 0, ignored_reason = ? WHERE seq = ?", (reason, seq)
     )
 
 
 async def release_all(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
-    """Remove all messages from a turn, with the reason."""
+    """Remove all messages of a turn from it, and store the `reason` why they belong to none."""
     await tx.execute(
         "UPDATE messages SET turn_id = NULL, is_request = 0, ignored_reason = ? WHERE turn_id = ?",
         (reason, turn_id),
@@ -249,7 +251,7 @@ async def release_all(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
 
 
 async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | None:
-    """Return a message by the id that its sender gave it, or None."""
+    """Return the message of a chat by the id that its sender gave it, or None."""
     # Ids are unique only within a chat: senders choose their own.
     return await MAPPER.fetch_one(
         tx, "SELECT * FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id)
@@ -257,21 +259,21 @@ async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | No
 
 
 async def by_seq(tx: Tx, folder: Folder, seq: int) -> Message | None:
-    """Return the message of a group that has this `seq`, or None."""
+    """Return the message of a group by its number in the order of arrival, or None."""
     return await MAPPER.fetch_one(
         tx, "SELECT * FROM messages WHERE seq = ? AND group_folder = ?", (seq, folder)
     )
 
 
 async def by_id(tx: Tx, message_id: str) -> Message | None:
-    """Return a message by its id alone, or None; the newest where chats share an id."""
+    """Return a message of any chat by its id, or None; the newest where several chats share an id."""
     return await MAPPER.fetch_one(
         tx, "SELECT * FROM messages WHERE id = ? ORDER BY seq DESC LIMIT 1", (message_id,)
     )
 
 
 async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
-    """Return the first messages that created or joined a turn with a request, oldest first."""
+    """Return the first `limit` messages that a turn is to answer, oldest first."""
     return await MAPPER.fetch_all(
         tx,
         "SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq LIMIT ?",
@@ -280,9 +282,11 @@ async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
 
 
 async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
-    """Return the last question of each open turn of a group chat that was started, keyed by the turn.
+    """Return the last message that each started and unfinished turn in a group chat is to answer, keyed by
+    turn.
 
-    With `is_running` only turns that run now are included, else also those that wait for another attempt.
+    With `is_running`, only turns that run now are included, else also those that wait for another attempt.
+    Messages of programs that came through a hook are left out.
     """
     # Only turns that were started: a waiting turn has got no reaction yet.
     rows = await tx.execute_fetchall(
@@ -301,7 +305,7 @@ async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Messa
 
 
 async def first_of_turns(tx: Tx, turn_ids: Collection[int]) -> dict[int, FirstOfTurn]:
-    """Return the first message that each of the turns answers; a turn that answers none is left out."""
+    """Return the first message of each of these turns, keyed by turn; turns without messages are left out."""
     placeholders = ", ".join("?" * len(turn_ids))
     rows = await tx.execute_fetchall(
         f"""
@@ -315,13 +319,13 @@ async def first_of_turns(tx: Tx, turn_ids: Collection[int]) -> dict[int, FirstOf
 
 
 async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
-    """Return the address of the person who asked last in the first of these turns that has one; None if none
-    has.
+    """Return the address of the person who asked last in a turn, for a mention; None if nobody did.
 
-    The assistant's own account and hooks are left out. A `turn_id` that is None has no messages.
+    Of several turns, the first in which a person asked counts; a turn id that is None is skipped. Messages
+    from the assistant's own account, and of programs that write through a hook, do not count.
     """
     for turn_id in turn_ids:
-        # An owner who writes from the assistant's own number cannot be mentioned.
+        # An owner who writes from the assistant's own number (`is_from_me`) cannot be mentioned.
         cursor = await tx.execute(
             """
             SELECT sender FROM messages
@@ -337,9 +341,9 @@ async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
 
 
 async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
-    """Return the member with this address by their present name; None if they never wrote in the chat.
+    """Return the person with this address by their present name in a group chat, as a member to mention.
 
-    None too for a hook, and in a chat of two people.
+    None if they never wrote in the chat, if it is a chat of two people, or for a program behind a hook.
     """
     if is_hook(sender):
         return None
@@ -356,9 +360,10 @@ async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
 
 
 async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None:
-    """Return the message that a reply of the turn is to quote, the turn's first request, or None.
+    """Return the first request of a turn, if the next reply of the turn is to quote it, else None.
 
-    None unless somebody wrote in the chat since that request, and since the turn's last message.
+    It is quoted when something was written in the chat after the request and after the turn's last message. A
+    request from another chat, or of a program that wrote through a hook, is never quoted.
     """
     requests = await requests_of(tx, turn_id, limit=1)
     if not requests or requests[0].chat_jid != chat_jid or is_hook(requests[0].sender):
@@ -378,7 +383,7 @@ async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None
 
 
 async def thread_of(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> str | None:
-    """Return the thread of the newest question of a turn.
+    """Return the messenger's id of the thread in which the first question of a turn was asked, or None.
 
     None when it is in no thread, or in another chat than `chat_jid`, where the thread would mean nothing.
     """
@@ -393,9 +398,10 @@ async def thread_of(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> str | None:
 async def page(
     tx: Tx, folder: Folder, *, limit: int, before_seq: int | None = None, after_seq: int | None = None
 ) -> list[Message]:
-    """Return at most `limit` messages of a group, Andy's own too, oldest first.
+    """Return at most `limit` messages of a group, including Andy's own, oldest first.
 
-    These are the newest, or those right before `before_seq`, or those right after `after_seq`.
+    They are the newest, or those right before `before_seq`, or those right after `after_seq`; at most one of
+    the two is given.
     """
     # Before or after a `seq`, the nearest messages are selected, not the newest; both are returned oldest
     # first. `1 << 62` is above every `seq`.
@@ -415,7 +421,7 @@ async def page(
 
 
 async def turns_of_own(tx: Tx, messages: Sequence[Message]) -> dict[int, int]:
-    """Return the turn in which each of Andy's own messages was sent, keyed by the message's `seq`."""
+    """Return the turns in which Andy sent its own messages among `messages`, keyed by the message's `seq`."""
     # Andy's own messages have no turn in this table; only the outbox records it.
     ids = {message.id: message.seq for message in messages if message.is_bot_message}
     rows = await tx.execute_fetchall(
@@ -429,7 +435,7 @@ async def turns_of_own(tx: Tx, messages: Sequence[Message]) -> dict[int, int]:
 
 
 async def count(tx: Tx, folder: Folder) -> int:
-    """Return the number of messages of a group that have text."""
+    """Return how many messages of a group have text; a deleted message has none."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM messages WHERE group_folder = ? AND content <> ''", (folder,)
     )
@@ -437,7 +443,7 @@ async def count(tx: Tx, folder: Folder) -> int:
 
 
 async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:
-    """Return the newest messages of a chat, including Andy's own, oldest first."""
+    """Return the newest `limit` messages of a chat, including Andy's own, oldest first."""
     return await MAPPER.fetch_all(
         tx,
         "SELECT * FROM (SELECT * FROM messages WHERE chat_jid = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
@@ -446,7 +452,7 @@ async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:
 
 
 async def sent_in(tx: Tx, turn_id: TurnId) -> list[Message]:
-    """Return the messages that a turn sent, as the chat saw them, oldest first."""
+    """Return the messages that were sent in a turn, with the text that the chat saw, oldest first."""
     return await MAPPER.fetch_all(
         tx,
         """
@@ -458,7 +464,7 @@ async def sent_in(tx: Tx, turn_id: TurnId) -> list[Message]:
 
 
 async def before_in_turn(tx: Tx, turn_id: TurnId, chat_jid: ChatJid, message_id: MessageId | str) -> int:
-    """Count the messages of a turn that precede one of them."""
+    """Count the messages of a turn that arrived before the given message of the same turn."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM messages
@@ -491,7 +497,7 @@ class GroupSummary:
 
 
 async def group_summaries(tx: Tx) -> Collection[GroupSummary]:
-    """Return all groups, the most recently active first."""
+    """Return a summary of each group for a list of conversations, the most recently active first."""
     # One statement: a query for each of fifty groups took 125 ms in total.
     rows = await tx.execute_fetchall(
         """
@@ -517,7 +523,10 @@ async def group_summaries(tx: Tx) -> Collection[GroupSummary]:
 
 
 async def mark_read(tx: Tx, folder: Folder, seq: int) -> None:
-    """Record that the owner was shown a group's messages up to this one; it never goes back."""
+    """Record that the owner has read a group's messages up to `seq` in the console.
+
+    A lower `seq` than the stored one changes nothing.
+    """
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :seq)
@@ -528,7 +537,7 @@ async def mark_read(tx: Tx, folder: Folder, seq: int) -> None:
 
 
 async def read_up_to(tx: Tx, folder: Folder) -> int:
-    """Return the last message of a group that the owner was shown in the console; 0 if there is none."""
+    """Return the `seq` of the last message of a group that the owner has read in the console; 0 for none."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_READ + folder,))
     row = await cursor.fetchone()
     return int(row["value"]) if row else 0

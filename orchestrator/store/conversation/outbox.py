@@ -55,10 +55,10 @@ async def add(
     mention: str | None = None,
     reacts_to: MessageId | None = None,
 ) -> bool:
-    """Queue a message and return whether it is new; False when one with the same key exists.
+    """Queue a message to a chat and return whether it is new; False when one has the same `dedupe_key`.
 
-    The channel's message id is chosen here, before any attempt, so that a resend cannot duplicate it.
-    `folder` is the group whose chat it is, `turn_id` the turn that sends it; None for none. `mention` is the
+    The message gets its id here, before any attempt, so that sending it again cannot duplicate it. `folder`
+    is the group of the chat, `turn_id` the turn that sends the message; None for none. `mention` is the
     address of the person to mention. With `reacts_to`, `text` is an emoji to put under that message.
     """
     # A turn that is tried again sends the same messages under the same keys, and only the first ones count.
@@ -90,7 +90,10 @@ async def add(
 
 
 async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
-    """Replace the text of a message that was never tried to be sent; return whether there is one."""
+    """Replace the text of a queued message that was never tried to be sent; return whether there is one.
+
+    `key_prefix`, which is not empty, is the beginning of its `dedupe_key`.
+    """
     # The range ends at the prefix with its last character incremented; LIKE would treat "_" as a wildcard.
     end = key_prefix[:-1] + chr(ord(key_prefix[-1]) + 1)
     cursor = await tx.execute(
@@ -104,7 +107,7 @@ async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
 
 
 async def add_failure(tx: Tx, turn: Turn, text: str, *, now_ms: int) -> None:
-    """Queue the message that a turn failed, once for each turn."""
+    """Queue the message that tells a chat that a turn failed, once for each turn."""
     await add(
         tx,
         chat_jid=turn.chat_jid,
@@ -123,7 +126,7 @@ def _new_message_id() -> MessageId:
 
 
 async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
-    """Release the messages that a turn held back, and return how many."""
+    """Queue the messages that a turn held back until its end, and return how many there were."""
     # The time is set anew: the message may have been held longer than retries would wait.
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'pending', next_attempt_ms = ? WHERE turn_id = ? AND state = 'held'",
@@ -141,17 +144,18 @@ class OutboxSize:
 
 
 async def held(tx: Tx, turn_id: TurnId) -> OutboxSize:
-    """Return the size of a turn's messages that are held back."""
+    """Return how many messages of a turn are held back until its end, and how many characters they have."""
     return await _size(tx, "turn_id = ? AND state = 'held'", turn_id)
 
 
 async def released_in(tx: Tx, turn_id: TurnId) -> OutboxSize:
-    """Return the size of a turn's messages that are not held back."""
+    """Return how many messages of a turn are not held back (any more), and how many characters they have."""
     return await _size(tx, "turn_id = ? AND state <> 'held'", turn_id)
 
 
 async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
-    """Return how many texts outside of turns a group's agent had sent since `since_ms`."""
+    """Return how many texts a group's agent has sent since `since_ms` while no turn was running."""
+    # Messages that agents send by a command have keys with this prefix.
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox
@@ -163,12 +167,12 @@ async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def waiting_of(tx: Tx, folder: Folder) -> OutboxSize:
-    """Return the size of a group's messages that wait or are being sent."""
+    """Return how many messages of a group wait or are being sent, and how many characters they have."""
     return await _size(tx, "state IN ('pending', 'sending') AND group_folder = ?", folder)
 
 
 async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
-    """Count the files of a group that wait, or that were given up since `since_ms`."""
+    """Count the files of a group that wait to be sent, or were given up and created since `since_ms`."""
     # Files that were given up count for a while, since the owner may have them sent again.
     cursor = await tx.execute(
         """
@@ -182,7 +186,10 @@ async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def files_in_use(tx: Tx, *, since_ms: int) -> frozenset[Path]:
-    """Return the copies of files that are still needed: waiting, or sent or given up since `since_ms`."""
+    """Return the paths of the copies of files that are still needed.
+
+    These are waiting, or were sent or given up and created since `since_ms`.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT file_path FROM outbox WHERE file_path IS NOT NULL
@@ -195,9 +202,10 @@ async def files_in_use(tx: Tx, *, since_ms: int) -> frozenset[Path]:
 
 
 async def surplus_files(tx: Tx, folder: Folder | None, *, keeps: int) -> list[Path]:
-    """Return the copies of a group's sent files that are older than the newest `keeps`, the newest first.
+    """Return the paths of copies of a group's sent files that are no longer among the newest `keeps`.
 
-    At most `keeps` of them, since older ones were returned by earlier calls.
+    `folder` None means chats without a group. At most `keeps` paths are returned, the newest first: the
+    copies of older files were returned by earlier calls.
     """
     # Sorted by the time of sending, because a file that was retried for hours is newer than its id suggests.
     rows = await tx.execute_fetchall(
@@ -211,7 +219,7 @@ async def surplus_files(tx: Tx, folder: Folder | None, *, keeps: int) -> list[Pa
 
 
 async def file_names(tx: Tx, message_ids: Collection[MessageId]) -> dict[str, str]:
-    """Return the names of the files that were sent with messages, by message id."""
+    """Return the names of the files that were sent with these messages, keyed by message id."""
     rows = await tx.execute_fetchall(
         """
         SELECT message_id, file_name FROM outbox WHERE file_path IS NOT NULL
@@ -223,7 +231,10 @@ async def file_names(tx: Tx, message_ids: Collection[MessageId]) -> dict[str, st
 
 
 async def _size(tx: Tx, where: str, value: object) -> OutboxSize:
-    """Return the size of the messages that an SQL condition selects; `value` is its only parameter."""
+    """Return the number of messages for which the SQL condition `where` holds, and of their characters.
+
+    `value` is the only parameter of the condition.
+    """
     cursor = await tx.execute(
         f"SELECT count(*) AS n, coalesce(sum(length(text)), 0) AS chars FROM outbox WHERE {where}",  # noqa: S608
         (value,),
@@ -233,11 +244,10 @@ async def _size(tx: Tx, where: str, value: object) -> OutboxSize:
 
 
 async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
-    """Return the replies to chats that were sent since then, and whose voice note was neither queued nor
-    given up.
+    """Return the sent replies since `since_ms` that still need a voice note, oldest first.
 
-    Only the last thousand messages are searched: older ones are not this recent. A reply in parts is too long
-    to be spoken.
+    They need none if one was queued or given up; a reply in several parts is too long to be spoken. Only the
+    last thousand messages are searched: older ones are not this recent.
     """
     # Without the limit on ids this would read the whole table after each sent message.
     return await _MAPPER.fetch_all(
@@ -256,7 +266,11 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
 
 
 async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
-    """Add the voice note of a reply, once, held until its file is stored; return it, also an earlier one."""
+    """Add the voice note of a sent reply, once, and return its message; an earlier one is returned as it is.
+
+    `spoken` is the reply. The message is held back until the sound file is stored; `file` None means not yet
+    known.
+    """
     # The key is derived from the reply's, so a host that is killed meanwhile makes no second voice note.
     key = f"speech:{spoken.id}"
     await add(
@@ -276,7 +290,7 @@ async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms
 
 
 async def release_voice(tx: Tx, outgoing_id: int, *, now_ms: int) -> None:
-    """Release a held voice note for sending."""
+    """Queue a voice note for sending that was held back until its file was stored."""
     await tx.execute(
         "UPDATE outbox SET state = 'pending', next_attempt_ms = ? WHERE id = ? AND state = 'held'",
         (now_ms, outgoing_id),
@@ -284,13 +298,13 @@ async def release_voice(tx: Tx, outgoing_id: int, *, now_ms: int) -> None:
 
 
 async def drop_held(tx: Tx, turn_id: TurnId) -> None:
-    """Delete the held messages of an attempt that did not end well."""
+    """Delete the messages that an attempt at a turn held back, because the attempt did not end well."""
     # None of them was sent, so the next attempt can send the same messages without duplicates.
     await tx.execute("DELETE FROM outbox WHERE turn_id = ? AND state = 'held'", (turn_id,))
 
 
 async def heads(tx: Tx) -> list[Outgoing]:
-    """Return the next message to send of each chat: within a chat they are sent in order."""
+    """Return the next message to send in each chat: within a chat, messages are sent in order."""
     # Parts of a long message sort by the id of the whole, or later messages would come between them.
     return await _MAPPER.fetch_all(
         tx,
@@ -304,7 +318,7 @@ async def heads(tx: Tx) -> list[Outgoing]:
 
 
 async def is_as_read(tx: Tx, outgoing: Outgoing) -> bool:
-    """Return whether a message still waits with this text: it may be cancelled or changed meanwhile."""
+    """Return whether a message that was read before still waits to be sent, with the same text."""
     # Between reading the queue and sending, an agent may have cancelled or changed a notification.
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND state IN ('pending', 'sending') AND text = ?",
@@ -314,7 +328,7 @@ async def is_as_read(tx: Tx, outgoing: Outgoing) -> bool:
 
 
 async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
-    """Replace a message that was never tried by its parts, and return the first.
+    """Replace a message that was never tried by its `parts`, which fit the messenger; return the first.
 
     Each part has a message id of its own, so that one sent before a crash is not sent again after it.
     """
@@ -343,7 +357,10 @@ class FirstTry:
 
 
 async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> FirstTry | None:
-    """Return the first attempt to send a message; if there was none, record this one and return None."""
+    """Return the first attempt to send a message; if there was none, record this one and return None.
+
+    `by` is the login of the messenger that sends.
+    """
     cursor = await tx.execute("SELECT tried_by, tried_ms FROM outbox WHERE message_id = ?", (message_id,))
     row = await cursor.fetchone()
     if row is not None and row["tried_by"] is not None:
@@ -353,14 +370,14 @@ async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> Fi
 
 
 async def renew_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> None:
-    """Record this attempt as the first: the earlier ones did not reach the chat."""
+    """Record this attempt to send a message as the first one, since earlier ones did not reach the chat."""
     await tx.execute(
         "UPDATE outbox SET tried_by = ?, tried_ms = ? WHERE message_id = ?", (by, now_ms, message_id)
     )
 
 
 async def begin_attempt(tx: Tx, outgoing_id: int) -> None:
-    """Record that an attempt to send a message begins."""
+    """Record that an attempt to send a message begins, before the messenger gets it."""
     # Committed before the send: after a crash the row shows that the message may have been sent.
     await tx.execute(
         "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE id = ?", (outgoing_id,)
@@ -370,8 +387,9 @@ async def begin_attempt(tx: Tx, outgoing_id: int) -> None:
 async def finish(
     tx: Tx, outgoing_id: int, state: OutboxState, *, now_ms: int, error: str | None = None
 ) -> None:
-    """Record the end of a message: `SENT`, `SKIPPED`, `UNKNOWN` or `DEAD`; `error` is the reason of the
-    last three.
+    """Record the final state of a message: `SENT`, `SKIPPED`, `UNKNOWN` or `DEAD`.
+
+    `error` is the reason for the last three.
     """
     # Only sent messages have a time of sending; surplus files are selected by it.
     await tx.execute(
@@ -381,7 +399,10 @@ async def finish(
 
 
 async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str, forgets_tries: bool = False) -> None:
-    """Make a message due again at `at_ms`. With `forgets_tries` it is sent as if for the first time."""
+    """Record that an attempt to send a message failed because of `error`, and try it again at `at_ms`.
+
+    With `forgets_tries` the next attempt counts as the first: none of the earlier ones reached the chat.
+    """
     await tx.execute(
         """
         UPDATE outbox SET state = 'pending', next_attempt_ms = ?, error = ?,
@@ -392,7 +413,7 @@ async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str, forgets
 
 
 async def has_more(tx: Tx, chat_jid: ChatJid) -> bool:
-    """Return whether more than one message waits to be sent in a chat."""
+    """Return whether at least two messages wait to be sent in a chat."""
     rows = await tx.execute_fetchall(
         "SELECT 1 FROM outbox WHERE chat_jid = ? AND state IN ('pending', 'sending') LIMIT 2", (chat_jid,)
     )
@@ -400,9 +421,10 @@ async def has_more(tx: Tx, chat_jid: ChatJid) -> bool:
 
 
 async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int) -> bool:
-    """Queue the notice that a message was given up, once for each; return whether it is new.
+    """Queue a text that tells the chat that a message was given up; return False if one is queued already.
 
-    No notice is queued about a notice: in a chat that takes neither, there would be one without end.
+    None is queued about a message that is itself such a text: a chat that takes neither would get them
+    without end.
     """
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND dedupe_key LIKE 'undelivered:%'", (outgoing.id,)
@@ -420,7 +442,7 @@ async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int)
 
 
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
-    """Make failed messages due now in chats whose address is LIKE one of `patterns`; return how many."""
+    """Make the failed messages due now in chats whose address is LIKE one of `patterns`; return how many."""
     cursor = await tx.execute(
         f"""
         UPDATE outbox SET next_attempt_ms = ? WHERE state = 'pending' AND next_attempt_ms > ?
@@ -432,7 +454,7 @@ async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
 
 
 async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
-    """Redirect a chat's unsent messages to its new address.
+    """Redirect the unsent messages of a chat to its new address `new`.
 
     Nothing is redirected while a message is being sent to the old address: later ones would overtake it.
     """
@@ -446,7 +468,10 @@ async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
 
 
 async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
-    """Queue a dead or unknown message again, and return whether it was one."""
+    """Queue a message again that was given up, or that perhaps did not arrive.
+
+    Return False, and do nothing, for a message in any other state.
+    """
     # It counts as new, or the age limit would give it up again at once. For an unknown message the owner has
     # decided to send it again; for a dead one, a channel that can still checks whether it arrived.
     cursor = await tx.execute(
@@ -464,13 +489,13 @@ async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
 
 
 async def is_ours(tx: Tx, message_id: MessageId) -> bool:
-    """Return whether this message id of a channel was chosen by Andy."""
+    """Return whether Andy has sent, or is going to send, a message with this id."""
     cursor = await tx.execute("SELECT 1 FROM outbox WHERE message_id = ?", (message_id,))
     return await cursor.fetchone() is not None
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
-    """Return the messages of a turn in the order of sending; the parts of a long one follow each other."""
+    """Return the messages that a turn sends, in the order of sending; parts of a long one are consecutive."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM outbox WHERE turn_id = ? ORDER BY coalesce(part_of, id), part", (turn_id,)
     )
@@ -489,7 +514,7 @@ async def by_ids(tx: Tx, ids: Collection[int]) -> list[Outgoing]:
 
 
 async def skip_unsent(tx: Tx, ids: Collection[int]) -> None:
-    """Skip messages that were not tried yet, because their turn was undone."""
+    """Mark the messages among `ids` that were not tried yet as skipped, because their turn was undone."""
     await tx.execute(
         """
         UPDATE outbox SET state = 'skipped', error = 'its turn was undone'
@@ -510,8 +535,8 @@ async def by_key(tx: Tx, key: str) -> Outgoing | None:
 
 
 async def blank(tx: Tx, message_id: MessageId) -> TurnId | None:
-    """Delete the text of a sent message; return its turn, or None."""
-    # If a person deletes one part in the messenger, all parts of the message lose their text.
+    """Delete the text of a sent message and of its other parts; return the turn that sent it, or None."""
+    # A person who deletes one part of a long message in the messenger means the whole message.
     cursor = await tx.execute(
         "SELECT coalesce(part_of, id) AS whole, turn_id FROM outbox WHERE message_id = ? AND state = 'sent'",
         (message_id,),
@@ -523,7 +548,7 @@ async def blank(tx: Tx, message_id: MessageId) -> TurnId | None:
 
 
 async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
-    """Return the messages that wait, are unknown or are dead, oldest first."""
+    """Return at most `limit` messages that are neither sent nor skipped, oldest first."""
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -535,13 +560,16 @@ async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
 
 
 async def given_up(tx: Tx, *, limit: int) -> list[Outgoing]:
-    """Return the messages that are dead, or of which it is unknown whether they arrived, oldest first."""
+    """Return at most `limit` messages that were given up or of which it is unknown whether they arrived.
+
+    The oldest come first.
+    """
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM outbox WHERE state IN ('unknown', 'dead') ORDER BY id LIMIT ?", (limit,)
     )
 
 
 async def counts(tx: Tx) -> dict[str, int]:
-    """Count the messages in each state."""
+    """Return the number of messages in each state; states without messages are left out."""
     rows = await tx.execute_fetchall("SELECT state, count(*) AS n FROM outbox GROUP BY state")
     return {row["state"]: row["n"] for row in rows}

@@ -47,8 +47,8 @@ _VOTE_MAPPER = RowMapper(
 
 
 async def add(tx: Tx, poll: Poll) -> None:
-    """Store a poll whose message is in the outbox."""
-    # A question of the board that is sent once more keeps its message, and so its poll.
+    """Store a poll whose message is in the outbox; for a message that has one, replace its question."""
+    # A question of the dashboard that is sent once more keeps its message, and so its poll.
     row = _MAPPER.values(poll)
     await tx.execute(
         f"{_MAPPER.insert_sql(row)} ON CONFLICT (message_id) DO UPDATE SET question = excluded.question", row
@@ -56,7 +56,7 @@ async def add(tx: Tx, poll: Poll) -> None:
 
 
 async def count_since(tx: Tx, folder: Folder, since_ms: int) -> int:
-    """Return how many polls of a group were created since then."""
+    """Return how many polls of a group were created since `since_ms` (epoch ms)."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM polls WHERE group_folder = ? AND created_ms >= ?", (folder, since_ms)
     )
@@ -64,22 +64,25 @@ async def count_since(tx: Tx, folder: Folder, since_ms: int) -> int:
 
 
 async def of_message(tx: Tx, message_id: MessageId | None) -> Poll | None:
-    """Return the poll in a message of Andy's own, or None."""
+    """Return the poll that Andy sent as this message, or None."""
     return await _first(tx, "message_id = ?", message_id)
 
 
 async def of_ref(tx: Tx, channel_ref: str) -> Poll | None:
-    """Return the poll with this id of its messenger, or None."""
+    """Return the poll that the messenger knows by the id `channel_ref`, or None."""
     return await _first(tx, "channel_ref = ?", channel_ref)
 
 
 async def ended_in(tx: Tx, turn_id: TurnId) -> list[Poll]:
-    """Return the ended polls whose result a turn reports."""
+    """Return the ended polls whose results the agent reports in this turn."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM polls WHERE end_turn = ? ORDER BY id", (turn_id,))
 
 
 async def open_text_of(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | None:
-    """Return the newest open poll that was sent to a chat as numbered text since `since_ms`, or None."""
+    """Return the newest open poll that was sent to a chat as a numbered text since `since_ms`, or None.
+
+    Messengers without polls get one as text, and people answer with the number of an option.
+    """
     return await _first(
         tx,
         """id = (SELECT max(p.id) FROM polls AS p JOIN outbox AS o ON o.message_id = p.message_id
@@ -91,7 +94,7 @@ async def open_text_of(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | No
 
 
 async def of_messages(tx: Tx, message_ids: Sequence[MessageId]) -> list[Poll]:
-    """Return the polls in messages, in the order in which they were created."""
+    """Return the polls that were sent as these messages, in the order in which they were created."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM polls WHERE message_id IN (SELECT value FROM json_each(?)) ORDER BY id",
@@ -100,14 +103,14 @@ async def of_messages(tx: Tx, message_ids: Sequence[MessageId]) -> list[Poll]:
 
 
 async def ended_by(tx: Tx, now_ms: int) -> list[Poll]:
-    """Return the polls whose time has passed, and whose end is not recorded yet."""
+    """Return the polls whose time limit has passed, but whose end is not recorded yet."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM polls WHERE ends_ms <= ? AND ended_ms IS NULL ORDER BY ends_ms", (now_ms,)
     )
 
 
 async def to_close(tx: Tx) -> list[Poll]:
-    """Return the polls with a time limit that have ended, but are not closed in their messenger yet."""
+    """Return the polls with a time limit that have ended, but are not yet closed in their messenger."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM polls WHERE ended_ms IS NOT NULL AND ends_ms IS NOT NULL AND closed_ms IS NULL"
@@ -116,14 +119,17 @@ async def to_close(tx: Tx) -> list[Poll]:
 
 
 async def next_end_ms(tx: Tx) -> int | None:
-    """Return when the next poll ends, in epoch milliseconds; None if none will."""
+    """Return when the time limit of the next open poll ends (epoch ms); None if no open poll has one."""
     rows = await tx.execute_fetchall("SELECT min(ends_ms) AS at_ms FROM polls WHERE ended_ms IS NULL")
     end_ms = next(iter(rows))["at_ms"]
     return int(end_ms) if end_ms is not None else None
 
 
 async def end(tx: Tx, poll: Poll, turn_id: TurnId | None, *, now_ms: int) -> None:
-    """Record that a poll has ended, with the turn that reports its result; None if nobody reports it."""
+    """Record that a poll has ended. The turn `turn_id` reports the result; None if nobody reports it.
+
+    A poll that has ended before is left unchanged.
+    """
     await tx.execute(
         "UPDATE polls SET ended_ms = ?, end_turn = ? WHERE id = ? AND ended_ms IS NULL",
         (now_ms, turn_id, poll.id),
@@ -131,46 +137,46 @@ async def end(tx: Tx, poll: Poll, turn_id: TurnId | None, *, now_ms: int) -> Non
 
 
 async def note_closed(tx: Tx, poll: Poll, *, now_ms: int) -> None:
-    """Record that a poll was closed in its messenger, or never will be."""
+    """Record that a poll was closed in its messenger, or that nobody will try to close it any more."""
     await tx.execute("UPDATE polls SET closed_ms = ? WHERE id = ?", (now_ms, poll.id))
 
 
 async def note_text(tx: Tx, message_id: MessageId) -> None:
-    """Record that a poll is sent as a numbered text, because its messenger has no polls."""
+    """Record that a poll was sent as a numbered text, because its messenger has no polls."""
     await tx.execute("UPDATE polls SET is_text = 1 WHERE message_id = ?", (message_id,))
 
 
 async def note_ref(tx: Tx, message_id: MessageId, channel_ref: str) -> None:
-    """Record the messenger's id of a poll."""
+    """Record the id under which the messenger knows a poll."""
     await tx.execute("UPDATE polls SET channel_ref = ? WHERE message_id = ?", (channel_ref, message_id))
 
 
 async def note_turn_started(tx: Tx, poll: Poll) -> None:
-    """Record that a vote has started a turn."""
+    """Count one more turn that was started by a vote in a poll."""
     await tx.execute("UPDATE polls SET begun = begun + 1 WHERE id = ?", (poll.id,))
 
 
 async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
-    """Assign the polls of a chat to its new address."""
+    """Assign the polls of a chat to the chat's new address."""
     await tx.execute("UPDATE polls SET chat_jid = ? WHERE chat_jid = ?", (new, old))
 
 
 async def votes_of(tx: Tx, poll: Poll) -> list[PollVote]:
-    """Return the newest vote of each person, including withdrawn ones, in the order of their time."""
+    """Return the newest vote of each person in a poll, including withdrawn votes, oldest first."""
     return await _VOTE_MAPPER.fetch_all(
         tx, "SELECT * FROM poll_votes WHERE poll_id = ? ORDER BY voted_ms, voter", (poll.id,)
     )
 
 
 async def vote_of(tx: Tx, poll: Poll, voter: str) -> PollVote | None:
-    """Return the newest vote of a person, or None."""
+    """Return the newest vote of a person in a poll, or None if they never voted."""
     return await _VOTE_MAPPER.fetch_one(
         tx, "SELECT * FROM poll_votes WHERE poll_id = ? AND voter = ?", (poll.id, voter)
     )
 
 
 async def count_voters(tx: Tx, poll: Poll) -> int:
-    """Return how many people have chosen at least one option."""
+    """Return how many people have at least one option chosen in a poll."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM poll_votes WHERE poll_id = ? AND chosen_json <> '[]'", (poll.id,)
     )
@@ -178,9 +184,9 @@ async def count_voters(tx: Tx, poll: Poll) -> int:
 
 
 async def put_vote(tx: Tx, poll: Poll, vote: PollVote) -> bool:
-    """Store a vote in place of the person's earlier one.
+    """Store a person's vote in a poll, in place of an earlier vote of theirs.
 
-    Return False, and store nothing, if the stored one is newer or the poll has `MAX_VOTES` already.
+    Return False, and store nothing, if the stored vote is newer or `MAX_VOTES` others have voted.
     """
     cursor = await tx.execute(
         """
@@ -207,7 +213,7 @@ async def put_vote(tx: Tx, poll: Poll, vote: PollVote) -> bool:
 
 
 async def take_back(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -> None:
-    """Withdraw the vote that a person has deleted in the messenger."""
+    """Withdraw the vote that came as the message `vote_id`, which the voter has deleted in the messenger."""
     await tx.execute(
         """
         UPDATE poll_votes SET chosen_json = '[]' WHERE vote_id = ? AND voter = ?
@@ -218,7 +224,7 @@ async def take_back(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -
 
 
 async def forget_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> None:
-    """Delete the votes of a person, who has these addresses, in a group."""
+    """Delete all votes in a group's polls of the person who has these addresses."""
     await tx.execute(
         """
         DELETE FROM poll_votes WHERE voter IN (SELECT value FROM json_each(?))
@@ -229,5 +235,5 @@ async def forget_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> N
 
 
 async def _first(tx: Tx, where: str, *values: object) -> Poll | None:
-    """Return a poll that an SQL condition with these parameters selects, or None."""
+    """Return the first poll for which the SQL condition `where`, with these parameters, holds; or None."""
     return await _MAPPER.fetch_one(tx, f"SELECT * FROM polls WHERE {where}", values)  # noqa: S608 - constants

@@ -30,14 +30,15 @@ _SHOWN = """
 
 
 async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Message]:
-    """Return the newest `limit` messages for a turn's prompt, oldest first.
+    """Return the newest `limit` messages for the prompt of a turn, oldest first.
 
-    These are the turn's own, and those of all the group's chats after the cursor up to the turn's last. Left
-    out are: messages that wait for an answer in another turn; session commands; questions that were stopped
-    in a chat, with the message that stopped them; and Andy's own messages, which the session contains. Of
-    Andy's own, those from outside of turns (a reminder) or from a restricted turn are included, except
-    questions to the owner that quote strangers or other groups' agents: those could steer the main group's
-    agent. A restricted turn has no session, so all of Andy's messages are included.
+    These are the messages that the turn answers, and those of all the group's chats with a `seq` above
+    `cursor_seq`, up to the last message of the turn. Left out are: messages that wait for an answer in
+    another turn; session commands; questions that were stopped in a chat, with the message that stopped them;
+    and Andy's own messages, which the session contains. Of Andy's own, those from outside of turns (a
+    reminder) or from a restricted turn are included, except questions to the owner that quote strangers or
+    other groups' agents: those could steer the main group's agent. A restricted turn has no session, so all
+    of Andy's messages are included.
     """
     # With too many messages the newest are selected, since the question is about those. The group is read
     # backwards up to the limit, however many messages came since the cursor.
@@ -56,7 +57,7 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
 
 
 async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
-    """Count other people's messages since the cursor, up to the last of the turn."""
+    """Count other people's messages of a turn's group after `cursor_seq`, up to the last of the turn."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM messages m WHERE {_SINCE} AND m.is_bot_message = 0",  # noqa: S608 - constants
         _parameters(turn, cursor_seq),
@@ -65,7 +66,7 @@ async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
 
 
 async def turns_of(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
-    """Return the turns of the messages that `find` returns beside the turn's own."""
+    """Return the ids of the turns of the messages that `find` puts into a prompt beside the turn's own."""
     rows = await tx.execute_fetchall(
         f"SELECT DISTINCT m.turn_id FROM messages m WHERE {_SINCE} AND m.turn_id IS NOT NULL",  # noqa: S608
         _parameters(turn, cursor_seq),
@@ -74,7 +75,7 @@ async def turns_of(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
 
 
 def _parameters(turn: Turn, cursor_seq: int) -> dict[str, Any]:
-    """Return the values of the SQL parameters of `_SINCE` and `_SHOWN`, except for `:asked`."""
+    """Return the values of the SQL parameters in `_SINCE` and `_SHOWN`, keyed by name, but for `:asked`."""
     return {
         "turn": turn.id,
         "cursor": cursor_seq,

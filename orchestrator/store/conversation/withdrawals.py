@@ -25,7 +25,10 @@ _MAPPER = RowMapper(Withdrawal, "withdrawals", {}, unread=("state", "error"))
 
 
 async def add(tx: Tx, outbox_id: int, turn_id: TurnId, *, now_ms: int) -> None:
-    """Request the deletion of a message; one whose deletion failed before is tried again."""
+    """Request that a sent message is deleted in its chat, for the undo in the turn `turn_id`.
+
+    A message whose deletion failed before is tried again; a deletion that is requested or done already stays.
+    """
     await tx.execute(
         """
         INSERT INTO withdrawals (outbox_id, turn_id, created_ms, next_attempt_ms) VALUES (?, ?, ?, ?)
@@ -37,14 +40,14 @@ async def add(tx: Tx, outbox_id: int, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def due(tx: Tx) -> list[Withdrawal]:
-    """Return the messages to delete, the longest due first."""
+    """Return the messages to be deleted in their chats, by the time of the next attempt."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM withdrawals WHERE state = 'due' ORDER BY next_attempt_ms, outbox_id"
     )
 
 
 async def count_of(tx: Tx, turn_id: TurnId) -> int:
-    """Return how many messages an undo has deleted, or still has to delete."""
+    """Return how many messages the undo in this turn has deleted in their chats, or still has to delete."""
     rows = await tx.execute_fetchall(
         "SELECT count(*) AS n FROM withdrawals WHERE turn_id = ? AND state <> 'failed'", (turn_id,)
     )
@@ -52,13 +55,13 @@ async def count_of(tx: Tx, turn_id: TurnId) -> int:
 
 
 async def already_requested(tx: Tx, outbox_ids: set[int]) -> set[int]:
-    """Return the ids among `outbox_ids` whose message is deleted, or is to be deleted, already."""
+    """Return the ids among `outbox_ids` whose message was deleted in its chat, or is going to be."""
     rows = await tx.execute_fetchall("SELECT outbox_id FROM withdrawals WHERE state <> 'failed'")
     return outbox_ids & {row["outbox_id"] for row in rows}
 
 
 async def finish(tx: Tx, outbox_id: int, *, error: str | None = None) -> None:
-    """Record that a message was deleted or, with `error`, the reason why it never will be."""
+    """Record that a message was deleted in its chat; or with `error`, why it never will be."""
     await tx.execute(
         "UPDATE withdrawals SET state = ?, error = ? WHERE outbox_id = ?",
         ("done" if error is None else "failed", error, outbox_id),
@@ -66,7 +69,7 @@ async def finish(tx: Tx, outbox_id: int, *, error: str | None = None) -> None:
 
 
 async def try_later(tx: Tx, outbox_id: int, *, at_ms: int, error: str) -> None:
-    """Record that a message could not be deleted, and when to try again (epoch ms)."""
+    """Record that a message could not be deleted in its chat because of `error`; try again at `at_ms`."""
     await tx.execute(
         "UPDATE withdrawals SET attempts = attempts + 1, next_attempt_ms = ?, error = ? WHERE outbox_id = ?",
         (at_ms, error, outbox_id),

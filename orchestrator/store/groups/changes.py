@@ -66,7 +66,10 @@ _MAPPER = RowMapper(
 
 
 async def add(tx: Tx, change: GroupChange) -> int:
-    """Store a change, delete the oldest of its part beyond the limit, and return its number."""
+    """Store a change of a group and return its number.
+
+    The oldest changes of the same part of the group beyond `MAX_CHANGES` are deleted.
+    """
     row = _MAPPER.values(change)
     cursor = await tx.execute(_MAPPER.insert_sql(row), row)
     number = cursor.lastrowid
@@ -84,7 +87,7 @@ async def add(tx: Tx, change: GroupChange) -> int:
 
 @asynccontextmanager
 async def in_one_step(tx: Tx, folder: Folder) -> AsyncIterator[None]:
-    """Store the changes of a group that the block makes as one step, which is undone as a whole."""
+    """Mark all changes of a group that the block stores as one step, which is undone as a whole."""
     # No other transaction can store any meanwhile, so all later numbers are the block's.
     cursor = await tx.execute("SELECT coalesce(max(id), 0) AS id FROM group_changes")
     last = (await returned(cursor))["id"]
@@ -100,7 +103,10 @@ async def in_one_step(tx: Tx, folder: Folder) -> AsyncIterator[None]:
 
 
 async def rewrite(tx: Tx, folder: Folder, change: Callable[[str], str]) -> None:
-    """Replace the stored texts of a group's memory by `change(text)`, for example to remove a line."""
+    """Replace the stored texts of a group's memory, before and after each change, by `change(text)`.
+
+    This removes, for example, a line that is to be forgotten.
+    """
     rows = await tx.execute_fetchall(
         "SELECT id, before, after FROM group_changes WHERE group_folder = ? AND part = 'memory'", (folder,)
     )
@@ -126,7 +132,7 @@ class GroupChangeView(TypedDict):
 
 
 async def views(tx: Tx, folder: Folder) -> list[GroupChangeView]:
-    """Return the stored changes of a group, newest first, without their texts."""
+    """Return the stored changes of a group for a list, newest first, without their texts."""
     changes = await tx.execute_fetchall(
         """
         SELECT id AS number, group_folder AS "group", part, at_ms, by_whom AS "by", added, removed, undoes
@@ -138,7 +144,7 @@ async def views(tx: Tx, folder: Folder) -> list[GroupChangeView]:
 
 
 async def last_settings(tx: Tx, folder: Folder) -> dict[str, Any]:
-    """Return the settings after the newest stored change of them; empty if no change is stored."""
+    """Return a group's settings after the newest stored change of them; empty if no change is stored."""
     cursor = await tx.execute(
         "SELECT after FROM group_changes WHERE group_folder = ? AND part = 'settings'"
         " ORDER BY id DESC LIMIT 1",
@@ -149,7 +155,7 @@ async def last_settings(tx: Tx, folder: Folder) -> dict[str, Any]:
 
 
 async def switched_on_ms(tx: Tx, folder: Folder, setting: str) -> int:
-    """Return when a group's setting last became true, in epoch milliseconds; 0 if no change records it."""
+    """Return when a group's boolean `setting` last became true (epoch ms); 0 if no change records it."""
     path = f"$.{setting}"
     cursor = await tx.execute(
         """
@@ -164,7 +170,7 @@ async def switched_on_ms(tx: Tx, folder: Folder, setting: str) -> int:
 
 
 async def get(tx: Tx, folder: Folder, number: int) -> GroupChange:
-    """Return one change. Raises `UnknownGroupChange`."""
+    """Return the change of a group with this number. Raises `UnknownGroupChange` if it is not stored."""
     cursor = await tx.execute(
         "SELECT * FROM group_changes WHERE group_folder = ? AND id = ?", (folder, number)
     )
@@ -176,7 +182,7 @@ async def get(tx: Tx, folder: Folder, number: int) -> GroupChange:
 
 
 async def made_with(tx: Tx, change: GroupChange) -> list[GroupChange]:
-    """Return a change and the others that were made in the same step, newest first."""
+    """Return a change and all others that were made in the same step, newest first."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM group_changes WHERE group_folder = ? AND (id = ? OR made_with = ?) ORDER BY id DESC",

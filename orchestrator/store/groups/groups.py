@@ -34,39 +34,42 @@ _MAPPER = RowMapper(
 
 
 async def add(tx: Tx, group: Group) -> None:
-    """Register `group` with its chat `jid`, which must be known.
+    """Store a new group, with its first chat `group.jid`, which must be stored as a chat.
 
-    Raises `sqlite3.IntegrityError` when its jid or folder is taken.
+    Raises `sqlite3.IntegrityError` when a group has this chat or this folder already.
     """
     await add_chat(tx, group.folder, group.jid, now_ms=group.added_ms)
     await _MAPPER.insert(tx, group)
 
 
 async def remove(tx: Tx, folder: Folder) -> None:
-    """Delete the registration of a group; its history and files stay."""
+    """Delete the registration of a group and of its chats; its history and its files stay."""
     await tx.execute("DELETE FROM group_chats WHERE group_folder = ?", (folder,))
     await tx.execute("DELETE FROM registered_groups WHERE folder = ?", (folder,))
 
 
 async def add_chat(tx: Tx, folder: Folder, jid: ChatJid, *, now_ms: int) -> None:
-    """Give a group one more chat, which must be known. Raises `sqlite3.IntegrityError` when it is taken."""
+    """Add a chat, which must be stored as a chat, to a group.
+
+    Raises `sqlite3.IntegrityError` when the chat belongs to a group already.
+    """
     await tx.execute(
         "INSERT INTO group_chats (jid, group_folder, added_ms) VALUES (?, ?, ?)", (jid, folder, now_ms)
     )
 
 
 async def remove_chat(tx: Tx, folder: Folder, jid: ChatJid) -> None:
-    """Remove a chat from a group; the group's `jid` has to be another one already."""
+    """Remove a chat from a group; it must not be the one that receives the group's notifications."""
     await tx.execute("DELETE FROM group_chats WHERE group_folder = ? AND jid = ?", (folder, jid))
 
 
 async def set_jid(tx: Tx, folder: Folder, jid: ChatJid) -> None:
-    """Set the chat that receives the group's notifications."""
+    """Set the chat of a group that receives its notifications."""
     await tx.execute("UPDATE registered_groups SET jid = ? WHERE folder = ?", (jid, folder))
 
 
 async def set_profile(tx: Tx, group: Group) -> None:
-    """Replace a group's name and trigger, which the caller has checked."""
+    """Store the name and the trigger of `group`, which the caller has checked."""
     await tx.execute(
         "UPDATE registered_groups SET name = ?, trigger_pattern = ?, requires_trigger = ? WHERE folder = ?",
         (group.name, group.trigger, group.requires_trigger, group.folder),
@@ -74,7 +77,7 @@ async def set_profile(tx: Tx, group: Group) -> None:
 
 
 async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any], *, now_ms: int) -> None:
-    """Replace a group's configuration, which the caller has checked, and record when."""
+    """Replace the settings of a group, which the caller has checked, and record the time of the change."""
     await tx.execute(
         "UPDATE registered_groups SET container_config = ? WHERE folder = ?", (json.dumps(config), folder)
     )
@@ -88,7 +91,7 @@ async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any], *, now_m
 
 
 async def configured_ms(tx: Tx) -> dict[Folder, int]:
-    """Return when each folder was last configured (epoch ms); folders that never were are left out."""
+    """Return when the settings of each group were last changed (epoch ms); others are left out."""
     # `~` sorts after every character of a folder's name, so these are all keys with this prefix.
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (_CONFIGURED, f"{_CONFIGURED}~")
@@ -97,15 +100,16 @@ async def configured_ms(tx: Tx) -> dict[Folder, int]:
 
 
 async def registered(database: Database) -> Sequence[Group]:
-    """Return all groups: the same object as long as no group and no chat of one was added or changed.
+    """Return all groups, the main group first; cheap to call again and again.
 
-    For loops: one that looks at the groups again and again does nothing for those that are as they were.
+    As long as no group and no chat of a group has changed, it is the same list object, which callers must not
+    change.
     """
     return await database.read_unless_same(every, version=revision)
 
 
 async def revision(tx: Tx) -> str:
-    """Return a text that differs after each change of a group or of its chats."""
+    """Return a text that changes with each change of a group or of the chats of groups."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = 'group_revision'")
     row = await cursor.fetchone()
     return row["value"] if row else ""
@@ -117,19 +121,19 @@ async def every(tx: Tx) -> list[Group]:
 
 
 async def folders_of_chats(tx: Tx) -> dict[ChatJid, Folder]:
-    """Return the folder of each chat that belongs to a group."""
+    """Return the folder of the group to which each chat belongs, keyed by chat; other chats are left out."""
     rows = await tx.execute_fetchall("SELECT jid, group_folder FROM group_chats")
     return {ChatJid(row["jid"]): Folder(row["group_folder"]) for row in rows}
 
 
 async def by_folder(tx: Tx, folder: str) -> Group | None:
-    """Return the group of a folder, or None."""
+    """Return the group with this folder, in upper or lower case, or None."""
     # In any case, since `Main` and `main` are one folder on a disk that ignores case.
     return await _MAPPER.fetch_one(tx, f"{_GROUPS} WHERE folder = ? COLLATE NOCASE", (folder,))
 
 
 async def known(tx: Tx, folder: str) -> Group:
-    """Return the group of a folder. Raises `UnknownGroup`, which lists the existing folders."""
+    """Return the group with this folder. Raises `UnknownGroup`, whose text lists the folders that exist."""
     group = await by_folder(tx, folder)
     if group is None:
         raise UnknownGroup(folder, [other.folder for other in await every(tx)])

@@ -61,7 +61,11 @@ _MAPPER = RowMapper(
 
 
 async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
-    """Record the start of a turn's cycle, or of another attempt at it, and return the cycle's id."""
+    """Record that the turn of a loop's cycle begins, or another attempt at it, and return the cycle's id.
+
+    A cycle is one waking of a group's agent. `set_by` is the part of Andy that set the time of the waking;
+    None if something else woke the agent.
+    """
     # A request for the next wake stays: a further attempt that repeats it gets the same answer, and
     # nothing is stored anew.
     cursor = await tx.execute(
@@ -76,7 +80,7 @@ async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
 
 
 async def note_triggers(tx: Tx, cycle_id: int, triggers: Sequence[str]) -> None:
-    """Store the wake requests that started this cycle."""
+    """Store a description, for people, of each wake request that a cycle has taken."""
     await tx.execute(
         "UPDATE cycles SET trigger_json = ? WHERE id = ?",
         (json.dumps(list(triggers), ensure_ascii=False), cycle_id),
@@ -86,10 +90,10 @@ async def note_triggers(tx: Tx, cycle_id: int, triggers: Sequence[str]) -> None:
 async def note_wake_request(
     tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: int, is_soonest: bool
 ) -> None:
-    """Store when the agent requests to wake next, in place of its earlier request in this cycle.
+    """Store when the agent wants to wake next, in place of its earlier wish in this cycle.
 
-    `raw` is the request as written, `asked_ms` the requested sleep in milliseconds. `is_soonest`: it is the
-    shortest possible one.
+    `raw` is the wish as the agent wrote it, `asked_ms` the sleep until then in milliseconds. `is_soonest`
+    says that this is the shortest possible sleep. A cycle that has ended is left unchanged.
     """
     await tx.execute(
         """
@@ -101,22 +105,22 @@ async def note_wake_request(
 
 
 async def note_spoken(tx: Tx, cycle_id: int) -> None:
-    """Record that the turn of a cycle sent a message to people."""
+    """Record that a message to people was sent in the turn of a cycle."""
     await tx.execute("UPDATE cycles SET has_spoken = 1 WHERE id = ?", (cycle_id,))
 
 
 async def unfinished(tx: Tx) -> list[Cycle]:
-    """Return the unfinished cycles of all groups."""
+    """Return the cycles of all groups that have not ended, oldest first."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM cycles WHERE ended_ms IS NULL ORDER BY id")
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> Cycle | None:
-    """Return the cycle of a turn, or None."""
+    """Return the cycle whose turn this is; None for a turn of a group whose loop is off."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM cycles WHERE turn_id = ?", (turn_id,))
 
 
 async def running_of(tx: Tx, folder: Folder) -> Cycle | None:
-    """Return the unfinished cycle of a group, or None."""
+    """Return the cycle of a group that has not ended; None if there is none."""
     return await _MAPPER.fetch_one(
         tx, "SELECT * FROM cycles WHERE group_folder = ? AND ended_ms IS NULL", (folder,)
     )
@@ -135,10 +139,12 @@ async def end(
     next_wake_ms: int | None,
     trace: Sequence[str],
 ) -> None:
-    """Record how a cycle ended, a value of `CycleOutcome`, and what was decided about the next wake.
+    """Record how a cycle ended, and what was decided about the next waking of the agent.
 
-    `applied_ms` is the sleep that follows, in milliseconds; `is_bounded`: it differs from the requested one.
-    `capped_by` is the unanswered turn that limits it, `trace` the steps of the decision.
+    `outcome` is a value of `CycleOutcome`, `error` the reason of a failure. `applied_ms` is the sleep that
+    follows, in milliseconds (None: the agent does not wake by itself), and `is_bounded` says that it differs
+    from the one that the agent wanted. `capped_by` is the unanswered turn that shortens it. `next_wake_ms` is
+    the end of the sleep (epoch ms), and `trace` has the steps of the decision, for people.
     """
     await tx.execute(
         """
@@ -161,7 +167,10 @@ async def end(
 
 
 async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
-    """Return the start times (epoch ms) of cycles that the agent's own wake-ups started, oldest first."""
+    """Return when cycles began since `since_ms` at a time that the agent itself had chosen (epoch ms).
+
+    The oldest come first.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT started_ms FROM cycles WHERE group_folder = ? AND set_by = 'agent' AND started_ms > ?
@@ -173,7 +182,10 @@ async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int
 
 
 async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
-    """Return the start times (epoch ms) of free cycles that only changed files started, oldest first."""
+    """Return when cycles began since `since_ms` for no other reason than changed files (epoch ms).
+
+    The oldest come first. Turns in which people asked something are left out.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT started_ms FROM cycles
@@ -187,7 +199,7 @@ async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ..
 
 
 async def count_caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
-    """Return how many cycles of a group woke earlier because this turn had got no reply."""
+    """Return how many cycles of a group ended with a shorter sleep because this turn had got no reply."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM cycles WHERE group_folder = ? AND capped_by = ?", (folder, turn_id)
     )
@@ -195,7 +207,10 @@ async def count_caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
 
 
 async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
-    """Return the turn of the group's newest question if nothing was sent as its reply or since; else None."""
+    """Return the turn of the group's newest question, or None if it was replied to.
+
+    Any message that the agent has sent in that turn or since counts as a reply.
+    """
     cursor = await tx.execute(
         """
         SELECT turns.id FROM turns JOIN cycles ON cycles.turn_id = turns.id
@@ -214,9 +229,10 @@ async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
 
 
 async def count_actions(tx: Tx, folder: Folder, *, since_ms: int, passive: Sequence[str]) -> int:
-    """Count the successful commands of a group's agent since `since_ms`, but for types in `passive`.
+    """Count the successful commands of a group's agent since `since_ms`, other than those that change
+    nothing.
 
-    Those types are the ones that change nothing.
+    `passive` has the types of commands that change nothing.
     """
     placeholders = ", ".join("?" for _ in passive)
     cursor = await tx.execute(
@@ -230,14 +246,18 @@ async def count_actions(tx: Tx, folder: Folder, *, since_ms: int, passive: Seque
 
 
 async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
-    """Return the newest cycles of a group, newest first."""
+    """Return at most `limit` of a group's newest cycles, newest first."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM cycles WHERE group_folder = ? ORDER BY id DESC LIMIT ?", (folder, limit)
     )
 
 
 async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
-    """Count messages and turns in a group's chats since `since_ms`, each up to 500: `{messages, turns}`."""
+    """Return how many messages people wrote and how many turns ended in a group since `since_ms`.
+
+    The keys are `messages` and `turns`. Free cycles are no turns here; of each kind, the last 500 are looked
+    at.
+    """
     cursor = await tx.execute(
         """
         SELECT (SELECT count(*) FROM (

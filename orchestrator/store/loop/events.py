@@ -28,7 +28,10 @@ _MAPPER = RowMapper(RecordedEvent, "events", {"group": "group_folder", "data": J
 
 
 async def append(tx: Tx, kind: str, /, *, group: str | None, now_ms: int, **data: Any) -> None:
-    """Add an event; `kind` is `trigger:…` or `action:…`, and values that are None are left out."""
+    """Add an event of a loop, for people and programs that watch; `kind` is `trigger:…` or `action:…`.
+
+    Values in `data` that are None are left out; they are ids and numbers, never the text of a message.
+    """
     fields = {name: value for name, value in data.items() if value is not None}
     await tx.execute(
         "INSERT INTO events (at_ms, group_folder, kind, data_json) VALUES (?, ?, ?, ?)",
@@ -37,20 +40,20 @@ async def append(tx: Tx, kind: str, /, *, group: str | None, now_ms: int, **data
 
 
 async def last_seq(tx: Tx) -> int:
-    """Return the number of the newest event, or 0 before the first."""
+    """Return the number of the newest event of any loop; 0 before the first."""
     cursor = await tx.execute("SELECT coalesce(max(seq), 0) AS seq FROM events")
     return int((await returned(cursor))["seq"])
 
 
 async def after(tx: Tx, seq: int, *, limit: int = 1_000) -> list[RecordedEvent]:
-    """Return the events that follow `seq`, oldest first."""
+    """Return at most `limit` events with a number above `seq`, oldest first."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit)
     )
 
 
 async def newest(tx: Tx, *, group: str | None = None, limit: int) -> list[RecordedEvent]:
-    """Return the newest events, oldest first."""
+    """Return the newest `limit` events, oldest first, of one group or of all if it is None."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM events WHERE :group IS NULL OR group_folder = :group ORDER BY seq DESC LIMIT :limit

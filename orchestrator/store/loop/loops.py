@@ -77,24 +77,27 @@ class NextWake:
 
 
 async def get(tx: Tx, folder: Folder) -> Loop | None:
-    """Return the loop of a group, or None when it was never on."""
+    """Return the state of a group's loop, or None if the loop was never switched on."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM loop_state WHERE group_folder = ?", (folder,))
 
 
 async def every(tx: Tx) -> list[Loop]:
-    """Return the loops of all groups, in the order of the groups' folders."""
+    """Return the states of all groups' loops, in the order of the groups' folders."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM loop_state ORDER BY group_folder")
 
 
 async def alive(tx: Tx) -> list[Loop]:
-    """Return the loops that are not off; paused loops count."""
+    """Return the states of the loops that are on or paused, in the order of the groups' folders."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM loop_state WHERE status <> 'stopped' ORDER BY group_folder"
     )
 
 
 async def switch_on(tx: Tx, folder: Folder, *, auto_ms: int, next_wake: NextWake, now_ms: int) -> None:
-    """Let a group's agent wake by itself from now on."""
+    """Switch a group's loop on: its agent wakes by itself from now on, first at `next_wake`.
+
+    `auto_ms` is the sleep in milliseconds that applies when the agent chooses none.
+    """
     # Old streaks and an old reason to wait belong to the time before, and would affect the new start.
     await tx.execute(
         """
@@ -111,7 +114,7 @@ async def switch_on(tx: Tx, folder: Folder, *, auto_ms: int, next_wake: NextWake
 
 
 async def change_status(tx: Tx, folder: Folder, status: LoopStatus, *, now_ms: int) -> None:
-    """Switch a group's loop on or off, or pause it; nothing holds up its next cycle then."""
+    """Switch a group's loop on or off, or pause it. A reason that held up its next cycle is deleted."""
     await tx.execute(
         "UPDATE loop_state SET status = ?, changed_ms = ?, held_reason = NULL WHERE group_folder = ?",
         (status, now_ms, folder),
@@ -119,7 +122,7 @@ async def change_status(tx: Tx, folder: Folder, status: LoopStatus, *, now_ms: i
 
 
 async def set_wake(tx: Tx, folder: Folder, next_wake: NextWake) -> None:
-    """Set when a loop wakes next."""
+    """Set when a group's agent wakes next by itself, and why."""
     await tx.execute(
         """
         UPDATE loop_state SET next_wake_ms = :at, wake_set_by = :set_by, wake_reason = :reason,
@@ -131,9 +134,7 @@ async def set_wake(tx: Tx, folder: Folder, next_wake: NextWake) -> None:
 
 
 async def set_times(tx: Tx, folder: Folder, *, next_wake_ms: int | None, last_start_ms: int | None) -> None:
-    """Set the times of a loop, in epoch milliseconds, after the machine's clock was set; None if it has no
-    such time.
-    """
+    """Set the times of a loop (epoch ms) after the machine's clock was changed; None where it has none."""
     await tx.execute(
         "UPDATE loop_state SET next_wake_ms = ?, last_start_ms = ? WHERE group_folder = ?",
         (next_wake_ms, last_start_ms, folder),
@@ -141,7 +142,7 @@ async def set_times(tx: Tx, folder: Folder, *, next_wake_ms: int | None, last_st
 
 
 async def hold(tx: Tx, folder: Folder, reason: str | None) -> None:
-    """Store why no cycle is started although one is due; None means that nothing prevents it."""
+    """Store why no cycle of a loop starts although one is due; None means that nothing prevents it."""
     # Written only when it changes: the loop looks after each event and mostly finds the same reason.
     await tx.execute(
         "UPDATE loop_state SET held_reason = ? WHERE group_folder = ? AND held_reason IS NOT ?",
@@ -152,9 +153,10 @@ async def hold(tx: Tx, folder: Folder, reason: str | None) -> None:
 async def lease(
     tx: Tx, folder: Folder, turn_id: TurnId, *, next_wake_ms: int, now_ms: int, until_ms: int
 ) -> bool:
-    """Make a queued turn the loop's cycle; return False while another turn's lease lasts.
+    """Reserve a group's loop for a queued turn, its next cycle; return False if another turn has reserved it.
 
-    It counts as a start, so that a turn that fails to start is not tried again at once.
+    The reservation ends at `until_ms` at the latest. It counts as a start of the cycle, and the agent wakes
+    again at `next_wake_ms` (epoch ms), so that a turn that fails to start is not tried again at once.
     """
     # The condition and the write are one statement, so that of two concurrent attempts only one can win.
     cursor = await tx.execute(
@@ -175,7 +177,7 @@ async def lease(
 
 
 async def renew(tx: Tx, folder: Folder, *, until_ms: int) -> None:
-    """Extend a lease that is held."""
+    """Extend the reservation of a group's loop by its running turn until `until_ms`, if there is one."""
     await tx.execute(
         "UPDATE loop_state SET lease_until_ms = ? WHERE group_folder = ? AND lease_owner IS NOT NULL",
         (until_ms, folder),
@@ -183,7 +185,10 @@ async def renew(tx: Tx, folder: Folder, *, until_ms: int) -> None:
 
 
 async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_ms: int) -> None:
-    """Record that a turn has started as the loop's cycle, and give it the lease, even of a waiting turn."""
+    """Record that a turn has started as a cycle of the loop, and reserve the loop for it until `until_ms`.
+
+    A reservation by another turn, which still waits, is replaced.
+    """
     # For example, a person's question that starts while a free cycle is queued becomes the cycle instead.
     await tx.execute(
         """
@@ -195,7 +200,7 @@ async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_m
 
 
 async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None:
-    """Free the lease of this turn; with None, that of whichever turn has it."""
+    """End the reservation of a group's loop by this turn; with None, by whichever turn has it."""
     # With a turn passed, a lease that a later turn has taken meanwhile stays.
     await tx.execute(
         """
@@ -209,7 +214,11 @@ async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None
 async def end(
     tx: Tx, folder: Folder, *, auto_ms: int, soonest_streak: int, is_noop: bool, ended_ms: int
 ) -> None:
-    """Record the result of a cycle, except for the next wake-up. `is_noop`: the agent did nothing."""
+    """Record the end of a cycle of a loop, except for the time of the next one.
+
+    `auto_ms` is the sleep that applies next time if the agent chooses none, `soonest_streak` the number of
+    cycles in a row that wanted the soonest waking. `is_noop` says that the agent did nothing in the cycle.
+    """
     await tx.execute(
         """
         UPDATE loop_state
@@ -222,7 +231,10 @@ async def end(
 
 
 async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
-    """Queue a free cycle. Raises `sqlite3.IntegrityError` when one waits or runs already."""
+    """Queue a turn for a cycle that no question starts, and return its id.
+
+    Raises `sqlite3.IntegrityError` when such a turn of the group waits or runs already.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms)
@@ -234,12 +246,15 @@ async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
 
 
 async def set_prompt(tx: Tx, turn_id: TurnId, prompt: str) -> None:
-    """Replace the prompt of a turn."""
+    """Replace the text that the agent is given in a turn."""
     await tx.execute("UPDATE turns SET prompt = ? WHERE id = ?", (prompt, turn_id))
 
 
 async def drop_waiting_turn(tx: Tx, folder: Folder) -> bool:
-    """Delete a free cycle that never started, without a trace, and return whether there was one."""
+    """Delete the group's queued cycle that no question started, unless a run has begun it.
+
+    Return whether there was one.
+    """
     # One that was in a run may have sent messages, so it has to end like any other turn.
     cursor = await tx.execute(
         """
@@ -251,12 +266,12 @@ async def drop_waiting_turn(tx: Tx, folder: Folder) -> bool:
 
 
 def lease_of(turn_id: TurnId) -> str:
-    """Return the name of the lease's owner for a turn."""
+    """Return the name under which a turn reserves its group's loop."""
     return f"turn:{turn_id}"
 
 
 def _wake_values(next_wake: NextWake) -> dict[str, object]:
-    """Return the values of the SQL parameters for the next wake."""
+    """Return the SQL parameters `at`, `set_by`, `reason` and `trace` for a next waking."""
     return {
         "at": next_wake.at_ms,
         "set_by": next_wake.set_by,

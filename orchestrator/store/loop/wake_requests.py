@@ -44,10 +44,11 @@ async def add(
     reason: str = "",
     is_direct: bool = False,
 ) -> bool:
-    """Request a cycle of a group; return False when its loop is off or the same request waits already.
+    """Request that the loop of a group starts a cycle, and record an event of it.
 
-    `source` is the part of Andy, or the messenger, that requests it, such as `api`; it is in the event
-    `trigger:…`. A request that `is_direct`, such as for a message to Andy, may start a cycle sooner.
+    Return False, and do nothing, when the loop is off, the same `key` waits already, or too many requests
+    wait. `source` is the part of Andy, or the messenger, that requests it, such as `api`. `reason` says in a
+    few words why. A request that `is_direct`, such as for a message to Andy, may start a cycle sooner.
     """
     cursor = await tx.execute(
         """
@@ -74,26 +75,26 @@ async def add(
 
 
 async def pending(tx: Tx, folder: Folder) -> list[WakeRequest]:
-    """Return the requests that no cycle has taken, oldest first."""
+    """Return the wake requests of a group that no cycle has taken, oldest first."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM wakes WHERE group_folder = ? AND cycle_id IS NULL ORDER BY id", (folder,)
     )
 
 
 async def of_cycle(tx: Tx, cycle_id: int) -> list[WakeRequest]:
-    """Return the requests that a cycle has taken, oldest first."""
+    """Return the wake requests that a cycle has taken, oldest first."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM wakes WHERE cycle_id = ? ORDER BY id", (cycle_id,))
 
 
 async def take(tx: Tx, wakes: Sequence[WakeRequest], cycle_id: int) -> None:
-    """Assign requests to a cycle."""
+    """Record that a cycle has taken these wake requests, so that no later cycle does."""
     await tx.executemany(
         "UPDATE wakes SET cycle_id = ? WHERE id = ?", [(cycle_id, wake.id) for wake in wakes]
     )
 
 
 async def prune(tx: Tx, *, now_ms: int) -> None:
-    """Delete requests that were taken long ago."""
+    """Delete the wake requests that a cycle has taken and that are older than `RETENTION_MS`."""
     await tx.execute(
         "DELETE FROM wakes WHERE cycle_id IS NOT NULL AND created_ms < ?", (now_ms - RETENTION_MS,)
     )

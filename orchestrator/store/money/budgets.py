@@ -52,7 +52,7 @@ AS_JSON = """
 
 
 def from_json(text: str) -> tuple[Budget, ...]:
-    """Return the budgets that a query selected as `AS_JSON`."""
+    """Return the budgets from the JSON text that the SQL expression `AS_JSON` selects."""
     return tuple(_from_row(row) for row in json.loads(text))
 
 
@@ -66,9 +66,10 @@ async def put(
     amount: int,
     now_ms: int,
 ) -> Budget:
-    """Set a budget, in place of one with the same group, work, period and unit, and return it.
+    """Set a budget and return it; it replaces one with the same group, kind of work, period and unit.
 
-    `is_background`: it limits only turns that nobody waits for.
+    `folder` None means all groups together. `is_background` says that it counts and limits only turns that
+    nobody waits for. `amount` is in `unit`; dollars are counted in billionths.
     """
     cursor = await tx.execute(
         """
@@ -84,12 +85,13 @@ async def put(
 
 
 async def get(tx: Tx, budget_id: int) -> Budget | None:
+    """Return the budget with this id, or None."""
     rows = await tx.execute_fetchall("SELECT * FROM budgets WHERE id = ?", (budget_id,))
     return next((_from_row(row) for row in rows), None)
 
 
 async def change(tx: Tx, budget_id: int, amount: int, *, now_ms: int) -> None:
-    """Set another amount, in the budget's own unit."""
+    """Set another amount of a budget, in the budget's own unit."""
     await tx.execute("UPDATE budgets SET amount = ?, set_ms = ? WHERE id = ?", (amount, now_ms, budget_id))
 
 
@@ -100,12 +102,13 @@ async def remove(tx: Tx, budget_id: int) -> bool:
 
 
 async def every(tx: Tx) -> list[Budget]:
+    """Return all budgets, ordered by group."""
     rows = await tx.execute_fetchall("SELECT * FROM budgets ORDER BY group_folder, is_background, id")
     return [_from_row(row) for row in rows]
 
 
 def _from_row(row: sqlite3.Row | Mapping[str, Any]) -> Budget:
-    """Return the budget in a row, or in an object of `AS_JSON`."""
+    """Return the budget that a row of the table stores, or one object of the JSON from `AS_JSON`."""
     folder = row["group_folder"]
     return Budget(
         id=row["id"],

@@ -60,6 +60,7 @@ class UsageEntry:
 
     @property
     def is_background(self) -> bool:
+        """Whether nobody waits for the turn of this answer, as for a scheduled task."""
         return is_background(self.kind)
 
     @property
@@ -103,7 +104,7 @@ class Sums:
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: Sums) -> Sums:
-        """Return the sums of both, field by field."""
+        """Return the sums of both together, field by field."""
         return Sums(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
 
 
@@ -128,12 +129,12 @@ class Share:
 
 
 def is_background(kind: TurnKind | None) -> bool:
-    """Return whether nobody waits for a turn of this kind; so too for None, a request outside of turns."""
+    """Return whether nobody waits for a turn of this kind; True for None, a request outside of turns."""
     return kind is not TurnKind.CHAT
 
 
 def sums_of(entries: Iterable[UsageEntry]) -> Sums:
-    """Return the sums of entries that are not stored yet."""
+    """Return the sums of tokens, searches and costs over usage entries that are not stored yet."""
     # Unfinished answers are not in the table yet, but count against a budget.
     total = Sums()
     for entry in entries:
@@ -153,11 +154,12 @@ def sums_of(entries: Iterable[UsageEntry]) -> Sums:
 
 
 async def add(tx: Tx, entry: UsageEntry) -> None:
+    """Store the usage of one answer of the model."""
     await _MAPPER.insert(tx, entry)
 
 
 async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background: bool) -> Sums:
-    """Return the sums since a time, over all groups when `folder` is None.
+    """Return the sums of usage since `since_ms`, of the group `folder` or of all groups if it is None.
 
     With `only_background`, only of turns that nobody waits for.
     """
@@ -176,7 +178,7 @@ async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background
 async def spent_by(
     tx: Tx, roles: Iterable[Role], *, folder: Folder, since_ms: int, only_background: bool
 ) -> Sums:
-    """Return the sums since a time of the turns of a group in which people of these roles asked.
+    """Return the sums of a group's usage since `since_ms` in turns in which people of these roles asked.
 
     With `only_background`, only of turns that nobody waits for.
     """
@@ -201,9 +203,13 @@ async def spent_by(
 async def parts(
     tx: Tx, *, since_ms: int, folder: Folder | None = None, other: str | None = None
 ) -> list[UsagePart]:
-    """Return the usage since a time by group, model, kind of turn, and `other`: one more column, if given."""
-    assert other in {None, "task_id", "service", "is_subagent"}
+    """Return the sums of usage since `since_ms` for each combination of group, model and kind of turn.
+
+    `other` names one more column to split them by: `task_id`, `service` or `is_subagent`. With a `folder`,
+    only that group.
+    """
     # The name becomes part of the SQL text, so only these are accepted.
+    assert other in {None, "task_id", "service", "is_subagent"}
     rows = await tx.execute_fetchall(
         f"""
         SELECT group_folder, model, kind, {other or "NULL"} AS other, {_SUMS}
@@ -227,7 +233,11 @@ async def parts(
 async def summed_by_spans(
     tx: Tx, starts_ms: Sequence[int], *, until_ms: int, folder: Folder | None = None
 ) -> list[Sums]:
-    """Return the sums of spans, each of which ends where the next starts, the last at `until_ms`."""
+    """Return the sums of usage in each span of time, of the group `folder` or of all if it is None.
+
+    `starts_ms` has the starts of the spans, ascending (epoch ms). Each span ends where the next one starts,
+    the last at `until_ms`; its end does not belong to it.
+    """
     ends_ms = [*starts_ms[1:], until_ms]
     values = ", ".join(["(?, ?, ?)"] * len(starts_ms))
     numbers: list[int] = []
@@ -247,14 +257,20 @@ async def summed_by_spans(
 
 
 async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[Any, Sums]:
-    """Return the sums by the values of a column, such as those of each group for `group_folder`."""
+    """Return the sums of usage for each value of a column, such as for each group with `group_folder`.
+
+    With a `folder`, only the usage of that group.
+    """
     # The name becomes part of the SQL text, so only these are accepted.
     assert column in {"group_folder", "task_id", "kind", "model", "service", "is_subagent"}
     return {row["key"]: _sums(row) for row in await _grouped(tx, column, folder)}
 
 
 async def summed_by_time(tx: Tx, *, folder: Folder | None = None) -> dict[int, Sums]:
-    """Return the sums by quarter of an hour, keyed by its start in epoch milliseconds."""
+    """Return the sums of usage in each quarter of an hour, keyed by its start (epoch ms).
+
+    With a `folder`, only the usage of that group.
+    """
     rows = await _grouped(tx, f"at_ms / {BUCKET_MS} * {BUCKET_MS}", folder)
     return {row["key"]: _sums(row) for row in rows}
 
@@ -268,7 +284,8 @@ class TurnShare:
 
 
 async def summed_of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> dict[TurnShare, Sums]:
-    """Return the sums of one turn; `since_ms` is when it was queued."""
+    """Return the sums of usage of one turn, by model and by who asked; `since_ms` is when it was queued."""
+    # The index is on `at_ms`, so the bound keeps this from reading the whole table.
     rows = await tx.execute_fetchall(
         f"""
         SELECT model, is_subagent, {_SUMS} FROM usage WHERE turn_id = ? AND at_ms >= ?
@@ -280,7 +297,7 @@ async def summed_of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> dict[Turn
 
 
 async def shares(tx: Tx, *, since_ms: int = 0) -> dict[Share, Sums]:
-    """Return the sums by group and kind, since a time."""
+    """Return the sums of usage since `since_ms` for each pair of a group and a kind of turn."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT group_folder, kind, {_SUMS} FROM usage WHERE at_ms >= ? GROUP BY group_folder, kind
@@ -291,7 +308,10 @@ async def shares(tx: Tx, *, since_ms: int = 0) -> dict[Share, Sums]:
 
 
 async def plain_answers(tx: Tx, *, since_ms: int, until_ms: int) -> list[PlainAnswer]:
-    """Return the turns that ended between the two times with one answer of a model and no tool call."""
+    """Return the answered turns that ended after `since_ms`, up to `until_ms`, with a single complete answer.
+
+    A turn with a tool call has several answers of the model, so it is left out.
+    """
     # The index is on `at_ms`, so the lower bound keeps this from reading the whole table.
     rows = await tx.execute_fetchall(
         """
@@ -309,7 +329,10 @@ async def plain_answers(tx: Tx, *, since_ms: int, until_ms: int) -> list[PlainAn
 
 
 async def _grouped(tx: Tx, expression: str, folder: Folder | None) -> list[sqlite3.Row]:
-    """Return the sums by an SQL expression, whose value each row has as `key`, next to those of `_SUMS`."""
+    """Return a row of sums, named as in `_SUMS`, for each value of an SQL expression, which is in `key`.
+
+    With a `folder`, only over the usage of that group.
+    """
     rows = await tx.execute_fetchall(
         f"""
         SELECT {expression} AS key, {_SUMS} FROM usage
@@ -321,6 +344,6 @@ async def _grouped(tx: Tx, expression: str, folder: Folder | None) -> list[sqlit
 
 
 def _sums(row: sqlite3.Row) -> Sums:
-    """Return the sums of a row that was selected with `_SUMS`."""
+    """Return the sums from a row that was selected with the SQL of `_SUMS`."""
     numbers: dict[str, Any] = {name: row[name] for name in Sums.__slots__}
     return Sums(**numbers)

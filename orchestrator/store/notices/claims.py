@@ -39,10 +39,11 @@ class DeliveredNoticeRow:
 
 
 async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> list[NoticeRow]:
-    """Claim the notices that an attempt delivers, most urgent first; a second call returns the same and more.
+    """Claim the notices that an attempt at a turn gives to its agent; return all it has, most urgent first.
 
-    `session_id` is the conversation that it continues. A notice made in an unfinished turn waits for that
-    turn's end; a delivered urgent one is delivered once more in each new conversation.
+    A notice is a line for a group's agent. `session_id` is the session that the attempt continues. A notice
+    made in an unfinished turn waits for that turn's end; a delivered urgent one is delivered once more in
+    each new session. At most `MAX_DELIVERED` are claimed in total, also by several calls.
     """
     if turn.kind is TurnKind.CHAT:
         await _count_turn(tx, turn)
@@ -80,7 +81,7 @@ _MADE_IN_OPEN_TURN = """coalesce(made_turn IN (
 
 
 async def _count_turn(tx: Tx, turn: Turn) -> None:
-    """Count a chat turn that starts: notices that wait for a number of turns wait for one less."""
+    """Count a chat turn that starts: notices that wait for a number of such turns wait for one less."""
     # `counted_turn` is stored across retries and restarts: a turn that is tried three times counts once.
     await tx.execute(
         f"""
@@ -93,7 +94,7 @@ async def _count_turn(tx: Tx, turn: Turn) -> None:
 
 
 async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
-    """Claim a notice that was just made in this attempt at a turn, and can still be delivered in it."""
+    """Claim a notice that was just made in this attempt at a turn, and can still be given to its agent."""
     await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = ?, claim_attempt = ?, claimed_ms = ?
@@ -104,7 +105,7 @@ async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
 
 
 async def claimed_by(tx: Tx, turn: Turn) -> list[NoticeRow]:
-    """Return the notices that this attempt at a turn has claimed, the most urgent first."""
+    """Return the notices that this attempt at a turn has claimed, the most urgent first, then the oldest."""
     return await notices.MAPPER.fetch_all(
         tx,
         f"""
@@ -123,9 +124,10 @@ async def settle(
 ) -> list[int]:
     """Record that a turn ended well, and return the ids of the notices that its agent received.
 
-    `delivered` is the container's report. Claimed notices in it become delivered, other claims are released;
-    reports about notices that this attempt has not claimed are ignored. `session_id` is the session in which
-    it ended; None if the agent has none.
+    `delivered` is the container's report of the notices it gave to the agent. Claimed notices in it become
+    delivered, other claims are released; reports about notices that this attempt has not claimed are ignored.
+    `session_id` is the session in which the turn ended; None if the agent has none. The urgent notices are
+    stored for people to see.
     """
     # Only ids of this attempt count: a container must not mark another turn's notices as delivered.
     texts = {notice.id: plain(notice.text) for notice in delivered if notice.id is not None}
@@ -146,7 +148,7 @@ async def settle(
 
 
 async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
-    """Release the claims of a turn, and end notices that belonged to the turn's own conversation."""
+    """Release all notices that a turn has claimed; those made in an isolated turn's own session end."""
     await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
@@ -160,7 +162,10 @@ async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 
 
 async def free_stale(tx: Tx, *, now_ms: int) -> int:
-    """Release the claims of attempts that no longer run, and return how many; normally there are none."""
+    """Release the notices claimed by attempts that no longer run; return how many (normally none).
+
+    A claim is left alone for `CLAIM_MS`.
+    """
     # Releasing by time alone would release the claims of a turn that works for half an hour, and deliver
     # twice.
     cursor = await tx.execute(
@@ -178,7 +183,7 @@ async def free_stale(tx: Tx, *, now_ms: int) -> int:
 
 
 async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
-    """Record that the group's conversation goes on in `session_id`, or in a session without an id yet.
+    """Record that the group's conversation goes on in the session `session_id`; None: one without an id yet.
 
     Waiting notices move to that session, also if the old one was lost or too old: for the people it is the
     same conversation, and the notices may be all that remains of it.
@@ -195,14 +200,14 @@ async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
 
 
 async def leave_session(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """Record that the group's conversation has ended, and end the notices that belonged to it."""
+    """Record that the group's conversation has ended: pending notices that were only for it end with it."""
     await _end_of_session(tx, folder, now_ms=now_ms)
 
 
 async def _end_of_session(tx: Tx, folder: Folder, *, made_turn: TurnId | None = None, now_ms: int) -> None:
-    """End a group's pending notices that are for one session, with the reason `LEFT_SESSION`.
+    """End a group's pending notices that are for one session only, with the reason `LEFT_SESSION`.
 
-    All of them, or only those that were made in the turn `made_turn`.
+    With `made_turn`, only those that were made in that turn.
     """
     # `IS_OPEN` adds no condition here, but without it SQLite would not use the index `notices_open`.
     await tx.execute(
@@ -224,8 +229,8 @@ def _for_people(
 ) -> list[DeliveredNoticeRow]:
     """Return the urgent notices that people are shown, out of those that a container reports as delivered.
 
-    `received` are the stored ones among them; for these the host's priority counts. A report without an id is
-    about a notice of the run itself; for it the container's priority counts.
+    `received` are the stored notices among the reported ones; for these the host's priority counts. A report
+    without an id is about a notice of the run itself; for it the container's priority counts.
     """
     stored = {notice.id: notice for notice in received}
     shown: list[DeliveredNoticeRow] = []
@@ -253,7 +258,7 @@ def _for_people(
 
 
 async def _record(tx: Tx, turn: Turn, shown: Iterable[DeliveredNoticeRow]) -> None:
-    """Store the notices that people are shown."""
+    """Store the urgent notices that a model received, for people to see later."""
     await tx.executemany(
         """
         INSERT INTO told_notices (group_folder, turn_id, notice_id, event_type, priority, text, told_ms)
@@ -275,7 +280,7 @@ async def _record(tx: Tx, turn: Turn, shown: Iterable[DeliveredNoticeRow]) -> No
 
 
 async def recently_delivered(tx: Tx, *, since_ms: int, limit: int) -> list[DeliveredNoticeRow]:
-    """Return the notices of high priority that models received, newest first."""
+    """Return at most `limit` urgent notices that models have received since `since_ms`, newest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM told_notices WHERE told_ms >= ? ORDER BY id DESC LIMIT ?", (since_ms, limit)
     )
@@ -294,9 +299,9 @@ async def recently_delivered(tx: Tx, *, since_ms: int, limit: int) -> list[Deliv
 
 
 def plain(text: str) -> str:
-    """Return a container's text, shortened to `MAX_NOTICE_CHARS`, with spaces for control characters.
+    """Return a container's text that can be stored and shown: at most `MAX_NOTICE_CHARS` long.
 
-    Characters that cannot be stored become question marks.
+    Control characters become spaces; characters that cannot be stored become question marks.
     """
     # Half a surrogate pair cannot be stored as UTF-8, and a container may send one.
     whole = text[:MAX_NOTICE_CHARS].encode("utf-8", "replace").decode("utf-8")

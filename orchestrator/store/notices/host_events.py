@@ -33,8 +33,9 @@ TTL_MS = 3 * DAY_MS
 
 
 async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known: bool, now_ms: int) -> None:
-    """Add the notice that a message was given up; `is_known`: it is certain that the chat did not get it.
+    """Add a notice for the group's agent that a message of its group could not be delivered and was given up.
 
+    `error` says why. `is_known` says that the chat certainly did not get the message; else it is unknown.
     Lines of the message that reported earlier lost messages are not quoted: each of those messages is named
     again by itself, as lost or as perhaps lost.
     """
@@ -60,9 +61,10 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
 
 
 def _without_notices(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return a text without its lines about lost messages, and the lead and the lost text of each such line.
+    """Return a text without its lines about earlier lost messages, and those lines as pairs.
 
-    Such a line stands in a message in which Andy reported an earlier loss, and which is lost itself.
+    A pair is the opening words of the line, one of `_LEADS`, and the text of the lost message. Such a line is
+    in a message in which Andy reported an earlier loss, and which is lost itself.
     """
     lines, items = [], []
     for line in text.splitlines():
@@ -78,7 +80,7 @@ def _without_notices(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 async def notification_delivered(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """Add the notice that a notification of the group's dashboard has reached its chat."""
+    """Add a notice for the group's agent that a notification of its dashboard has reached the chat."""
     await _note(
         tx,
         folder,
@@ -91,7 +93,7 @@ async def notification_delivered(tx: Tx, folder: Folder, text: str, *, now_ms: i
 
 
 async def notification_expired(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """Add the notice that a notification came too late to be useful and was not sent."""
+    """Add a notice for the group's agent that a notification came too late to be useful and was not sent."""
     await _note(
         tx,
         folder,
@@ -104,7 +106,10 @@ async def notification_expired(tx: Tx, folder: Folder, text: str, *, now_ms: int
 
 
 async def budget_warning(tx: Tx, folder: Folder, text: str, *, percent: int, key: str, now_ms: int) -> None:
-    """Add the notice that a budget of the group is nearly used up, or spent."""
+    """Add a notice for the group's agent that a budget of the group is nearly used up, or spent.
+
+    `text` says which budget, and `percent` how much of it is used. Notices with one `key` are joined.
+    """
     await _note(
         tx,
         folder,
@@ -120,9 +125,10 @@ async def budget_warning(tx: Tx, folder: Folder, text: str, *, percent: int, key
 
 
 async def mounts_refused(tx: Tx, folder: Folder, names: Sequence[str], *, now_ms: int) -> None:
-    """Add the notice that granted folders are not shown to the agent, or only for reading.
+    """Add a notice for the group's agent that granted folders are not shown to it, or only for reading.
 
-    The path on the host and the reason are for the owner, who reads them in the main chat.
+    `names` are the names of the folders. Their paths on the host and the reason are for the owner, who reads
+    them in the main chat.
     """
     for name in names:
         await _note(
@@ -137,7 +143,7 @@ async def mounts_refused(tx: Tx, folder: Folder, names: Sequence[str], *, now_ms
 
 
 async def command_refused(tx: Tx, folder: Folder, command: str, reason: str, *, now_ms: int) -> None:
-    """Add the notice that the group's agent asked for something that it may not do."""
+    """Add a notice for the group's agent that it requested something that it may not do, with the reason."""
     await _note(
         tx,
         folder,
@@ -151,7 +157,7 @@ async def command_refused(tx: Tx, folder: Folder, command: str, reason: str, *, 
 
 
 async def approval_decided(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """Add the notice that the owner has decided about an approval that the group's agent requested."""
+    """Add a notice for the group's agent that the owner has decided about an approval that it requested."""
     await _note(
         tx,
         folder,
@@ -163,7 +169,7 @@ async def approval_decided(tx: Tx, folder: Folder, text: str, *, now_ms: int) ->
 
 
 async def turn_undone(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """Add the notice that the changes of an earlier turn of the group's agent were undone."""
+    """Add a notice for the group's agent that the changes of one of its earlier turns were undone."""
     await _note(
         tx,
         folder,
@@ -187,14 +193,16 @@ async def _note(
     now_ms: int,
     **payload: Any,
 ) -> None:
-    """Add a fact to the waiting notice with the same type and `key`, or as a new notice.
+    """Add a fact to the waiting notice of the same type and `key`, or store it as a new notice.
 
-    The notice reads `lead: item; item`. Values by keyword in `payload` are stored with it.
+    The notice reads `lead: item; item`. Values in `payload` are stored with it. The fact is only logged, and
+    left out, if `MAX_HOST_FACTS` notices of the host wait for the group already.
     """
     dedupe_key = f"host:{event_type}:{key}"
     waiting = await notices.pending_by_key(tx, folder, dedupe_key)
     if waiting is not None and waiting.claim_turn is not None:
-        await notices.remove_key(tx, waiting.id)  # its turn reads it now as it is
+        # A turn is reading it as it is now, so the fact goes into another notice.
+        await notices.remove_key(tx, waiting.id)
         waiting = None
     if waiting is None and await notices.undelivered(tx, folder, NoticeMaker.HOST) >= MAX_HOST_FACTS:
         log.warning("notice.left_out", group=folder, type=event_type, reason="enough facts wait already")
@@ -218,7 +226,8 @@ async def _note(
 def joined_line(lead: str, named: Sequence[str], count: int) -> str:
     """Return a line such as `Sent to the chat: “water the plants”; “call Bo” and 2 before`.
 
-    `named` are the newest facts, oldest first; `count` is the number of all facts.
+    `lead` are its opening words. `named` are the newest facts, oldest first; `count` is the number of all
+    facts, also of older ones that are not named.
     """
     shown = list(dict.fromkeys(named[-MAX_NAMED:]))
     before = count - len(shown)
@@ -226,6 +235,6 @@ def joined_line(lead: str, named: Sequence[str], count: int) -> str:
 
 
 def quoted(text: str, max_chars: int = QUOTED_CHARS) -> str:
-    """Return a text of people or tools on one line, shortened to `max_chars` characters."""
+    """Return a text of people or tools on one line, cut with `…` if it is longer than `max_chars`."""
     line = " ".join(text.split())
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"

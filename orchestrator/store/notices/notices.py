@@ -32,6 +32,7 @@ class NoticeState(StrEnum):
 
     @property
     def is_open(self) -> bool:
+        """Whether a notice in this state may still be delivered or acknowledged."""
         return self in (NoticeState.PENDING, NoticeState.DELIVERED)
 
 
@@ -126,7 +127,7 @@ class NoticeRow:
 
     @property
     def message(self) -> str:
-        """Return the notice's message, empty if it has none."""
+        """The text in the notice's payload; empty if it has none."""
         return str(self.payload.get("message", ""))
 
 
@@ -144,10 +145,11 @@ MAPPER = RowMapper(
 
 
 async def add(tx: Tx, fresh: NewNotice, *, now_ms: int) -> NoticeRow:
-    """Store a notice and return it. If one with the same key is pending, that row takes the new contents and
-    its count is incremented.
+    """Store a notice for a group's agent, and return it.
 
-    A turn that had claimed the older one loses its claim: the turn delivers the older text, not the new one.
+    If a notice of the group with the same `dedupe_key` is pending, that row takes the new contents and its
+    count is incremented. A turn that had claimed it loses its claim: the turn delivers the older text, not
+    the new one.
     """
     row = MAPPER.values(fresh) | {"created_ms": now_ms}
     cursor = await tx.execute(
@@ -170,14 +172,14 @@ async def add(tx: Tx, fresh: NewNotice, *, now_ms: int) -> NoticeRow:
 
 
 async def get(tx: Tx, folder: Folder, notice_id: int) -> NoticeRow | None:
-    """Return a notice of a group, or None; those of other groups are not found."""
+    """Return the notice of a group with this id, or None; another group's notice is not found."""
     return await MAPPER.fetch_one(
         tx, "SELECT * FROM cross_session_notifications WHERE group_folder = ? AND id = ?", (folder, notice_id)
     )
 
 
 async def pending_by_key(tx: Tx, folder: Folder, key: str) -> NoticeRow | None:
-    """Return the pending notice of a group with this key, or None."""
+    """Return the pending notice of a group that has this `dedupe_key`, or None."""
     return await MAPPER.fetch_one(
         tx,
         """
@@ -189,12 +191,12 @@ async def pending_by_key(tx: Tx, folder: Folder, key: str) -> NoticeRow | None:
 
 
 async def remove_key(tx: Tx, notice_id: int) -> None:
-    """Remove the key from a pending notice, so that the next one with this key becomes another notice."""
+    """Remove the `dedupe_key` from a notice, so that the next notice with this key becomes another row."""
     await tx.execute("UPDATE cross_session_notifications SET dedupe_key = NULL WHERE id = ?", (notice_id,))
 
 
 async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
-    """Count the notices by this maker that wait for delivery to the group's agent."""
+    """Count the notices by this maker that still wait for delivery to the group's agent."""
     cursor = await tx.execute(
         f"""
         SELECT count(*) AS n FROM cross_session_notifications
@@ -206,9 +208,9 @@ async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
 
 
 async def of_group(tx: Tx, folder: Folder, *, with_ended: bool, limit: int) -> list[NoticeRow]:
-    """Return the notices that are pending or delivered and not acknowledged, the most urgent first.
+    """Return at most `limit` notices of a group that are pending, or delivered and not acknowledged.
 
-    With `with_ended` all notices, the newest first, however urgent an older one was.
+    The most urgent come first. With `with_ended`, all notices are returned, the newest first.
     """
     return await MAPPER.fetch_all(
         tx,
@@ -222,7 +224,10 @@ async def of_group(tx: Tx, folder: Folder, *, with_ended: bool, limit: int) -> l
 
 
 async def acknowledge(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> bool:
-    """Record that the agent has handled a notice; return False if it is not the group's, or has ended."""
+    """Record that the agent has handled a notice.
+
+    Return False, and change nothing, if the notice is not the group's, or has ended.
+    """
     cursor = await tx.execute(
         """
         UPDATE cross_session_notifications SET state = 'acknowledged', acknowledged_ms = :now, ended_ms = :now
@@ -234,7 +239,10 @@ async def acknowledge(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) ->
 
 
 async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms: int) -> bool:
-    """Cancel a notice; return False if it is not the group's, or has ended."""
+    """End a notice with a `reason`, so that it is not delivered (again).
+
+    Return False, and change nothing, if the notice is not the group's, or has ended.
+    """
     cursor = await tx.execute(
         """
         UPDATE cross_session_notifications SET state = 'cancelled', reason = :reason, ended_ms = :now
@@ -246,7 +254,7 @@ async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms:
 
 
 async def forget(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> None:
-    """Cancel a notice and delete its text."""
+    """Cancel a notice of a group and delete its text."""
     await cancel(tx, folder, notice_id, reason="forgotten", now_ms=now_ms)
     # The row stays for the counts; its text goes, because the message that it quotes was deleted.
     await tx.execute(
@@ -259,7 +267,7 @@ async def forget(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> None
 
 
 async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
-    """End and return all notices whose time has passed and that no turn has claimed."""
+    """End all notices whose time has passed and that no turn has claimed, and return them."""
     # A claimed notice is being delivered right now: its turn decides, and the next pass comes anyway.
     return await MAPPER.fetch_all(
         tx,
@@ -276,7 +284,10 @@ async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
 
 
 async def prune(tx: Tx, *, now_ms: int) -> None:
-    """Delete notices that ended long ago, and those delivered long ago that never expire."""
+    """Delete notices that ended over `RETENTION_MS` ago, and those delivered that long ago without an end.
+
+    So too the records of delivered notices that people were shown.
+    """
     # A delivered notice that is never acknowledged may have no end; without the second case it would stay for
     # ever.
     before = {"before": now_ms - RETENTION_MS}
@@ -292,7 +303,7 @@ async def prune(tx: Tx, *, now_ms: int) -> None:
 
 
 async def counts(tx: Tx) -> dict[str, int]:
-    """Count the notices in each state."""
+    """Return the number of notices in each state; states without notices are left out."""
     rows = await tx.execute_fetchall(
         "SELECT state, count(*) AS n FROM cross_session_notifications GROUP BY state"
     )

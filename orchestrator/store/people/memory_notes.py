@@ -49,7 +49,10 @@ _MAPPER = RowMapper(
 
 
 async def add(tx: Tx, note: MemoryNote, *, request_id: str) -> int:
-    """Store a note and return its number; a `request_id` that has stored one returns that note's number."""
+    """Store an agent's note about people and return its number.
+
+    A request of an agent (`request_id`) that is repeated stores nothing, and returns the number of its note.
+    """
     row = _MAPPER.values(note) | {"request_id": request_id}
     await tx.execute(f"{_MAPPER.insert_sql(row)} ON CONFLICT (group_folder, request_id) DO NOTHING", row)
     cursor = await tx.execute(
@@ -59,25 +62,25 @@ async def add(tx: Tx, note: MemoryNote, *, request_id: str) -> int:
 
 
 async def of_group(tx: Tx, folder: Folder) -> list[MemoryNote]:
-    """Return the notes of a group, oldest first."""
+    """Return all notes of a group's agent about people, oldest first."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM memory_notes WHERE group_folder = ? ORDER BY id", (folder,)
     )
 
 
 async def count(tx: Tx, folder: Folder) -> int:
-    """Return how many notes a group has."""
+    """Return how many notes about people a group has."""
     cursor = await tx.execute("SELECT count(*) AS n FROM memory_notes WHERE group_folder = ?", (folder,))
     return int((await returned(cursor))["n"])
 
 
 async def forget(tx: Tx, folder: Folder, number: int) -> bool:
-    """Delete a note and return whether it was there."""
+    """Delete the note of a group with this number; return False if there is none."""
     cursor = await tx.execute("DELETE FROM memory_notes WHERE group_folder = ? AND id = ?", (folder, number))
     return cursor.rowcount == 1
 
 
 async def set_said_by(tx: Tx, number: int, said_by: Collection[str]) -> None:
-    """Change who said a note, for example when one of several people is forgotten."""
+    """Change who said the note with this number, for example when one of several people is forgotten."""
     text = json.dumps(list(said_by), ensure_ascii=False)
     await tx.execute("UPDATE memory_notes SET said_by_json = ? WHERE id = ?", (text, number))

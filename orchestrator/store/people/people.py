@@ -27,7 +27,7 @@ _MAPPER = RowMapper(SeenPerson, "group_people", {}, unread=("group_folder",))
 
 
 async def note(tx: Tx, folder: Folder, address: str, name: str, *, now_ms: int) -> None:
-    """Record that a person is in a group, with their present name."""
+    """Record that a person is in a group, from now on, with their present name; empty leaves the name."""
     # It runs with each message, so nothing is written while the name stays the same.
     await tx.execute(
         """
@@ -41,7 +41,7 @@ async def note(tx: Tx, folder: Folder, address: str, name: str, *, now_ms: int) 
 
 
 async def note_members(tx: Tx, chat_jid: ChatJid, *, now_ms: int) -> None:
-    """Record the members of a chat as seen in its group, including those who never wrote."""
+    """Record all members of a chat as people of its group, including those who never wrote."""
     await tx.execute(
         """
         INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)
@@ -56,7 +56,7 @@ async def note_members(tx: Tx, chat_jid: ChatJid, *, now_ms: int) -> None:
 
 
 async def note_alias(tx: Tx, alias: str, person: str) -> None:
-    """Record that the messenger knows one person by two addresses."""
+    """Record that the address `alias` belongs to the person with the address `person`."""
     await tx.execute(
         """
         INSERT INTO sender_aliases (alias, person) VALUES (:alias, :person)
@@ -67,7 +67,7 @@ async def note_alias(tx: Tx, alias: str, person: str) -> None:
 
 
 async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
-    """Return all addresses of the person who has this one."""
+    """Return all addresses of the person who has this address, including this one."""
     rows = await tx.execute_fetchall(
         """
         WITH known (person) AS (
@@ -81,20 +81,23 @@ async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
 
 
 async def of_group(tx: Tx, folder: Folder) -> list[SeenPerson]:
-    """Return everybody seen in a group, in the order in which they were first seen."""
+    """Return all people who wrote in a group or were members of its chats, by when they were first seen."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM group_people WHERE group_folder = ? ORDER BY since_seq, address", (folder,)
     )
 
 
 async def first_known_seq(tx: Tx, folder: Folder, addresses: Iterable[str]) -> int | None:
-    """Return the `seq` of the first message that a person may know; None for addresses that nobody has."""
+    """Return the `seq` of the first message of a group that a person with these addresses may know.
+
+    Earlier messages existed when the person was first seen. None if nobody in the group has such an address.
+    """
     people = await _with_addresses(tx, folder, list(addresses))
     return min((person.since_seq for person in people), default=None)
 
 
 async def _with_addresses(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[SeenPerson]:
-    """Return the rows of a group's people that have one of these addresses."""
+    """Return the people of a group who have one of these addresses; one for each address."""
     return await _MAPPER.fetch_all(
         tx,
         """

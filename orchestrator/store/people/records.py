@@ -24,7 +24,7 @@ class RequestedEntry:
 
 
 async def askers_of(tx: Tx, turn_id: TurnId | int) -> list[str]:
-    """Return the addresses of the people who asked in a turn, in the order of their first message."""
+    """Return the addresses of the people whose messages a turn answers, by their first message."""
     rows = await tx.execute_fetchall(
         "SELECT sender FROM messages WHERE turn_id = ? AND is_request = 1 AND sender <> ''"
         " GROUP BY sender ORDER BY min(seq)",
@@ -34,7 +34,7 @@ async def askers_of(tx: Tx, turn_id: TurnId | int) -> list[str]:
 
 
 async def names_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[str]:
-    """Return the names that a person had in a group, the newest first."""
+    """Return the names that the person with these addresses had in a group, the newest first."""
     # The name in `group_people` is the present one: with `1 << 62` it comes before those of messages.
     rows = await tx.execute_fetchall(
         """
@@ -54,7 +54,7 @@ async def names_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[s
 
 
 async def count_messages(tx: Tx, folder: Folder, addresses: Collection[str]) -> int:
-    """Count the stored messages of a person that have text."""
+    """Count the stored messages of a person in a group that still have text."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM messages WHERE group_folder = ? AND content <> '' AND is_bot_message = 0
@@ -66,7 +66,7 @@ async def count_messages(tx: Tx, folder: Folder, addresses: Collection[str]) -> 
 
 
 async def messages_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
-    """Return the messages of a person up to `last_seq`, oldest first, including those without text."""
+    """Return a person's messages in a group up to `last_seq`, oldest first, also those without text."""
     return await messages.MAPPER.fetch_all(
         tx,
         """
@@ -78,7 +78,10 @@ async def messages_of(tx: Tx, folder: Folder, addresses: Collection[str], *, las
 
 
 async def answers_to(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
-    """Return the stored answers of turns in which nobody else asked, oldest first."""
+    """Return the messages that Andy sent in turns in which only this person asked, up to `last_seq`.
+
+    The oldest come first.
+    """
     return await messages.MAPPER.fetch_all(
         tx,
         """
@@ -91,8 +94,9 @@ async def answers_to(tx: Tx, folder: Folder, addresses: Collection[str], *, last
 
 
 async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[TurnId]:
-    """Return the turns in which only this person asked, with messages up to the one whose `seq` is
-    `last_seq`.
+    """Return the turns of a group in which only the person with these addresses asked.
+
+    Only questions up to the message whose `seq` is `last_seq` are considered.
     """
     rows = await tx.execute_fetchall(
         """
@@ -107,7 +111,7 @@ async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_s
 
 
 async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return the pending reminders that a person requested."""
+    """Return the pending reminders of a group that a person requested, the next due first."""
     rows = await tx.execute_fetchall(
         """
         SELECT id, message AS text, due_ms FROM notifications
@@ -123,7 +127,7 @@ async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> li
 
 
 async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return the open board tasks that a person requested or last changed."""
+    """Return the open tasks on a group's dashboard that a person requested or last changed."""
     rows = await tx.execute_fetchall(
         """
         SELECT id, title AS text, deadline_ms AS due_ms FROM dashboard_tasks
@@ -139,7 +143,7 @@ async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[R
 
 
 async def files_of_others(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[str]:
-    """Return the names of the files that came with other people's messages in a group."""
+    """Return the names of the files that came with messages of anybody but this person in a group."""
     rows = await tx.execute_fetchall(
         """
         SELECT DISTINCT file_words FROM messages WHERE group_folder = ? AND file_words IS NOT NULL
@@ -151,14 +155,19 @@ async def files_of_others(tx: Tx, folder: Folder, addresses: Collection[str]) ->
 
 
 def files_in(placeholder: str) -> list[str]:
-    """Return the file names in the `attachments/…` paths of the placeholder of a message's file. Pure."""
+    """Return the file names in the text that stands for a message's files. Pure.
+
+    Such a text has paths such as `attachments/report.pdf`.
+    """
+    # A comma may belong to a name, but at its end it separates two files.
     return [name.rstrip(",") for name in _FILE.findall(placeholder)]
 
 
 async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs: Collection[Seq]) -> None:
-    """Remove a person's names from the rows of a group: people, members, senders and quotes.
+    """Remove a person's names from a group's rows, and the texts of the messages whose `seq` is in `seqs`.
 
-    The addresses stay in the messages' rows, which have no text: roles and stops depend on them.
+    Their names as members and in quotes go, too. The addresses stay in the messages' rows: roles and the
+    stopping of turns depend on them.
     """
     parameters = {"folder": folder, "addresses": _as_json(addresses), "seqs": json.dumps(list(seqs))}
     await tx.execute(
@@ -190,7 +199,7 @@ async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs:
 
 
 async def forget_calls(tx: Tx, turn_ids: Collection[TurnId]) -> None:
-    """Delete the summaries of the tool calls of turns: they may quote the person."""
+    """Delete the summaries of all tool calls in these turns: they may quote the person who is forgotten."""
     await tx.execute(
         "UPDATE tool_calls SET summary = '' WHERE turn_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(turn_ids)),),

@@ -47,7 +47,10 @@ _MAPPER = RowMapper(
 
 
 async def put(tx: Tx, removal: PersonRemoval) -> None:
-    """Store a removal in place of earlier ones of the same person; it covers all messages so far."""
+    """Store a request to forget a person in a group, in place of earlier ones about the same person.
+
+    It covers all messages that are stored so far.
+    """
     for earlier in await of_person(tx, removal.folder, removal.addresses):
         await finish(tx, earlier)
     await tx.execute(
@@ -67,22 +70,22 @@ async def put(tx: Tx, removal: PersonRemoval) -> None:
 
 
 async def of_group(tx: Tx, folder: Folder) -> list[PersonRemoval]:
-    """Return the removals of a group, oldest first."""
+    """Return the requests to forget people of a group, oldest first."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM person_removals WHERE group_folder = ? ORDER BY id", (folder,)
     )
 
 
 async def due(tx: Tx) -> list[PersonRemoval]:
-    """Return the removals of all groups that are to be carried out, oldest first."""
+    """Return the requests of all groups to forget a person that can be carried out, oldest first."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM person_removals WHERE state = 'due' ORDER BY id")
 
 
 async def of_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[PersonRemoval]:
-    """Return the removals of a person in a group, oldest first."""
+    """Return the requests to forget the person with one of these addresses in a group, oldest first."""
     return [removal for removal in await of_group(tx, folder) if removal.addresses & set(addresses)]
 
 
 async def finish(tx: Tx, removal: PersonRemoval) -> None:
-    """Delete a removal that is finished or replaced."""
+    """Delete a request to forget a person, because it was carried out or replaced."""
     await tx.execute("DELETE FROM person_removals WHERE id = ?", (removal.id,))

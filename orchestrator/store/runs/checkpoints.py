@@ -35,7 +35,11 @@ class AnsweredSession:
 
 
 async def add(tx: Tx, run: Run, turn: Turn, *, session_id: str, uuid: str, now_ms: int) -> None:
-    """Record that a turn is complete in its session: `uuid` is its last message in the transcript."""
+    """Record that a turn is completely stored in its agent session, whose transcript ends with it for now.
+
+    `uuid` is the id of the turn's last message in the transcript. The session becomes the group's last
+    answered one.
+    """
     await _add(tx, turn, session_id, uuid)
     await tx.execute(
         """
@@ -48,12 +52,12 @@ async def add(tx: Tx, run: Run, turn: Turn, *, session_id: str, uuid: str, now_m
 
 
 async def add_outside(tx: Tx, turn: Turn) -> None:
-    """Record that a turn was answered by an agent without a session."""
+    """Record that a turn was answered by an agent that has no session, so no transcript contains it."""
     await _add(tx, turn, None, None)
 
 
 async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> None:
-    """Add a turn; delete the oldest beyond `MAX_CHECKPOINTS`.
+    """Store that a turn was answered; delete the group's oldest such rows beyond `MAX_CHECKPOINTS`.
 
     `session_id` is the session in which it was answered, `uuid` its last message there; None if there is
     none.
@@ -75,7 +79,7 @@ async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> 
 
 
 async def answered(tx: Tx, folder: Folder, session_id: str) -> AnsweredSession | None:
-    """Return the record of a session; None when no turn was answered in it."""
+    """Return when and with which model a session last answered a turn; None if it never did."""
     cursor = await tx.execute(
         """
         SELECT answered_sessions.session_id, at_ms, model, provider, coalesce(context_tokens, 0) AS tokens
@@ -97,7 +101,10 @@ async def answered(tx: Tx, folder: Folder, session_id: str) -> AnsweredSession |
 
 
 async def since_start(tx: Tx, folder: Folder, session_id: str) -> list[TurnCheckpoint]:
-    """Return the turns that were answered since a session began, in the order in which they ended."""
+    """Return the turns of a group that were answered since a session began, in the order of their ends.
+
+    A turn that was answered in another session, or in none, has no `uuid`.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT turn_id, CASE WHEN session_id = :session THEN uuid END AS uuid FROM checkpoints
@@ -111,10 +118,11 @@ async def since_start(tx: Tx, folder: Folder, session_id: str) -> list[TurnCheck
 
 
 async def turns_in_prompt(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
-    """Return the ids of the turns whose questions are in a turn's prompt, including its own.
+    """Return the ids of the turns whose questions are in a turn's prompt, including its own id.
 
     The prompt has the messages after the one whose `seq` is `cursor_seq`.
     """
+    # A turn without messages, such as a task's, has only its own prompt, and `/compact` shows no messages.
     if turn.last_seq is None or turn.command is SessionCommand.COMPACT:
         return [turn.id]
     return sorted({turn.id, *await prompt_messages.turns_of(tx, turn, cursor_seq)})

@@ -12,7 +12,7 @@ from orchestrator.store.database import Tx
 
 
 async def answered(tx: Tx, folder: Folder, request_id: str) -> Reply | None:
-    """Return the reply that a request got earlier, or None."""
+    """Return the reply that a container's request got earlier, or None if it was not carried out yet."""
     cursor = await tx.execute(
         "SELECT * FROM commands WHERE group_folder = ? AND request_id = ?", (folder, request_id)
     )
@@ -29,7 +29,7 @@ async def answered(tx: Tx, folder: Folder, request_id: str) -> Reply | None:
 
 
 async def record(tx: Tx, folder: Folder, command_type: str, reply: Reply, *, now_ms: int) -> None:
-    """Store the reply to a request, so that the same request is not carried out twice."""
+    """Store the reply to a container's request, so that the same request is not carried out twice."""
     await tx.execute(
         """
         INSERT INTO commands (group_folder, request_id, type, ok, code, text, data, at_ms)
@@ -49,7 +49,7 @@ async def record(tx: Tx, folder: Folder, command_type: str, reply: Reply, *, now
 
 
 async def forget(tx: Tx, folder: Folder, is_meant: Callable[[str], bool]) -> None:
-    """Delete the contents of a group's replies if `is_meant` is true for their text or their JSON data."""
+    """Delete the contents of a group's stored replies for whose text or JSON data `is_meant` returns True."""
     rows = await tx.execute_fetchall(
         "SELECT request_id, text, data FROM commands WHERE group_folder = ?", (folder,)
     )
@@ -77,8 +77,11 @@ class CommandView(TypedDict):
 async def newest(
     tx: Tx, folder: Folder | None, *, limit: int, before_number: int | None = None
 ) -> list[CommandView]:
-    """Return the newest commands, or the newest numbered below `before_number`, newest first."""
-    # `1 << 62` is above every number: without `before`, no row is left out.
+    """Return at most `limit` commands of containers with their replies, newest first.
+
+    They are of the group `folder` (None: of all groups) and, with `before_number`, have a lower number.
+    """
+    # `1 << 62` is above every number: without `before_number`, no row is left out.
     rows = await tx.execute_fetchall(
         """
         SELECT rowid AS number, at_ms, group_folder AS "group", request_id AS request, type, ok, code, text

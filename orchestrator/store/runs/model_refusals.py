@@ -29,7 +29,7 @@ class ModelRefusal:
     """When the owner was notified; None until then."""
 
     def blocks(self, model: str | None) -> bool:
-        """Return whether a turn for this model (None: the agent's own choice) would be refused."""
+        """Return whether the service would refuse a turn for this model; None is the agent's own choice."""
         return self.model is None or (self.model != OWN_CHOICE and self.model == model)
 
 
@@ -41,9 +41,12 @@ _MAPPER = RowMapper(
 async def begin(
     tx: Tx, *, cause: ModelError, model: str | None, setting: str | None, status: int | None, now_ms: int
 ) -> None:
-    """Record a refusal; an open one with the same cause retains its start.
+    """Record that the model service refuses requests; a refusal of the same cause that is open stays as it
+    is.
 
-    `model`, `setting` and `status` are those of `domain.failures.refusal_cause`.
+    An open refusal of the same model with another cause ends. `model`, `setting` and `status` are those of
+    `domain.failures.refusal_cause`: the refused model (None: all), the name of the key in `.env`, and the
+    HTTP status.
     """
     await tx.execute(
         "UPDATE model_refusals SET ended_ms = ? WHERE ended_ms IS NULL AND model IS ? AND cause <> ?",
@@ -59,17 +62,17 @@ async def begin(
 
 
 async def end(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
-    """Note that a refusal has ended, if that is not yet noted."""
+    """Record that a refusal of the model service has ended, unless that is recorded already."""
     await tx.execute(
         "UPDATE model_refusals SET ended_ms = ? WHERE id = ? AND ended_ms IS NULL", (now_ms, refusal_id)
     )
 
 
 async def note_notified(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
-    """Note that the people were notified of a refusal."""
+    """Record that people were notified of a refusal of the model service."""
     await tx.execute("UPDATE model_refusals SET told_ms = ? WHERE id = ?", (now_ms, refusal_id))
 
 
 async def unfinished(tx: Tx) -> list[ModelRefusal]:
-    """Return the unfinished refusals, oldest first."""
+    """Return the refusals of the model service that have not ended, oldest first."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM model_refusals WHERE ended_ms IS NULL ORDER BY id")

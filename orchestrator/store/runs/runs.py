@@ -20,17 +20,20 @@ _MAPPER = RowMapper(Run, "runs", {"folder": "group_folder"}, unread=("context_to
 
 
 async def begin(tx: Tx, run: Run) -> None:
-    """Record a run before its container is created, so that no container is ever unknown."""
+    """Store a run before its container is created, so that every container that exists has a run."""
     await _MAPPER.insert(tx, run)
 
 
 async def note_ref(tx: Tx, run_id: RunId, ref: str) -> None:
-    """Note the name or id of the container in which a run works."""
+    """Store the name or id of the container in which a run works."""
     await tx.execute("UPDATE runs SET container_ref = ? WHERE id = ?", (ref, run_id))
 
 
 async def note_continued(tx: Tx, run: Run) -> None:
-    """Record how a run that was started ahead continues its conversation, now that it has a turn."""
+    """Record with which model and in which way a run continues its group's conversation.
+
+    For a run whose container was started before it had a turn: now it has one.
+    """
     await tx.execute(
         """
         UPDATE runs SET model = ?, provider = ?, service = ?, restore_mode = ?, restore_reason = ?
@@ -41,9 +44,9 @@ async def note_continued(tx: Tx, run: Run) -> None:
 
 
 async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str) -> bool:
-    """Correct how a run continued its conversation.
+    """Correct the record of the way in which a run continued its conversation, with the `reason`.
 
-    Return False if that is recorded already, or there is no such run.
+    Return False if this way is recorded already, or none is, or there is no such run.
     """
     cursor = await tx.execute(
         """
@@ -56,7 +59,10 @@ async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str
 
 
 async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> None:
-    """Store how many tokens the conversation has, and how many the model's window takes; 0 means unknown."""
+    """Store how many tokens a run's conversation has, and how many the model's window takes; 0 means unknown.
+
+    An unknown number leaves the stored one unchanged.
+    """
     # An answer without numbers must not erase the last measured value.
     await tx.execute(
         """
@@ -69,7 +75,7 @@ async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> No
 
 
 async def window_of(tx: Tx, model: str | None) -> int | None:
-    """Return the size of a model's window in tokens when it was last used, or None."""
+    """Return the size in tokens of the context window that a model had when it was last used, or None."""
     # The same model may be served with another window later, so the newest run counts.
     cursor = await tx.execute(
         """
@@ -83,7 +89,11 @@ async def window_of(tx: Tx, model: str | None) -> int | None:
 
 
 async def last_restores(tx: Tx) -> list[Run]:
-    """Return each group's newest run that continued its conversation, in the order of the folders."""
+    """Return each group's newest run for which it is recorded how it continued the conversation.
+
+    They are in the order of the groups' folders.
+    """
+    # Beside `max`, SQLite takes the other columns from the row with the largest value.
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -94,7 +104,10 @@ async def last_restores(tx: Tx) -> list[Run]:
 
 
 async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
-    """Record frame number `frame`; return False when this or a later frame was recorded before."""
+    """Record that a frame, a numbered line of a container's output, is handled.
+
+    Return False when this or a later frame was recorded before, so that it must not be handled again.
+    """
     # A host that takes over a container reads its output from the start: recorded frames are skipped.
     cursor = await tx.execute(
         "UPDATE runs SET last_frame = ? WHERE id = ? AND last_frame < ?", (frame, run_id, frame)
@@ -103,7 +116,7 @@ async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
 
 
 async def end(tx: Tx, run_id: RunId, *, kind: str, detail: str, now_ms: int) -> None:
-    """Record that a run has ended: in the way `kind`, such as `closed`, and why."""
+    """Record that a run has ended, in the way `kind`, such as `closed`, and why; the first end counts."""
     # The first end stays: a sweep may find a container gone whose stop is already recorded.
     await tx.execute(
         "UPDATE runs SET ended_ms = ?, exit_kind = ?, exit_detail = ? WHERE id = ? AND ended_ms IS NULL",
@@ -112,7 +125,7 @@ async def end(tx: Tx, run_id: RunId, *, kind: str, detail: str, now_ms: int) -> 
 
 
 async def live(tx: Tx) -> list[Run]:
-    """Return the runs that have not ended, oldest first."""
+    """Return the runs of all groups that have not ended, oldest first."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM runs WHERE ended_ms IS NULL ORDER BY started_ms")
 
 
@@ -139,9 +152,10 @@ class TokenHolder:
 
 
 async def holder_of_token(tx: Tx, token_hash: str) -> TokenHolder | None:
-    """Return the holder of the token with this hash, or None if no run that goes on has it.
+    """Return the live run that has the token with this hash, with its group and all budgets; None if none
+    has.
 
-    One statement, because every request needs it.
+    A container shows this token to the host's proxies. One SQL statement, because every request needs it.
     """
     # The token of an ended run is refused, whoever has it.
     rows = await tx.execute_fetchall(
@@ -157,26 +171,27 @@ async def holder_of_token(tx: Tx, token_hash: str) -> TokenHolder | None:
         """,  # noqa: S608 - our own text
         (token_hash,),
     )
-    for row in rows:
-        return TokenHolder(
-            run_id=RunId(row["run_id"]),
-            folder=Folder(row["group_folder"]),
-            turn_id=row["turn_id"],
-            kind=TurnKind(row["kind"]) if row["kind"] else None,
-            task_id=row["task_id"],
-            is_main=bool(row["is_main"]),
-            container_config=json.loads(row["container_config"] or "{}"),
-            budgets=budgets.from_json(row["budgets"]),
-            service=row["service"],
-            model=row["model"],
-            is_isolated=bool(row["is_isolated"]),
-            role=least(Role(role) for role in (row["run_role"], row["turn_role"]) if role is not None),
-        )
-    return None
+    row = next(iter(rows), None)
+    if row is None:
+        return None
+    return TokenHolder(
+        run_id=RunId(row["run_id"]),
+        folder=Folder(row["group_folder"]),
+        turn_id=row["turn_id"],
+        kind=TurnKind(row["kind"]) if row["kind"] else None,
+        task_id=row["task_id"],
+        is_main=bool(row["is_main"]),
+        container_config=json.loads(row["container_config"] or "{}"),
+        budgets=budgets.from_json(row["budgets"]),
+        service=row["service"],
+        model=row["model"],
+        is_isolated=bool(row["is_isolated"]),
+        role=least(Role(role) for role in (row["run_role"], row["turn_role"]) if role is not None),
+    )
 
 
 async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Run]:
-    """Return the newest runs of a group, or of all, newest first."""
+    """Return the newest `limit` runs, newest first, of the group `folder` or of all groups if it is None."""
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -190,8 +205,10 @@ async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Run]:
 async def numbered(
     tx: Tx, *, limit: int, folder: str | None = None, before_number: int | None = None
 ) -> list[tuple[int, Run]]:
-    """Return the newest runs, or those with a number below `before_number`, newest first, each with its
-    number.
+    """Return at most `limit` runs as pairs of a number and the run, newest first.
+
+    The number is the order in which runs were stored. With `before_number`, only runs with a lower number:
+    the next page of a list. With a `folder`, only those of that group.
     """
     # Run ids do not ascend; only the row's number does, so pages use it. `1 << 62` is above every number.
     rows = await tx.execute_fetchall(
@@ -216,7 +233,7 @@ class FailureCount(TypedDict):
 
 
 async def bad_ends(tx: Tx, *, since_ms: int) -> list[FailureCount]:
-    """Count the ends of containers since `since_ms` that the host did not request, by kind."""
+    """Count the ends of containers since `since_ms` that the host did not request, for each kind of end."""
     # `closed` and `stopped` are ends that the host itself requested, so they are no failures. Beside `max`,
     # SQLite takes the other columns from the row with the largest value: group and reason are of the newest.
     rows = await tx.execute_fetchall(
@@ -231,7 +248,8 @@ async def bad_ends(tx: Tx, *, since_ms: int) -> list[FailureCount]:
 
 
 async def restricted_at(tx: Tx, folder: Folder, at_ms: int) -> list[Role]:
-    """Return the roles of the restricted containers of a group that were live at a moment."""
+    """Return the distinct roles of a group's containers with restricted rights that ran at `at_ms`."""
+    # Only runs with restricted rights have a role of their own.
     rows = await tx.execute_fetchall(
         """
         SELECT DISTINCT role FROM runs
@@ -244,4 +262,5 @@ async def restricted_at(tx: Tx, folder: Folder, at_ms: int) -> list[Role]:
 
 
 async def get(tx: Tx, run_id: RunId) -> Run | None:
+    """Return the run with this id, or None."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM runs WHERE id = ?", (run_id,))

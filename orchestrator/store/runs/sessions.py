@@ -16,19 +16,19 @@ from orchestrator.store.notices import claims as notice_claims
 
 
 async def current(tx: Tx, folder: Folder) -> str | None:
-    """Return the id of the agent session to resume, or None."""
+    """Return the id of the agent session that a group's next run resumes; None if it starts a new one."""
     cursor = await tx.execute("SELECT session_id FROM sessions WHERE group_folder = ?", (folder,))
     row = await cursor.fetchone()
     return row["session_id"] if row else None
 
 
 async def put_current(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
-    """Store the session to resume next time; a new session continues the same conversation."""
-    unchanged = await tx.execute(
+    """Store the agent session that a group's next run resumes; the conversation stays the same."""
+    same_session = await tx.execute(
         "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
         (now_ms, folder, session_id),
     )
-    if unchanged.rowcount == 1:
+    if same_session.rowcount == 1:
         return
     await notice_claims.enter_session(tx, folder, session_id)
     await tx.execute(
@@ -42,26 +42,32 @@ async def put_current(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -
 
 
 async def lose(tx: Tx, folder: Folder) -> None:
-    """Start a new session next time, in the same conversation: the old session is lost."""
+    """Record that a group's agent session is lost: the next run continues the conversation in a new session.
+
+    Waiting notices of the old session move to the new one.
+    """
     await notice_claims.enter_session(tx, folder, None)
     await tx.execute("DELETE FROM sessions WHERE group_folder = ?", (folder,))
 
 
 async def forget(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """Start a new conversation next time; notices that belonged to this one end with it."""
+    """Record that a group's conversation has ended: the next run starts a new one.
+
+    Waiting notices that belonged to the ended conversation end with it.
+    """
     await notice_claims.leave_session(tx, folder, now_ms=now_ms)
     await tx.execute("DELETE FROM sessions WHERE group_folder = ?", (folder,))
 
 
 async def cursor_of(tx: Tx, folder: Folder) -> Seq:
-    """Return the position of the last message that the group's agent has answered; 0 before the first."""
+    """Return the `seq` of the last message that a group's agent has answered; 0 before the first."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(folder),))
     row = await cursor.fetchone()
     return Seq(int(row["value"])) if row else Seq(0)
 
 
 async def move_cursor(tx: Tx, folder: Folder, seq: Seq) -> None:
-    """Record that the group's agent has answered the messages up to `seq`; the cursor never goes back."""
+    """Record that a group's agent has answered the messages up to `seq`; a lower `seq` changes nothing."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :seq)
@@ -72,7 +78,7 @@ async def move_cursor(tx: Tx, folder: Folder, seq: Seq) -> None:
 
 
 def _cursor_key(folder: Folder) -> str:
-    """Return the key under which a group's position in its messages is stored."""
+    """Return the key in the table `router_state` of the last message that a group's agent has answered."""
     return f"cursor:{folder}"
 
 
@@ -85,7 +91,7 @@ class PendingDeletion:
 
 
 async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
-    """Record that a deleted message has to be removed from the context of its group."""
+    """Record that a message of a turn was deleted, and still has to be removed from its agent's context."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :seq)
@@ -96,7 +102,7 @@ async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
 
 
 async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
-    """Return the deletions that still have to be removed from a group's context."""
+    """Return the deleted messages that still have to be removed from the context of a group's agent."""
     prefix = _deletions_prefix(folder)
     # `~` sorts after every digit, so these are all keys that begin with the prefix.
     rows = await tx.execute_fetchall(
@@ -109,7 +115,7 @@ async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
 
 
 async def groups_to_forget(tx: Tx) -> list[Folder]:
-    """Return the groups with pending deletions, or with a session to end because of one."""
+    """Return the groups whose agent still remembers a deleted message, or a session that contains one."""
     # `;` is the character after `:`, so these are all keys that begin with `taken_back:` or `new_session:`.
     rows = await tx.execute_fetchall(
         """
@@ -122,7 +128,10 @@ async def groups_to_forget(tx: Tx) -> list[Folder]:
 
 
 async def finish_deletions(tx: Tx, folder: Folder, deletions: Iterable[PendingDeletion]) -> None:
-    """Delete the rows of deletions that are carried out; those of turns with a newer deletion stay."""
+    """Record that deleted messages were removed from a group's context.
+
+    A turn in which another message was deleted since `pending_deletions` was read stays recorded.
+    """
     for deletion in deletions:
         await tx.execute(
             "DELETE FROM router_state WHERE key = ? AND value = ?",
@@ -131,7 +140,7 @@ async def finish_deletions(tx: Tx, folder: Folder, deletions: Iterable[PendingDe
 
 
 async def note_new_session(tx: Tx, folder: Folder) -> None:
-    """Record that the group's session contains deleted text: no later run may resume it."""
+    """Record that a group's agent session contains deleted text: the next run must start a new session."""
     await tx.execute(
         "INSERT INTO router_state (key, value) VALUES (?, '1') ON CONFLICT DO NOTHING",
         (f"new_session:{folder}",),
@@ -139,12 +148,16 @@ async def note_new_session(tx: Tx, folder: Folder) -> None:
 
 
 async def take_new_session(tx: Tx, folder: Folder) -> bool:
-    """Return whether a new session has to be started, and forget it: only the first call returns True."""
+    """Return whether a group's agent must start a new session, and delete that record.
+
+    So only the first call after `note_new_session` returns True.
+    """
     cursor = await tx.execute("DELETE FROM router_state WHERE key = ?", (f"new_session:{folder}",))
     return cursor.rowcount == 1
 
 
 def _deletions_prefix(folder: Folder) -> str:
+    """Return the prefix of the keys in `router_state` of messages to be removed from a group's context."""
     return f"taken_back:{folder}:"
 
 
@@ -158,7 +171,7 @@ class WorkspaceSnapshot:
 
 
 async def last_workspace(tx: Tx, folder: Folder) -> WorkspaceSnapshot | None:
-    """Return the stored snapshot of a group's folder, or None."""
+    """Return the stored snapshot of the files in a group's folder; None if there is none."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_workspace_key(folder),))
     row = await cursor.fetchone()
     if row is None:
@@ -168,7 +181,7 @@ async def last_workspace(tx: Tx, folder: Folder) -> WorkspaceSnapshot | None:
 
 
 async def note_workspace(tx: Tx, folder: Folder, snapshot: WorkspaceSnapshot) -> None:
-    """Store the snapshot of a group's folder in place of the earlier one."""
+    """Store a snapshot of the files in a group's folder, in place of the earlier one."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :value)
@@ -182,10 +195,10 @@ async def note_workspace(tx: Tx, folder: Folder, snapshot: WorkspaceSnapshot) ->
 
 
 async def forget_workspace(tx: Tx, folder: Folder) -> None:
-    """Delete the snapshot of a folder that is no longer watched."""
+    """Delete the stored snapshot of a group's folder, because the folder is no longer watched."""
     await tx.execute("DELETE FROM router_state WHERE key = ?", (_workspace_key(folder),))
 
 
 def _workspace_key(folder: Folder) -> str:
-    """Return the key under which the workspace of a group is stored."""
+    """Return the key in the table `router_state` of the snapshot of a group's folder."""
     return f"workspace:{folder}"

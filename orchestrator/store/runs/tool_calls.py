@@ -40,9 +40,11 @@ _MAPPER = RowMapper(ToolCallRecord, "tool_calls", {}, unread=("id", "turn_id"))
 async def begin(
     tx: Tx, turn: Turn, run: Run, *, call_id: str, parent_id: str | None, tool: str, summary: str, now_ms: int
 ) -> bool:
-    """Add a call that started now; False when it exists already, or the turn has `MAX_CALLS`.
+    """Store a tool call that an agent's container has reported as started; return whether it was stored.
 
-    `parent_id` is the call of a subagent that made it; None for a call of the agent itself.
+    It is not when it is stored already, or when the turn has `MAX_CALLS`. `parent_id` is the call that
+    started the subagent which makes this one; None for a call of the agent itself. `summary` is a short text
+    about the call.
     """
     cursor = await tx.execute(
         """
@@ -67,9 +69,11 @@ async def begin(
 
 
 async def end(tx: Tx, turn: Turn, run: Run, *, call_id: str, is_ok: bool, took_ms: int, now_ms: int) -> bool:
-    """Record the end of a call, and whether it succeeded; return False if none is open under this id.
+    """Record that a tool call has ended, and whether it succeeded; return False if none is open under this
+    id.
 
-    Its duration is limited to the time since its turn was started.
+    `took_ms` is its duration as the container reports it; it is limited to the time since the turn was
+    started.
     """
     cursor = await tx.execute(
         """
@@ -89,5 +93,5 @@ async def end(tx: Tx, turn: Turn, run: Run, *, call_id: str, is_ok: bool, took_m
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[ToolCallRecord]:
-    """Return the calls of a turn, of all its attempts, in the order in which they were reported."""
+    """Return the tool calls in all attempts of a turn, in the order in which they were reported."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM tool_calls WHERE turn_id = ? ORDER BY id", (turn_id,))

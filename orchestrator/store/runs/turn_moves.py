@@ -25,7 +25,7 @@ class ServiceOutage:
 async def leave(
     tx: Tx, turn_id: TurnId, service: str, *, run_id: RunId, cause: ModelError, now_ms: int
 ) -> None:
-    """Record that a turn leaves a service that did not answer it in this run."""
+    """Record that a turn leaves a model service, because the service did not answer it in this run."""
     # For this turn alone: a container could provoke the fault, and must not choose for others.
     await tx.execute(
         """
@@ -37,13 +37,16 @@ async def leave(
 
 
 async def left_in(tx: Tx, turn_id: TurnId, run_id: RunId | None) -> bool:
-    """Return whether a turn has left the service that this run uses; False without a run."""
+    """Return whether a turn has left the model service that this run uses; False without a run."""
     cursor = await tx.execute("SELECT 1 FROM turn_moves WHERE turn_id = ? AND run_id = ?", (turn_id, run_id))
     return await cursor.fetchone() is not None
 
 
 async def services_left_by_turn(tx: Tx) -> dict[TurnId, set[str]]:
-    """Return the names of the services that each unfinished turn has left; other turns are left out."""
+    """Return the names of the model services that each unfinished turn has left, keyed by turn.
+
+    Turns that have left none are not in the result.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT turn_id, service FROM turn_moves JOIN turns ON turns.id = turn_id
@@ -57,7 +60,7 @@ async def services_left_by_turn(tx: Tx) -> dict[TurnId, set[str]]:
 
 
 async def begin_outage(tx: Tx, service: str, *, cause: ModelError, status: int | None, now_ms: int) -> None:
-    """Record that a service does not answer, unless that is recorded already.
+    """Record that a model service does not answer the host, unless that is recorded already.
 
     `status` is the HTTP status of its answer; None if there was none.
     """
@@ -71,14 +74,14 @@ async def begin_outage(tx: Tx, service: str, *, cause: ModelError, status: int |
 
 
 async def note_notified(tx: Tx, service: str, *, now_ms: int) -> None:
-    """Record that the owner was notified that a service does not answer."""
+    """Record that the owner was notified that a model service does not answer."""
     await tx.execute(
         "UPDATE service_outages SET notified_ms = ? WHERE service = ? AND ended_ms IS NULL", (now_ms, service)
     )
 
 
 async def end_outage(tx: Tx, service: str, *, now_ms: int) -> bool:
-    """Record that a service answers again; return False when it was not recorded as down."""
+    """Record that a model service answers again; return False when it was not recorded as down."""
     cursor = await tx.execute(
         "UPDATE service_outages SET ended_ms = ? WHERE service = ? AND ended_ms IS NULL", (now_ms, service)
     )
@@ -86,7 +89,7 @@ async def end_outage(tx: Tx, service: str, *, now_ms: int) -> bool:
 
 
 async def outages(tx: Tx) -> list[ServiceOutage]:
-    """Return the services that do not answer now."""
+    """Return the model services that do not answer now, the longest down first."""
     rows = await tx.execute_fetchall("SELECT * FROM service_outages WHERE ended_ms IS NULL ORDER BY id")
     return [
         ServiceOutage(

@@ -34,7 +34,10 @@ class WaitingTurn:
 
 
 async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int:
-    """Record that a turn waits for the end of an outage; return since when (epoch ms), as recorded first."""
+    """Record that a turn waits for the end of an outage, and return since when it waits (epoch ms).
+
+    That is the time of the first call for this turn, also if the cause has changed since.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO turn_outages (turn_id, cause, since_ms) VALUES (?, ?, ?)
@@ -46,19 +49,19 @@ async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int
 
 
 async def end(tx: Tx, turn_id: TurnId, cause: Outage) -> None:
-    """Delete the outage of a turn, because it is over for this turn."""
+    """Record that a turn no longer waits for the end of an outage with this cause."""
     await tx.execute("DELETE FROM turn_outages WHERE turn_id = ? AND cause = ?", (turn_id, cause))
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> TurnOutage | None:
-    """Return the outage that a turn waits for, or None."""
+    """Return the outage for whose end a turn waits, or None if it waits for none."""
     cursor = await tx.execute("SELECT cause, since_ms FROM turn_outages WHERE turn_id = ?", (turn_id,))
     row = await cursor.fetchone()
     return TurnOutage(cause=Outage(row["cause"]), since_ms=row["since_ms"]) if row else None
 
 
 async def of_model(tx: Tx) -> set[TurnId]:
-    """Return the turns that wait for the model and have not ended."""
+    """Return the unfinished turns that wait until the model service answers again."""
     rows = await tx.execute_fetchall(
         """
         SELECT turn_id FROM turn_outages JOIN turns ON turns.id = turn_id
@@ -77,7 +80,7 @@ class CurrentOutage:
 
 
 async def current(tx: Tx) -> dict[Outage, CurrentOutage]:
-    """Return the outages for whose end turns wait, by their cause."""
+    """Return how many turns wait, and since when, for each cause of an outage that holds up turns now."""
     rows = await tx.execute_fetchall(
         """
         SELECT cause, count(*) AS n, min(since_ms) AS since_ms
@@ -89,7 +92,7 @@ async def current(tx: Tx) -> dict[Outage, CurrentOutage]:
 
 
 async def unannounced(tx: Tx) -> list[WaitingTurn]:
-    """Return the chat turns that wait and whose chat was not notified yet, the longest first."""
+    """Return the chat turns that wait for the end of an outage and whose chat was not told, longest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT turn_outages.*, group_folder, chat_jid FROM turn_outages JOIN turns ON turns.id = turn_id
@@ -100,7 +103,7 @@ async def unannounced(tx: Tx) -> list[WaitingTurn]:
 
 
 async def try_at_once(tx: Tx, cause: Outage, *, now_ms: int) -> int:
-    """End the pause of each queued turn that waits for `cause`, and return how many there are."""
+    """Make all queued turns that wait for the end of an outage due now; return how many there are."""
     cursor = await tx.execute(
         """
         UPDATE turns SET not_before_ms = min(not_before_ms, ?)
@@ -112,12 +115,12 @@ async def try_at_once(tx: Tx, cause: Outage, *, now_ms: int) -> int:
 
 
 async def note_announced(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
-    """Record that the chat of a turn was notified that the turn waits."""
+    """Record that the chat of a turn was notified that the turn waits for the end of an outage."""
     await tx.execute("UPDATE turn_outages SET told_ms = ? WHERE turn_id = ?", (now_ms, turn_id))
 
 
 def _from_row(row: sqlite3.Row) -> WaitingTurn:
-    """Return a row of `turn_outages` that is joined with its turn."""
+    """Return the waiting turn from a row of `turn_outages` that is joined with its turn."""
     return WaitingTurn(
         turn_id=TurnId(row["turn_id"]),
         folder=Folder(row["group_folder"]),
@@ -146,7 +149,10 @@ class HostStop:
 
 
 async def note_stop(tx: Tx, turn_id: TurnId, *, code: str, reason: str, now_ms: int) -> bool:
-    """Record why the host stops a turn, and return False when a reason was recorded before."""
+    """Record that the host stops a turn; return False when a stop of this turn was recorded before.
+
+    `code` is one of the constants above, such as `REFUSED`; `reason` is a text for people.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO turn_stops (turn_id, code, reason, at_ms) VALUES (?, ?, ?, ?)
@@ -158,12 +164,12 @@ async def note_stop(tx: Tx, turn_id: TurnId, *, code: str, reason: str, now_ms: 
 
 
 async def lift_stop(tx: Tx, turn_id: TurnId, code: str) -> None:
-    """Delete the stop with this code, so that the turn can go on."""
+    """Delete the record that the host stops a turn for this `code`, so that the turn can go on."""
     await tx.execute("DELETE FROM turn_stops WHERE turn_id = ? AND code = ?", (turn_id, code))
 
 
 async def stop_of(tx: Tx, turn_id: TurnId) -> HostStop | None:
-    """Return why the host stopped a turn; None if it did not."""
+    """Return why the host stopped a turn; None if the host did not stop it."""
     cursor = await tx.execute("SELECT code, reason FROM turn_stops WHERE turn_id = ?", (turn_id,))
     row = await cursor.fetchone()
     return HostStop(code=row["code"], reason=row["reason"]) if row else None

@@ -60,10 +60,11 @@ async def join_chat(
     role: Role = Role.OWNER,
     is_restricted: bool = False,
 ) -> TurnId:
-    """Return the queued turn of a chat that somebody of a role joins; create it if there is none.
+    """Return the queued turn of a chat that a new message joins; it is created if there is none.
 
-    Unrestricted people share one turn, which gets the lowest of their roles. A person who `is_restricted`
-    joins a turn of that role alone, so that nobody's rights change.
+    A turn is one question to the agent, made of all messages that wait for an answer. Unrestricted people
+    share one turn, which gets the lowest of their roles. A person with restricted rights (`is_restricted`)
+    joins a turn of that `role` alone, so that nobody's rights change.
     """
     # A unique index allows one such turn per chat: messages during an agent's work become one question.
     command_id = await _last_command(tx, folder)
@@ -94,8 +95,9 @@ async def join_chat(
 async def add_command(
     tx: Tx, folder: Folder, chat_jid: ChatJid, command: SessionCommand, *, now_ms: int
 ) -> TurnId:
-    """Queue a command and return its turn: it runs after earlier questions, and later messages join only
-    later turns.
+    """Queue a session command, such as `/clear`, as a turn of its own, and return the turn's id.
+
+    It runs after earlier questions, and later messages join only later turns.
     """
     # A command needs its own turn even beside a queued question: it acts on the conversation, not within it.
     cursor = await tx.execute(
@@ -112,7 +114,7 @@ async def add_command(
 async def add_answered(
     tx: Tx, folder: Folder, chat_jid: ChatJid, *, reason: str, now_ms: int, role: Role = Role.OWNER
 ) -> TurnId:
-    """Record a chat turn that was answered without an agent, for this `reason`, and return its id."""
+    """Store a chat turn that was answered without an agent, for this `reason`, and return its id."""
     # A CHECK constraint demands that each message has a turn or a reason why it has none.
     cursor = await tx.execute(
         """
@@ -126,7 +128,7 @@ async def add_answered(
 
 
 async def _last_command(tx: Tx, folder: Folder) -> int:
-    """Return the id of the newest session command of a group; 0 if there is none."""
+    """Return the id of the turn with the newest session command of a group; 0 if there is none."""
     # By group and not by chat: all chats of a group are one conversation.
     cursor = await tx.execute(
         "SELECT max(id) AS id FROM turns WHERE group_folder = ? AND command IS NOT NULL", (folder,)
@@ -137,7 +139,10 @@ async def _last_command(tx: Tx, folder: Folder) -> int:
 async def add_task(
     tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: int, is_restricted: bool = False
 ) -> TurnId:
-    """Queue a turn with a task's prompt, to be answered in `chat_jid`, with few rights if `is_restricted`."""
+    """Queue a turn with the prompt of a scheduled task, to be answered in `chat_jid`, and return its id.
+
+    With `is_restricted`, the turn has the restricted rights of the task's role.
+    """
     # The prompt is copied: a later change of the task does not affect a turn that waits.
     cursor = await tx.execute(
         """
@@ -168,14 +173,16 @@ async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
 
 
 async def queued_chat(tx: Tx, folder: Folder, chat_jid: ChatJid) -> Turn | None:
-    """Return the queued unrestricted turn that a chat's present talk joins, or None."""
+    """Return the queued turn that a new message of an unrestricted person in a chat would join, or None."""
     # Only a turn after the newest command may take the message: `/clear` must not remove later messages.
     return await _queued_after(tx, chat_jid, await _last_command(tx, folder), None)
 
 
 async def _queued_after(tx: Tx, jid: ChatJid, command_id: int, restricted_to: Role | None) -> Turn | None:
-    """Return the queued question of a chat after a command, or None: that of one restricted role, or without
-    a role that of all others.
+    """Return the queued question of a chat that was asked after the session command `command_id`, or None.
+
+    With `restricted_to`, the turn of the restricted people of that role; without, the turn of all other
+    people.
     """
     return await _MAPPER.fetch_one(
         tx,
@@ -189,7 +196,7 @@ async def _queued_after(tx: Tx, jid: ChatJid, command_id: int, restricted_to: Ro
 
 
 async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
-    """Include the message at `seq` in a queued turn."""
+    """Include the message with this `seq` in the span of messages of a turn."""
     # An edit may make an older message a request, so the position may also be before the first one.
     await tx.execute(
         """
@@ -202,7 +209,7 @@ async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
 
 
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
-    """Redirect unanswered turns of a chat to the chat's new address."""
+    """Redirect the unfinished turns of a chat to the chat's new address `new`."""
     await tx.execute(
         """
         UPDATE turns SET chat_jid = ?
@@ -215,7 +222,8 @@ async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
 async def unsettled(tx: Tx) -> list[Turn]:
     """Return all turns that are queued or running, oldest first.
 
-    A chat's question waits for files of that chat that are still being fetched, up to a maximal time.
+    The start of a chat's question is put off while files of that chat are being fetched, up to a maximal
+    time.
     """
     # The wait is computed at each look and not stored: a file that arrives early lets its turn start at once.
     rows = await tx.execute_fetchall(
@@ -230,7 +238,10 @@ async def unsettled(tx: Tx) -> list[Turn]:
 
 
 def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
-    """Return a turn that starts only after `until_ms`, when the files of its chat are fetched or given up."""
+    """Return a copy of `turn` that does not start before `until_ms`, when the files of its chat are fetched.
+
+    A turn that is no chat's question, or has no file to wait for (None), is returned as it is.
+    """
     if until_ms is None or turn.kind is not TurnKind.CHAT:
         return turn
     # A chat that is sent one file after another would otherwise never be answered.
@@ -249,7 +260,7 @@ async def last_question_ms(tx: Tx, folder: Folder) -> int | None:
 
 
 async def unsettled_of(tx: Tx, folder: Folder) -> list[Turn]:
-    """Return the queued and running turns of one group."""
+    """Return the queued and running turns of one group, oldest first."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM turns WHERE group_folder = ? AND state IN ('queued', 'running') ORDER BY id",
@@ -258,6 +269,7 @@ async def unsettled_of(tx: Tx, folder: Folder) -> list[Turn]:
 
 
 async def get(tx: Tx, turn_id: TurnId) -> Turn | None:
+    """Return the turn with this id, or None."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM turns WHERE id = ?", (turn_id,))
 
 
@@ -271,20 +283,20 @@ async def by_ids(tx: Tx, turn_ids: Collection[TurnId]) -> list[Turn]:
 
 
 async def queue_positions(tx: Tx) -> dict[TurnId, int]:
-    """Return the position of each queued turn among all queued ones, from 1."""
+    """Return the place of each queued turn among the queued turns of all groups, counted from 1."""
     rows = await tx.execute_fetchall("SELECT id FROM turns WHERE state = 'queued' ORDER BY id")
     return {TurnId(row["id"]): position for position, row in enumerate(rows, start=1)}
 
 
 async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
-    """Return the turn that a run works on now, or None."""
+    """Return the turn on which this run works now, or None if it waits for one."""
     return await _MAPPER.fetch_one(
         tx, "SELECT * FROM turns WHERE run_id = ? AND state = 'running'", (run_id,)
     )
 
 
 async def running_of(tx: Tx, folder: Folder) -> Turn | None:
-    """Return the turn that a group's agent works on, or None; a chat's goes before a dashboard worker's."""
+    """Return the running turn of a group, or None; a chat's or task's precedes the dashboard worker's."""
     return await _MAPPER.fetch_one(
         tx,
         "SELECT * FROM turns WHERE group_folder = ? AND state = 'running' ORDER BY kind = 'worker' LIMIT 1",
@@ -295,13 +307,14 @@ async def running_of(tx: Tx, folder: Folder) -> Turn | None:
 async def requesting_turn(
     tx: Tx, folder: Folder, *, claimed: int | None, written_ms: int | None, now_ms: int
 ) -> Turn | None:
-    """Return the turn in which a group's agent makes a request, or None when it belongs to no turn.
+    """Return the turn in which a group's agent made a request by a file, or None when it belongs to no turn.
 
-    It is the `claimed` turn if that is possible, else one that ran when the request was written, at
-    `written_ms` (epoch milliseconds; None when unknown).
+    It is the turn that the container claims (`claimed`) if that is possible, else one that ran when the
+    request was written, at `written_ms` (epoch ms; None when unknown).
 
-    A request may outlive its writer. If the host or the container dies before it is read, its turn waits for
-    the next attempt; if the host was away for longer than the agent waits, its turn has ended by now.
+    A request may outlive its writer. If the host or the container dies before the request is read, its turn
+    waits for the next attempt; if the host was away for longer than the agent waits, its turn has ended by
+    now.
     """
     # The number comes from the container, so it counts only for a turn of the container's own group.
     turn = await get(tx, TurnId(claimed)) if claimed is not None else None
@@ -314,7 +327,7 @@ async def requesting_turn(
 
 
 def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
-    """Return whether a request that is read now may have been made in this turn."""
+    """Return whether a request that is read at `now_ms` may have been made in this turn."""
     match turn.state:
         case TurnState.RUNNING:
             return True
@@ -329,9 +342,7 @@ def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
 
 
 async def _put_back_by_crash(tx: Tx, folder: Folder) -> Turn | None:
-    """Return the turn of a group that has been in a run and waits for the next attempt; None if there is
-    none.
-    """
+    """Return the group's turn that has been in a run and waits for its next attempt; None without one."""
     # A dashboard's worker has a turn beside the chat's, so a group may have two of these.
     return await _MAPPER.fetch_one(
         tx,
@@ -344,7 +355,7 @@ async def _put_back_by_crash(tx: Tx, folder: Folder) -> Turn | None:
 
 
 async def answering_chats(tx: Tx) -> list[ChatJid]:
-    """Return the chats in which somebody waits for the running turn."""
+    """Return the chats in which a question of a person is being answered now."""
     rows = await tx.execute_fetchall(
         "SELECT DISTINCT chat_jid FROM turns WHERE state = 'running' AND kind = 'chat'"
     )
@@ -354,7 +365,10 @@ async def answering_chats(tx: Tx) -> list[ChatJid]:
 async def recent(
     tx: Tx, *, limit: int, folder: str | None = None, before_id: int | None = None
 ) -> list[Turn]:
-    """Return the newest turns, or the newest with an id below `before_id`, newest first."""
+    """Return at most `limit` turns, newest first, of the group `folder` or of all groups if it is None.
+
+    With `before_id`, only turns with a lower id: the next page of a list.
+    """
     # Pages by id and not by offset, so that turns that come meanwhile shift no page. `1 << 62` is above
     # every id.
     return await _MAPPER.fetch_all(
@@ -369,7 +383,7 @@ async def recent(
 
 
 async def start(tx: Tx, turn_id: TurnId, run_id: RunId, *, now_ms: int) -> None:
-    """Assign a queued turn to a run: it is running from now on."""
+    """Record that a queued turn runs in this run from now on; a turn in any other state is left unchanged."""
     # The acknowledgement of an earlier attempt would make this attempt look acknowledged, too.
     await tx.execute(
         """
@@ -381,12 +395,12 @@ async def start(tx: Tx, turn_id: TurnId, run_id: RunId, *, now_ms: int) -> None:
 
 
 async def acknowledge(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
-    """Note that the agent received a running turn."""
+    """Record that the agent has received a running turn."""
     await tx.execute("UPDATE turns SET acked_ms = ? WHERE id = ? AND state = 'running'", (now_ms, turn_id))
 
 
 async def acked_ms(tx: Tx, turn_id: TurnId) -> int | None:
-    """Return when the agent of the present attempt acknowledged the turn (epoch ms), or None."""
+    """Return when the agent received the turn in its present attempt (epoch ms); None if it has not yet."""
     cursor = await tx.execute("SELECT acked_ms FROM turns WHERE id = ?", (turn_id,))
     return (await returned(cursor))["acked_ms"]  # type: ignore[no-any-return]
 
@@ -394,10 +408,10 @@ async def acked_ms(tx: Tx, turn_id: TurnId) -> int | None:
 async def settle(
     tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int, is_own_fault: bool = True
 ) -> None:
-    """Record the only outcome of a turn, `ANSWERED` or `FAILED`; a task's run ends with its turn.
+    """Record the only outcome of a turn, `ANSWERED` or `FAILED`; a scheduled task's run ends with its turn.
 
-    A failure counts against the task if it `is_own_fault`. `reason` says why it was not answered; None if it
-    was.
+    `reason` says why the turn was not answered; None if it was. A failure counts against the scheduled task
+    if it `is_own_fault`. A turn that has an outcome keeps it.
     """
     # A run's exit and its last frame may both end a turn; the condition on the state lets the first win.
     await tx.execute(
@@ -418,10 +432,11 @@ async def put_back(
     counts_as_attempt: bool = True,
     counts_as_restart: bool = False,
 ) -> None:
-    """Queue a turn again, not to start before `not_before_ms`, with the `reason` of the end of its attempt.
+    """Queue a turn again after an attempt that did not end well, not to start before `not_before_ms`.
 
-    `counts_as_attempt` and `counts_as_restart` say which of its two counters are incremented. A chat turn
-    that was queued after it is merged into it: one question, one answer.
+    `reason` says why the attempt ended. `counts_as_attempt` and `counts_as_restart` say which of the turn's
+    two counters are incremented. A question that was queued after it in the same chat is merged into it: one
+    question, one answer.
     """
     # A command is never merged: later messages must not run before it.
     is_question = turn.kind is TurnKind.CHAT and turn.command is None
@@ -451,7 +466,7 @@ async def put_back(
 
 
 async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
-    """End the wait of a queued turn for its next attempt."""
+    """Make a queued turn due now, instead of at the time of its next attempt."""
     # `min`, because a turn that is due already must not be postponed.
     await tx.execute(
         "UPDATE turns SET not_before_ms = min(not_before_ms, ?) WHERE id = ? AND state = 'queued'",
@@ -460,7 +475,10 @@ async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None:
-    """Let a queued turn that has only its `first` message wait until `until_ms` for more like it."""
+    """Let a queued turn that has only its `first` message wait until `until_ms` for further messages.
+
+    A turn that has more messages by now, or was started before, does not wait.
+    """
     await tx.execute(
         """
         UPDATE turns SET not_before_ms = max(not_before_ms, ?)
@@ -471,7 +489,7 @@ async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None
 
 
 async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
-    """Let a queued turn that was never tried start at once, because it has a request now."""
+    """Make a queued turn that was never started due now, because it has a request to answer now."""
     await tx.execute(
         """
         UPDATE turns SET not_before_ms = min(not_before_ms, ?)
@@ -496,9 +514,9 @@ async def take_over(tx: Tx, turn_id: TurnId, failed: Turn) -> None:
 
 
 async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
-    """Move the messages of a running turn that follow the message `after` to a new queued turn of its chat.
+    """Move the messages after `after` of a running turn to a new queued turn of its chat.
 
-    Return the remaining turn; if it is put back, it merges with the new one again.
+    Return the remaining turn; if it is queued again, it merges with the new one.
     """
     # The new turn keeps the time at which the whole was queued, so that later writers lose no place.
     cursor = await tx.execute(
@@ -522,18 +540,19 @@ async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
 
 
 async def note_place_notified(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
-    """Record that the chat of a waiting turn was notified of its place in the queue."""
+    """Record that the chat of a queued turn was notified of the turn's place in the queue."""
     await tx.execute("UPDATE turns SET told_place_ms = ? WHERE id = ?", (now_ms, turn_id))
 
 
 async def counts(tx: Tx) -> dict[str, int]:
-    """Count the turns in each state."""
+    """Return the number of turns in each state; states without turns are left out."""
     rows = await tx.execute_fetchall("SELECT state, count(*) AS n FROM turns GROUP BY state")
     return {row["state"]: row["n"] for row in rows}
 
 
 async def failures(tx: Tx, *, since_ms: int) -> list[FailureCount]:
-    """Count the turns that failed since `since_ms`, as one kind of failure; empty if there are none."""
+    """Return one entry that counts the turns that failed since `since_ms`; an empty list if none did."""
+    # Beside `max`, SQLite takes the other columns from the row with the largest value: the newest failure.
     rows = await tx.execute_fetchall(
         """
         SELECT 'turn failed' AS kind, count(*) AS count, max(ended_ms) AS last_ms, group_folder AS "group",
@@ -546,9 +565,9 @@ async def failures(tx: Tx, *, since_ms: int) -> list[FailureCount]:
 
 
 async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:
-    """Return the failed chat turn of each chat that no later turn of the chat follows, newest first.
+    """Return the failed chat turns since `since_ms` that are the last turn of their chat, newest first.
 
-    Those that the owner has dismissed are left out.
+    At most `limit`. Failures that the owner has dismissed are left out.
     """
     return await _MAPPER.fetch_all(
         tx,
@@ -569,7 +588,10 @@ async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:
 
 
 async def put_aside(tx: Tx, turn: Turn) -> None:
-    """Record that the owner has seen that a turn failed, and wants nothing done about it."""
+    """Record that the owner dismisses a failed turn and earlier ones of its chat.
+
+    `last_failed` omits them.
+    """
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :turn)

@@ -70,7 +70,10 @@ class FollowedEvent:
 
 
 async def add(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> FollowedCalendar:
-    """Store a calendar and return it with its id; one of the same name is replaced, with its events."""
+    """Store a calendar that a group follows, and return it with its id.
+
+    A calendar of the same name in the group is replaced, and its events are deleted.
+    """
     await tx.execute(
         "DELETE FROM followed_calendars WHERE group_folder = ? AND name = ?", (calendar.folder, calendar.name)
     )
@@ -94,7 +97,7 @@ async def add(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> FollowedCal
 
 
 async def every(tx: Tx, folder: str | None = None) -> list[FollowedCalendar]:
-    """Return the calendars that a group follows, or those of all groups."""
+    """Return the calendars that the group `folder` follows, or those of all groups if it is None."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM followed_calendars WHERE ? IS NULL OR group_folder = ? ORDER BY group_folder, name",
@@ -103,7 +106,10 @@ async def every(tx: Tx, folder: str | None = None) -> list[FollowedCalendar]:
 
 
 async def remove(tx: Tx, folder: str, name: str) -> None:
-    """Remove a calendar with its events. Raises `UnknownFollowedCalendar`."""
+    """Delete a calendar that a group follows, with its events.
+
+    Raises `UnknownFollowedCalendar` if there is none of this name.
+    """
     cursor = await tx.execute(
         "DELETE FROM followed_calendars WHERE group_folder = ? AND name = ?", (folder, name)
     )
@@ -114,12 +120,12 @@ async def remove(tx: Tx, folder: str, name: str) -> None:
 
 
 async def remove_of(tx: Tx, folder: Folder) -> None:
-    """Remove the calendars of a group that is unregistered: another may be given its folder."""
+    """Delete the calendars of a group that is unregistered, since another group may get its folder."""
     await tx.execute("DELETE FROM followed_calendars WHERE group_folder = ?", (folder,))
 
 
 async def note_read(tx: Tx, calendar_id: int, events: Iterable[CalendarEvent], *, now_ms: int) -> bool:
-    """Replace the events of a calendar. Return False if the calendar is gone."""
+    """Record that a calendar was read, and replace its events. Return False if the calendar was deleted."""
     cursor = await tx.execute(
         "UPDATE followed_calendars SET looked_ms = ?, read_ms = ?, failures = 0, problem = NULL WHERE id = ?",
         (now_ms, now_ms, calendar_id),
@@ -139,7 +145,10 @@ async def note_read(tx: Tx, calendar_id: int, events: Iterable[CalendarEvent], *
 
 
 async def note_failure(tx: Tx, calendar_id: int, problem: str, *, now_ms: int) -> int:
-    """Record why a calendar could not be read. Return the failures in a row; 0 if the calendar is gone."""
+    """Record why a calendar could not be read, and return how many times in a row that happened.
+
+    Return 0 if the calendar was deleted.
+    """
     cursor = await tx.execute(
         "UPDATE followed_calendars SET looked_ms = ?, failures = failures + 1, problem = ? WHERE id = ?"
         " RETURNING failures",
@@ -150,7 +159,13 @@ async def note_failure(tx: Tx, calendar_id: int, problem: str, *, now_ms: int) -
 
 
 async def between(tx: Tx, folder: str | None, from_ms: int, until_ms: int) -> list[FollowedEvent]:
-    """Return the events of a group, or of all, that overlap a span of time, by their start."""
+    """Return the events of the group `folder` (None: of all groups) that overlap a span of time, by their
+    start.
+
+    The span is from `from_ms` up to but not including `until_ms`. Only events of followed calendars are
+    stored.
+    """
+    # An event without a duration counts as one millisecond, or it would overlap nothing.
     rows = await tx.execute_fetchall(
         """
         SELECT c.*, e.id AS event_id, e.start_ms, e.end_ms, e.is_all_day, e.title, e.place
@@ -164,7 +179,10 @@ async def between(tx: Tx, folder: str | None, from_ms: int, until_ms: int) -> li
 
 
 async def to_announce(tx: Tx, *, now_ms: int) -> list[FollowedEvent]:
-    """Return the events before which a message is due now."""
+    """Return the events of all groups that have not begun and about which the chat is due to get a message.
+
+    They are ordered by their start; events of whole days are never announced.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT c.*, e.id AS event_id, e.start_ms, e.end_ms, e.is_all_day, e.title, e.place
@@ -178,7 +196,7 @@ async def to_announce(tx: Tx, *, now_ms: int) -> list[FollowedEvent]:
 
 
 async def next_notice_ms(tx: Tx, *, now_ms: int) -> int | None:
-    """Return the time of the next message before an event, in epoch milliseconds; None if none is to come."""
+    """Return when the next message about a coming event is due (epoch ms); None if none is."""
     cursor = await tx.execute(
         """
         SELECT min(e.start_ms - c.notice_minutes * 60000) AS next_ms
@@ -192,7 +210,7 @@ async def next_notice_ms(tx: Tx, *, now_ms: int) -> int | None:
 
 
 def _followed(row: sqlite3.Row) -> FollowedEvent:
-    """Return the event of a row that joins `followed_calendars` and `calendar_events`."""
+    """Return the event and its calendar from a row that joins `followed_calendars` and `calendar_events`."""
     event = CalendarEvent(
         id=row["event_id"],
         start_ms=row["start_ms"],

@@ -18,12 +18,15 @@ _MAPPER = RowMapper(TaskRun, "task_run_logs", {"due_ms": "due_at", "run_ms": "ru
 async def begin(
     tx: Tx, task: ScheduledTask, turn_id: TurnId, *, cause: Cause, due_ms: int, now_ms: int
 ) -> None:
-    """Record that a turn runs a task; the end of the turn completes the record."""
+    """Record that a scheduled task runs in this turn; the end of the turn completes the record.
+
+    `due_ms` is the time for which it was planned (epoch ms).
+    """
     await _add(tx, task, TaskRunStatus.RUNNING, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
 
 
 async def skip(tx: Tx, task: ScheduledTask, *, reason: str, cause: Cause, due_ms: int, now_ms: int) -> None:
-    """Record that a due time was skipped."""
+    """Record that a scheduled task did not run at a time at which it was due, and the reason."""
     await _add(tx, task, TaskRunStatus.SKIPPED, None, cause=cause, due_ms=due_ms, now_ms=now_ms, error=reason)
 
 
@@ -38,7 +41,10 @@ async def _add(
     now_ms: int,
     error: str | None = None,
 ) -> None:
-    """Insert a run, and delete the oldest beyond `MAX_RUNS`."""
+    """Store a run of a scheduled task, and delete the task's oldest runs beyond `MAX_RUNS`.
+
+    `turn_id` is None for a time that was skipped; `error` is the reason then.
+    """
     # Limited at each insert: a task that runs every minute writes half a million rows a year.
     await tx.execute(
         """
@@ -59,10 +65,10 @@ async def _add(
 async def close(
     tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int, is_own_fault: bool
 ) -> None:
-    """End the task run of a turn; other turns, and runs that have ended, stay unchanged.
+    """Record the end of the task run that a turn does; other turns, and ended runs, change nothing.
 
-    A failure counts against the task if it `is_own_fault`. `reason` says why the turn was not answered; None
-    if it was.
+    `state` is how the turn ended, and `reason` why it was not answered (None if it was). A failure counts
+    against the task if it `is_own_fault`.
     """
     is_success = state is TurnState.ANSWERED
     # Only an open run: a turn's end may be recorded twice, but counts as one failure.
@@ -94,7 +100,7 @@ async def close(
 
 
 async def cancel(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
-    """End a task run that never started."""
+    """Record that the task run of this turn was cancelled before it started, and the reason."""
     await tx.execute(
         """
         UPDATE task_run_logs SET status = 'cancelled', duration_ms = 0, error = ?
@@ -105,7 +111,7 @@ async def cancel(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
 
 
 async def open_turns(tx: Tx, task_id: str) -> list[TurnState]:
-    """Return the states of a task's turns that have not ended: queued, running."""
+    """Return the state of each queued or running turn of a scheduled task."""
     # By the turn's state and not by the log's, because the turn is what really runs or waits.
     rows = await tx.execute_fetchall(
         """
@@ -118,12 +124,12 @@ async def open_turns(tx: Tx, task_id: str) -> list[TurnState]:
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> TaskRun | None:
-    """Return the run of a scheduled task that a turn does, or None."""
+    """Return the task run that this turn does; None if the turn is not of a scheduled task."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM task_run_logs WHERE turn_id = ?", (turn_id,))
 
 
 async def of_task(tx: Tx, task_id: str, *, limit: int) -> list[TaskRun]:
-    """Return the newest runs of a task, newest first."""
+    """Return the newest `limit` runs of a scheduled task, newest first."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM task_run_logs WHERE task_id = ? ORDER BY id DESC LIMIT ?", (task_id, limit)
     )

@@ -34,14 +34,17 @@ _MAPPER = RowMapper(
 
 
 async def put(tx: Tx, task: ScheduledTask) -> None:
-    """Insert or update a task."""
-    # On conflict, group, chat and last run stay: a change of a task never moves it to another group.
+    """Insert a scheduled task, or update the one with its id.
+
+    An update leaves the group, the chat and the record of the last run unchanged.
+    """
+    # A change of a task must never move it to another group, and only the end of a run records a run.
     row = _MAPPER.values(task)
     await tx.execute(_MAPPER.upsert_sql(row, key="id", unchanged=_FIXED), row)
 
 
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
-    """Move tasks, and their waiting turns, from one chat of a group to another."""
+    """Move a group's scheduled tasks, and their queued turns, from one of its chats to another."""
     await tx.execute(
         "UPDATE scheduled_tasks SET chat_jid = ? WHERE group_folder = ? AND chat_jid = ?", (new, folder, old)
     )
@@ -55,11 +58,15 @@ async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
 
 
 async def get(tx: Tx, task_id: str) -> ScheduledTask | None:
+    """Return the scheduled task with this id, or None."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM scheduled_tasks WHERE id = ?", (task_id,))
 
 
 async def every(tx: Tx, folder: Folder | None = None, *, with_ended: bool = False) -> list[ScheduledTask]:
-    """Return the tasks of a group, or of all, the next due first; ended ones only `with_ended`."""
+    """Return the scheduled tasks of the group `folder`, or of all groups if it is None, the next due first.
+
+    Completed and cancelled tasks are included only with `with_ended`.
+    """
     return await _MAPPER.fetch_all(
         tx,
         f"""
@@ -72,7 +79,7 @@ async def every(tx: Tx, folder: Folder | None = None, *, with_ended: bool = Fals
 
 
 async def count_open(tx: Tx, folder: Folder) -> int:
-    """Count a group's tasks that are neither completed nor cancelled."""
+    """Count a group's scheduled tasks that are neither completed nor cancelled."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM scheduled_tasks WHERE group_folder = ? AND {_OPEN}",  # noqa: S608
         (folder,),
@@ -81,7 +88,7 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 
 async def due(tx: Tx, now_ms: int) -> list[ScheduledTask]:
-    """Return the active tasks that are due, the longest due first."""
+    """Return the active scheduled tasks of all groups that are due at `now_ms`, the longest due first."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM scheduled_tasks WHERE status = 'active' AND next_run <= ? ORDER BY next_run, id",
@@ -90,7 +97,7 @@ async def due(tx: Tx, now_ms: int) -> list[ScheduledTask]:
 
 
 async def next_due_ms(tx: Tx, *, after_ms: int = -1) -> int | None:
-    """Return when the next active task after `after_ms` is due; None when there is none."""
+    """Return when the next active scheduled task is due later than `after_ms` (epoch ms); None if none is."""
     # The smallest is enough: the scheduler sleeps until then and looks at all that is due.
     cursor = await tx.execute(
         "SELECT min(next_run) AS due FROM scheduled_tasks WHERE status = 'active' AND next_run > ?",
@@ -100,19 +107,19 @@ async def next_due_ms(tx: Tx, *, after_ms: int = -1) -> int | None:
 
 
 async def advance(tx: Tx, task_id: str, next_ms: int | None) -> None:
-    """Set when a task runs next; None: never."""
+    """Set when a scheduled task runs next (epoch ms); None means never again."""
     await tx.execute("UPDATE scheduled_tasks SET next_run = ? WHERE id = ?", (next_ms, task_id))
 
 
 async def replan(tx: Tx, task_id: str, *, timezone: str, next_ms: int) -> None:
-    """Store the due time of a task (epoch ms) as computed anew in another time zone."""
+    """Store the time zone of a scheduled task and its next due time (epoch ms), computed in that zone."""
     await tx.execute(
         "UPDATE scheduled_tasks SET timezone = ?, next_run = ? WHERE id = ?", (timezone, next_ms, task_id)
     )
 
 
 async def change_status(tx: Tx, task_id: str, status: TaskStatus, *, reason: str | None, now_ms: int) -> None:
-    """Set the status of a task, since when it has it, and the reason, if there is one."""
+    """Set the status of a scheduled task from now on, and the reason for people, if there is one."""
     await tx.execute(
         "UPDATE scheduled_tasks SET status = ?, status_reason = ?, status_at = ? WHERE id = ?",
         (status, reason, now_ms, task_id),
@@ -120,12 +127,12 @@ async def change_status(tx: Tx, task_id: str, status: TaskStatus, *, reason: str
 
 
 async def note_cancelled_due(tx: Tx, task_id: str, due_ms: int | None) -> None:
-    """Store the due time that a cancelled task had, in epoch milliseconds; None if it had none."""
+    """Store when a cancelled task would have been due (epoch ms), for restoring it; None for never."""
     await tx.execute("UPDATE scheduled_tasks SET cancelled_due = ? WHERE id = ?", (due_ms, task_id))
 
 
 async def cancelled_due_ms(tx: Tx, task_id: str) -> int | None:
-    """Return the due time that a cancelled task had; None if none is stored."""
+    """Return when a cancelled task would have been due (epoch ms); None if that is not stored."""
     cursor = await tx.execute("SELECT cancelled_due FROM scheduled_tasks WHERE id = ?", (task_id,))
     return (await returned(cursor))["cancelled_due"]  # type: ignore[no-any-return]
 
@@ -133,9 +140,10 @@ async def cancelled_due_ms(tx: Tx, task_id: str) -> int | None:
 async def note_end(
     tx: Tx, task_id: str, *, is_success: bool, failures: int, result: str, now_ms: int
 ) -> None:
-    """Record the end of a run with its `result` as text; a one-time task is completed by it.
+    """Record the end of a run of a scheduled task, with its `result` as text for people.
 
-    `failures` is added to the task's failures in a row; if it `is_success`, they become 0.
+    A task that runs once and is not due again is completed by it. `failures` is added to the number of
+    failures in a row, which a success sets to 0.
     """
     await tx.execute(
         """
@@ -155,7 +163,7 @@ async def note_end(
 
 
 async def complete(tx: Tx, task_id: str, *, result: str, now_ms: int) -> None:
-    """End a task that has not run and never will be due again."""
+    """Record that a scheduled task that has not run will never be due again, with the `result` for people."""
     # For a one-time task whose time was skipped: no turn was queued, so `note_end` is never called.
     await tx.execute(
         "UPDATE scheduled_tasks SET status = 'completed', status_at = ?, last_result = ? WHERE id = ?",

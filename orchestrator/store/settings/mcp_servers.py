@@ -28,18 +28,20 @@ class McpServer:
 
     @property
     def place(self) -> str:
-        """The server's location in one line: its URL, or its command."""
+        """The address of the server in one line: its URL, or the command that starts it."""
         return self.url or shlex.join(self.command)
 
 
 def _read_command(text: str | None) -> tuple[str, ...]:
-    """Return the command from its column: the program and its arguments, or nothing."""
-    # A server with a URL has no command, and NULL in the column.
+    """Return the command of a server from its column: the program and its arguments.
+
+    It is empty for a server with a URL, which has no command.
+    """
     return tuple(json.loads(text)) if text else ()
 
 
 def _write_command(command: tuple[str, ...]) -> str | None:
-    """Return the command as its column holds it, or None for a server with a URL."""
+    """Return the command of a server as JSON text for its column; None for a server with a URL."""
     return json.dumps(command) if command else None
 
 
@@ -52,24 +54,26 @@ _MAPPER = RowMapper(
 
 
 async def put(tx: Tx, server: McpServer, *, now_ms: int) -> None:
-    """Store a server in place of the one with this name, if there is one."""
+    """Store an MCP server; it replaces the one with the same name, if there is one."""
     row = _MAPPER.values(server) | {"set_ms": now_ms}
     await tx.execute(_MAPPER.upsert_sql(row, key="name"), row)
 
 
 async def remove(tx: Tx, name: str) -> None:
-    """Delete a server."""
+    """Delete the MCP server with this name, if there is one."""
     await tx.execute("DELETE FROM mcp_servers WHERE name = ?", (name,))
 
 
 async def every(tx: Tx) -> list[McpServer]:
+    """Return all MCP servers that the owner has set up, by name."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM mcp_servers ORDER BY name")
 
 
 async def by_name(tx: Tx, name: str) -> McpServer | None:
+    """Return the MCP server with this name, or None."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM mcp_servers WHERE name = ?", (name,))
 
 
 async def of_group(tx: Tx, folder: Folder) -> list[McpServer]:
-    """Return the servers that a group's agent may call."""
+    """Return the MCP servers that a group's agent may call, by name."""
     return [server for server in await every(tx) if folder in server.groups]

@@ -12,22 +12,24 @@ from orchestrator.store.row_mapper import Column, RowMapper
 
 
 def _read_price(text: str) -> ServicePrice:
-    """Return the price from its column, a JSON object."""
+    """Return the price of a model service from its column, a JSON object with the fields of the class."""
     return ServicePrice(**json.loads(text))
 
 
 def _write_price(price: ServicePrice) -> str:
+    """Return the price of a model service as JSON text for its column."""
     return json.dumps(asdict(price))
 
 
 def _read_abilities(text: str) -> frozenset[Ability]:
-    """Return the abilities from their column, a JSON list of names."""
+    """Return the abilities of a model service from their column, a JSON list of names."""
     # A newer Andy may have stored abilities that this one does not know.
     known_values = {ability.value for ability in Ability}
     return frozenset(Ability(name) for name in json.loads(text) if name in known_values)
 
 
 def _write_abilities(abilities: frozenset[Ability]) -> str:
+    """Return the abilities of a model service as a JSON list for their column."""
     return json.dumps(sorted(abilities))
 
 
@@ -53,33 +55,37 @@ class ChosenModel:
 
 
 async def put(tx: Tx, service: ModelService, *, now_ms: int) -> None:
-    """Store a service in place of the one with this name, if there is one."""
+    """Store a model service; it replaces the one with the same name, if there is one."""
     row = _MAPPER.values(service) | {"set_ms": now_ms}
     await tx.execute(_MAPPER.upsert_sql(row, key="name"), row)
 
 
 async def remove(tx: Tx, name: str) -> None:
+    """Delete the model service with this name, if there is one."""
     await tx.execute("DELETE FROM model_services WHERE name = ?", (name,))
 
 
 async def every(tx: Tx) -> list[ModelService]:
-    """Return the services by their names, without the one of `.env`."""
+    """Return the model services that the owner has set up, by name; the one of `.env` is not stored here."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM model_services ORDER BY name")
 
 
 async def by_name(tx: Tx, name: str) -> ModelService | None:
-    """Return the service with this name, or None."""
+    """Return the model service with this name, or None."""
     return next((service for service in await every(tx) if service.name == name), None)
 
 
 async def choices(tx: Tx) -> list[ChosenModel]:
-    """Return the owner's choices, fallbacks in their order."""
+    """Return the models that the owner chose for each kind of work, the first choice before its fallbacks."""
     rows = await tx.execute_fetchall("SELECT * FROM model_choices ORDER BY work, place")
     return [ChosenModel(WorkKind(row["work"]), row["model"], bool(row["may_be_dearer"])) for row in rows]
 
 
 async def choose(tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, now_ms: int) -> None:
-    """Replace the models for a kind of work, the first choice first; without any, the settings decide."""
+    """Replace the models that the owner chose for a kind of work, the first choice first.
+
+    If `chosen` is empty, the settings decide which model is used.
+    """
     await tx.execute("DELETE FROM model_choices WHERE work = ?", (work,))
     for place, choice in enumerate(chosen):
         await tx.execute(

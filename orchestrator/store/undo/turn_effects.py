@@ -148,7 +148,7 @@ class RowEffect:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The values of the primary key, or the path."""
+        """The values of the row's primary key, or the path of the file as the only value."""
         return tuple(json.loads(self.row_key))
 
 
@@ -162,10 +162,10 @@ _MAPPER = RowMapper(
 
 @asynccontextmanager
 async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = False) -> AsyncIterator[None]:
-    """Record the rows that the block changes as effects of a turn.
+    """Record the rows that the block changes as effects of a turn, so that the turn can be undone.
 
-    `with_sent` also records changes of rows in tables that are `is_sending`, of which only new rows are
-    recorded otherwise.
+    Of tables whose rows are sent or run (`is_sending`), only new rows are recorded; with `with_sent`, changes
+    and deletions of their rows are recorded, too.
     """
     await _make_triggers(tx)
     await tx.execute("INSERT INTO temp.recorded_turn VALUES (?, ?, ?)", (turn_id, now_ms, with_sent))
@@ -178,7 +178,7 @@ async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = F
 
 
 async def _make_triggers(tx: Tx) -> None:
-    """Create the temporary table and the triggers, unless this connection has them already."""
+    """Create the temporary table and the triggers that record changed rows, once for each connection."""
     rows = await tx.execute_fetchall("SELECT 1 FROM temp.sqlite_master WHERE name = 'recorded_turn'")
     if list(rows):
         return
@@ -193,7 +193,10 @@ async def _make_triggers(tx: Tx) -> None:
 
 
 def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
-    """Return the statements that create the triggers of a table. Pure; all names are constants of Andy's."""
+    """Return the SQL statements that create the triggers which record changes of a table. Pure.
+
+    `columns` are the names of the table's columns.
+    """
 
     # In these functions, `row` is `OLD` or `NEW`: a trigger's name for the row before or after the change.
     def row_json(row: str) -> str:
@@ -205,13 +208,17 @@ def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
         return "json_array(" + ", ".join(f'{row}."{name}"' for name in table.key) + ")"
 
     def record(key_sql: str, before: str, after: str, where: str = "1") -> str:
-        """Return the statement that records a change; all arguments are SQL expressions."""
+        """Return the SQL statement of a trigger that records a change; all arguments are SQL expressions.
+
+        If the turn has changed the row before, the state before its first change stays recorded.
+        """
         return f"""
             INSERT INTO turn_effects (turn_id, at_ms, table_name, row_key, before, after)
             SELECT turn_id, at_ms, '{table.name}', {key_sql}, {before}, {after} FROM recorded_turn
             WHERE {where} ON CONFLICT (turn_id, table_name, row_key) DO UPDATE SET after = excluded.after;
         """  # noqa: S608 - names are ours
 
+    # `with_sent` is a column of `recorded_turn`, see `recording`.
     is_same_key = f"{key('OLD')} = {key('NEW')}"
     if_new = table.condition.format(row="NEW")
     if_old = table.condition.format(row="OLD") + (" AND with_sent" if table.is_sending else "")
@@ -230,17 +237,17 @@ def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
 
 
 async def assign_provisional(tx: Tx, turn_id: TurnId) -> None:
-    """Assign the changes that were recorded before a turn had a number to that turn."""
+    """Assign the changes that were recorded before their turn was stored to that turn."""
     await tx.execute("UPDATE turn_effects SET turn_id = ? WHERE turn_id = ?", (turn_id, PROVISIONAL))
 
 
 async def forget_provisional(tx: Tx) -> None:
-    """Delete the changes that belong to no turn."""
+    """Delete the recorded changes whose turn was never stored."""
     await tx.execute("DELETE FROM turn_effects WHERE turn_id = ?", (PROVISIONAL,))
 
 
 async def add(tx: Tx, effect: RowEffect, *, now_ms: int) -> None:
-    """Record a change that triggers cannot see, such as of a file.
+    """Record a change that the database's triggers cannot see, such as that of a file.
 
     If the turn has changed the same row or file before, its state before that first change stays recorded.
     """
@@ -262,7 +269,10 @@ async def add(tx: Tx, effect: RowEffect, *, now_ms: int) -> None:
 
 
 async def note_out_of_reach(tx: Tx, turn_id: TurnId, kind: str, own_id: str, *, now_ms: int) -> None:
-    """Record a change that an undo cannot reverse, by its kind and id, so that the undo can report it."""
+    """Record that a turn made a change which an undo cannot reverse, so that the undo can report it.
+
+    `kind` and `own_id` say which change.
+    """
     effect = RowEffect(
         turn_id=turn_id, table=OUT_OF_REACH, row_key=json.dumps([kind, own_id]), before=None, after={}
     )
@@ -270,7 +280,7 @@ async def note_out_of_reach(tx: Tx, turn_id: TurnId, kind: str, own_id: str, *, 
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[RowEffect]:
-    """Return the effects of a turn in order, without rows and files that ended up as they were before."""
+    """Return the changes that a turn made, in order; rows and files that ended up as before are left out."""
     effects = await _MAPPER.fetch_all(
         tx, "SELECT * FROM turn_effects WHERE turn_id = ? ORDER BY id", (turn_id,)
     )
@@ -278,7 +288,7 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> list[RowEffect]:
 
 
 async def later_turns(tx: Tx, effect: RowEffect) -> list[TurnId]:
-    """Return the later turns that changed the same row or file, oldest first."""
+    """Return the turns after the effect's own that changed the same row or file, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT turn_id FROM turn_effects WHERE table_name = ? AND row_key = ? AND turn_id > ?"
         " ORDER BY turn_id",
@@ -288,7 +298,7 @@ async def later_turns(tx: Tx, effect: RowEffect) -> list[TurnId]:
 
 
 async def current(tx: Tx, effect: RowEffect) -> Row | None:
-    """Return the present row with the key of an effect, by column name; None if there is none."""
+    """Return the row that an effect is about as it is stored now, by column name; None if it is gone."""
     table = BY_NAME[effect.table]
     where = " AND ".join(f'"{name}" = ?' for name in table.key)
     rows = await tx.execute_fetchall(f"SELECT * FROM {table.name} WHERE {where}", effect.key)  # noqa: S608 - ours
@@ -296,9 +306,10 @@ async def current(tx: Tx, effect: RowEffect) -> Row | None:
 
 
 def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
-    """Return whether the `present` row is as the turn left it, apart from the host's own columns. Pure.
+    """Return whether the row that a turn changed is still as the turn left it. Pure.
 
-    `present` is None if the row does not exist: it is unchanged then if the turn has deleted it.
+    `present` is the row as it is stored now, or None if it is gone: it is unchanged then if the turn deleted
+    it. Columns that only the host itself changes are not compared.
     """
     if present is None or effect.after is None:
         return present is None and effect.after is None
@@ -307,9 +318,9 @@ def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
 
 
 async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
-    """Restore the rows of all these effects to their state before the turn.
+    """Restore the rows of all these effects to their state before the turn that changed them.
 
-    Where only `host_columns` have changed since, those keep their present values.
+    Columns that only the host changes, and that have changed since the turn, are left as they are.
 
     Raises:
         sqlite3.IntegrityError: a deleted row cannot be added, because another row has its key by now.
@@ -330,7 +341,7 @@ async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
 
 
 async def _insert(tx: Tx, table: str, row: Row) -> None:
-    """Insert a row, given by column name."""
+    """Insert a row into a table; `row` maps column names to values."""
     names = ", ".join(f'"{name}"' for name in row)
     placeholders = ", ".join("?" for _ in row)
     await tx.execute(
@@ -340,9 +351,9 @@ async def _insert(tx: Tx, table: str, row: Row) -> None:
 
 
 async def _remove(tx: Tx, effect: RowEffect) -> None:
-    """Delete the row that a turn added."""
+    """Delete the row that a turn added; a scheduled task that has run is cancelled instead."""
     if effect.table == "scheduled_tasks" and await _has_run(tx, effect):
-        # A task's runs are history and belong to the task, so the task ends instead of being deleted.
+        # The runs of a task are history and refer to the task, so its row stays.
         await tx.execute(
             "UPDATE scheduled_tasks SET status = 'cancelled', next_run = NULL WHERE id = ?", effect.key
         )
@@ -352,13 +363,16 @@ async def _remove(tx: Tx, effect: RowEffect) -> None:
 
 
 async def _has_run(tx: Tx, effect: RowEffect) -> bool:
-    """Return whether the scheduled task that a turn added has run."""
+    """Return whether the scheduled task that a turn added has a run, or a skipped one, on record."""
     rows = await tx.execute_fetchall("SELECT 1 FROM task_run_logs WHERE task_id = ? LIMIT 1", effect.key)
     return bool(list(rows))
 
 
 async def _update(tx: Tx, effect: RowEffect, present: Row) -> None:
-    """Set a row to its state before a turn; `host_columns` that changed since are left alone."""
+    """Set a changed row to its state before the turn; `present` is the row as it is stored now.
+
+    Columns that only the host changes, and that have changed since the turn, are left as they are.
+    """
     assert effect.before is not None
     table, after = BY_NAME[effect.table], effect.after or {}
     values = {
@@ -377,16 +391,16 @@ async def _update(tx: Tx, effect: RowEffect, present: Row) -> None:
 
 
 async def forget(tx: Tx, folder: Folder) -> None:
-    """Delete all stored effects of a group, for example when something is forgotten for good."""
+    """Delete all recorded changes of a group's turns, so that none of them can be undone."""
     await tx.execute(
         "DELETE FROM turn_effects WHERE turn_id IN (SELECT id FROM turns WHERE group_folder = ?)", (folder,)
     )
 
 
 async def expire(tx: Tx, *, now_ms: int) -> list[Folder]:
-    """Delete effects older than `UNDO_MS`, and undos of that age whose files are restored.
+    """Delete recorded changes older than `UNDO_MS`, and undos of that age whose files are restored.
 
-    Return the groups whose effects were deleted.
+    Return the groups of which changes were deleted.
     """
     rows = await tx.execute_fetchall(
         """

@@ -30,17 +30,17 @@ _MAPPER = RowMapper(Undo, "undos", {"folder": "group_folder", "by": "by_whom"})
 
 
 async def add(tx: Tx, undo: Undo) -> None:
-    """Store that a turn was undone."""
+    """Store that a turn was undone, and by which turn."""
     await _MAPPER.insert(tx, undo)
 
 
 async def get(tx: Tx, turn_id: TurnId) -> Undo | None:
-    """Return the undo with this turn; None for any other turn."""
+    """Return the undo whose own turn this is; None for a turn that is no undo."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM undos WHERE turn_id = ?", (turn_id,))
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> Undo | None:
-    """Return the effective undo of a turn; None if there is none, or if it was undone itself."""
+    """Return the undo in effect for a turn; None if the turn was not undone, or that undo was undone."""
     undo = await _MAPPER.fetch_one(
         tx, "SELECT * FROM undos WHERE undoes = ? ORDER BY turn_id DESC LIMIT 1", (turn_id,)
     )
@@ -50,7 +50,7 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> Undo | None:
 
 
 async def undoable(tx: Tx, turn_ids: Collection[int]) -> set[int]:
-    """Return the ids of the turns that have ended, changed something, and were not undone."""
+    """Return the ids among `turn_ids` of turns that have ended, changed something, and are not undone."""
     rows = await tx.execute_fetchall(
         """
         SELECT t.id FROM turns AS t
@@ -63,11 +63,14 @@ async def undoable(tx: Tx, turn_ids: Collection[int]) -> set[int]:
 
 
 async def due(tx: Tx, folder: Folder | None = None) -> list[Undo]:
-    """Return the undos of a group, or of all, whose files still have to be restored, oldest first."""
+    """Return the undos whose files still have to be restored, oldest first.
+
+    Those of the group `folder`, or of all groups if it is None.
+    """
     undos = await _MAPPER.fetch_all(tx, "SELECT * FROM undos WHERE has_files_due = 1 ORDER BY turn_id")
     return [undo for undo in undos if folder in (None, undo.folder)]
 
 
 async def note_files_done(tx: Tx, turn_id: TurnId) -> None:
-    """Record that the files of an undo are restored; `turn_id` is the turn of the undo."""
+    """Record that all files of an undo are restored; `turn_id` is the undo's own turn."""
     await tx.execute("UPDATE undos SET has_files_due = 0 WHERE turn_id = ?", (turn_id,))
