@@ -210,10 +210,12 @@ def _not_running(home: Home) -> NotRunning:
     """Return the error for a home whose Andy does not answer, with what to do: start it, or wait."""
     since_ms = home.starting_since_ms()
     if since_ms is None:
+        from orchestrator.domain import settings
         from orchestrator.store.database import refuse_newer
 
-        # A store of a newer Andy keeps every start from succeeding: "start it" would be no help then.
+        # With such settings, or a store of a newer Andy, no start succeeds: "start it" would be no help.
         try:
+            settings.load(home.root)
             refuse_newer(home.database)
         except AndyError as error:
             return NotRunning(f"Andy is not running on {home.root} and cannot start: {error}")

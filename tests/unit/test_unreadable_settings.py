@@ -36,6 +36,14 @@ def test_status_says_that_the_store_is_of_a_newer_andy(tmp_path):
         client.running_status(home)
 
 
+@pytest.mark.parametrize(("content", "reason"), [(b"\xff", "cannot be read"), (b"ANDY_PORT=x", "ANDY_PORT")])
+def test_status_says_that_andy_cannot_start_with_his_settings(tmp_path, content, reason):
+    (tmp_path / ".env").write_bytes(content)
+
+    with pytest.raises(NotRunning, match=f"is not running on .* and cannot start: .*{reason}"):
+        client.running_status(Home(tmp_path))
+
+
 def test_secrets_that_others_may_read_are_told_at_the_start(tmp_path, capsys):
     path = tmp_path / ".env"
     path.write_text("KEY=x")
