@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.telegram import channel as channel_module
 from orchestrator.channels.telegram import login, updates
 from orchestrator.channels.telegram.channel import TelegramChannel
 from orchestrator.channels.telegram.description import CHANNEL
@@ -313,6 +315,29 @@ async def test_a_pause_that_telegram_asks_for_is_kept(home):
         with pytest.raises(ChannelDown, match="pause"):
             await channel.send(JID, "b", MessageId("3EB0B"))
     assert [name for name, _ in home.api.calls].count("sendMessage") == 1
+
+
+@pytest.mark.parametrize("earlier_pages", [0, 1])
+async def test_a_pause_before_the_next_updates_is_kept_and_is_no_outage(home, monkeypatch, earlier_pages):
+    pauses: list[float] = []
+
+    async def note_pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(channel_module, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": note_pause}))
+    if not earlier_pages:
+        home.api.fail("getUpdates", 429, retry=20)
+    with structlog.testing.capture_logs() as logs:
+        async with home.living():
+            await connected(home)
+            if earlier_pages:
+                home.api.fail("getUpdates", 429, retry=20)
+            home.api.write(CHAT, "after it")
+            await home.until_row("SELECT 1 FROM messages WHERE content = 'after it'")
+            await until(lambda: pauses, "the pause")
+    assert pauses == [20.0]
+    assert not [one for one in logs if one["event"] == "channel.down"]
 
 
 async def test_a_part_of_a_message_that_was_shown_is_not_shown_again_after_a_pause(home, tmp_path):
