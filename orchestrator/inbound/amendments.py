@@ -48,9 +48,11 @@ class Amendment:
 
 
 async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
-    """Remove the text of the message that `message` deletes, and withdraw its turn if nobody else asks in it.
+    """Remove the text of the stored message that `message` deletes, and return the effect.
 
-    Only the sender of the message or a moderator of the chat may delete it.
+    Only the sender of that message or a moderator of the chat may delete it. If the message belongs to a turn
+    (a question to the agent) that is still queued, it leaves the turn, and the turn is withdrawn if no other
+    message in it asks for anything.
     """
     assert message.deletes is not None
     target = await messages.find(tx, message.chat_jid, message.deletes)
@@ -68,6 +70,7 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
     turn = await turns.get(tx, turn_id) if turn_id is not None else None
     if turn is not None:
         await sessions.note_deletion(tx, turn.folder, turn.id, target.seq)
+    # An agent has read the messages of a turn that has begun.
     if turn is None or turn.state is not TurnState.QUEUED or turn.kind is not TurnKind.CHAT:
         return Amendment(reason=reason, message=target)
     if target.is_bot_message:
@@ -86,11 +89,24 @@ async def edit(
     now_ms: int,
     restricted_to: Role | None = None,
 ) -> Amendment | Inbound:
-    """Replace the text of a message, or return the message to store beside it or in its place.
+    """Apply an edit to the stored message that `message` edits.
 
-    Return an `Amendment` when all is done, or when the edit is refused; an `Inbound` is for the caller to
-    store. `is_request`: whether the message asks for something with its new text. `restricted_to` is the
-    sender's role when that is restricted: the new text then joins no turn of other people.
+    As long as no agent has read that message, its text is replaced. Once an agent has read it, or if it is
+    not stored, the edit becomes a message of its own. Only the sender of the message may edit it.
+
+    Args:
+        tx: the transaction.
+        message: the edit, with the new text.
+        group: the group of the chat.
+        is_request: whether the new text asks the agent for something.
+        now_ms: the present time, in epoch milliseconds.
+        restricted_to: the sender's role if its rights are restricted: the new text then joins no turn of
+        other
+            people. None if they are not.
+
+    Returns:
+        An `Amendment` when all is done, or when the edit is refused; otherwise a message that the caller has
+        to store, beside the edited one or in its place.
     """
     assert message.edits is not None
     target = await messages.find(tx, message.chat_jid, message.edits)
@@ -100,8 +116,8 @@ async def edit(
         return Amendment(reason=NOT_ITS_SENDER)
     turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
     if turn is not None and turn.state is TurnState.QUEUED:
-        # With other rights than the turn has, the new text asks in a turn of its own: it neither gains rights
-        # nor takes any from others.
+        # No agent has read the message, and it waits in a turn. With other rights than the turn has, the new
+        # text asks in a turn of its own: it neither gains rights nor takes any from others.
         if is_request and restricted_to != (turn.role if turn.is_restricted else None):
             await messages.blank(tx, target)
             await messages.release(tx, target.seq, reason=EDIT_OF_OTHERS)
@@ -112,6 +128,7 @@ async def edit(
             await _withdraw_if_unrequested(tx, turn, now_ms=now_ms)
         return Amendment(reason="edited", message=target, turn_id=turn.id)
     if turn is None and not await is_read(tx, target, group):
+        # A message that now asks for something takes the place of the old one at the end of the conversation.
         if is_request:
             await messages.blank(tx, target)
             return replace(message, file=target.file)
@@ -121,14 +138,20 @@ async def edit(
 
 
 async def _withdraw_if_unrequested(tx: Tx, turn: Turn, *, now_ms: int) -> None:
-    """End a queued turn in which no message asks for anything; its messages stay stored as talk."""
+    """End a queued turn in which no message asks for anything any more.
+
+    A turn is a question to the agent. Its messages stay stored, as context for later ones.
+    """
     if not await messages.requests_of(tx, turn.id, limit=1):
         await messages.release_all(tx, turn.id, reason=WITHDRAWN)
         await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=WITHDRAWN, now_ms=now_ms)
 
 
 async def is_read(tx: Tx, target: Message, group: Group) -> bool:
-    """Return whether an agent has seen a message that belongs to no turn."""
+    """Return whether an agent has seen a message that is only context, and belongs to no turn.
+
+    It has if it was shown in the group's conversation, or in the question that is being answered now.
+    """
     if target.seq <= await sessions.cursor_of(tx, group.folder):
         return True
     running = await turns.running_of(tx, group.folder)
@@ -136,7 +159,11 @@ async def is_read(tx: Tx, target: Message, group: Group) -> bool:
 
 
 def _note(message: Inbound, target: Message, *, was_asked_in_turn: bool) -> Inbound:
-    """Return the edit as a message of its own, which quotes the message's earlier text. Pure."""
+    """Return an edit as a message of its own, which quotes the earlier text of the message `target`. Pure.
+
+    If the message was part of a question that an agent has read (`was_asked_in_turn`), the edit asks for
+    nothing again: it is only a note.
+    """
     before = Quote(message_id=target.id, sender=target.sender_name, text=target.text)
     if was_asked_in_turn:
         return replace(message, text=f"[edited] {message.text}", quote=before, ignored=EDIT_OF_READ)

@@ -47,9 +47,18 @@ _KOREAN = {
 
 
 async def answer(tx: Tx, group: Group, text: str, *, role: Role, now_ms: int) -> str | None:
-    """Decide a request as an owner's message in main says and return the reply; None for any other message.
+    """Carry out the decision in an owner's message, such as `allow 7` or `register 3`, and return the reply.
 
-    The whole message has to be the answer: a sentence that contains one is for the agent.
+    The message counts only in the main group, from a person who may give commands there, and if it is nothing
+    but the decision: a sentence that contains one is for the agent. None for any other message, and if no
+    request has the number.
+
+    Args:
+        tx: the transaction.
+        group: the group of the chat.
+        text: the text of the message, without a call of the assistant.
+        role: the sender's role.
+        now_ms: the present time, in epoch milliseconds.
     """
     if not group.is_main or Permission.COMMAND not in RULES[role].may:
         return None
@@ -65,7 +74,10 @@ async def answer(tx: Tx, group: Group, text: str, *, role: Role, now_ms: int) ->
 
 
 async def _decide(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | None:
-    """Decide a request of an agent; return the reply, or None if the number is no request's."""
+    """Decide a request of an agent as a match of `_ANSWER` says: allow it, allow such ones always, or refuse.
+
+    Return the reply, or None if no request has the number.
+    """
     decision: Decision = "always" if match["always"] else "allow" if match["allow"] else "refuse"
     try:
         decided = await approvals.decide(tx, int(match["number"]), decision, by=DECIDER, now_ms=now_ms)
@@ -79,7 +91,10 @@ async def _decide(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | None:
 
 
 async def _refuse_all(tx: Tx, name: str | None, *, now_ms: int) -> str | None:
-    """Refuse every waiting request, of group `name` or of all; return None if there is no such group."""
+    """Refuse every waiting request of agents in the group with the folder `name`, or in all groups for None.
+
+    Return the reply, or None if there is no such group.
+    """
     group = await groups.by_folder(tx, name) if name is not None else None
     if name is not None and group is None:
         return None
@@ -90,7 +105,11 @@ async def _refuse_all(tx: Tx, name: str | None, *, now_ms: int) -> str | None:
 
 
 async def _decide_access(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | None:
-    """Decide about a chat that called Andy; return the reply, or None if the number is no request's."""
+    """Decide about a chat without a group that called Andy, as a match of `_ACCESS` says.
+
+    The chat gets a group, or is ignored for some days, or for ever. Return the reply, or None if no request
+    has the number.
+    """
     decision: AccessDecision = "register" if match["register"] else "ignore" if match["ignore"] else "block"
     number, name = int(match["number"]), match["name"]
     try:
@@ -107,7 +126,11 @@ async def _decide_access(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | 
 
 
 async def _ignore_all(tx: Tx, *, is_korean: bool, now_ms: int) -> str | None:
-    """Ignore every waiting chat; return None if none waits, since the message then means something else."""
+    """Ignore every chat without a group that called Andy and waits for a decision.
+
+    Return the reply, in Korean if `is_korean`. None if no chat waits, since the message then means something
+    else.
+    """
     ignored = await access.ignore_all(tx, by=DECIDER, now_ms=now_ms)
     if not ignored:
         return None

@@ -106,6 +106,7 @@ class Asker:
 
     @property
     def may_ask(self) -> bool:
+        """Whether they may ask the agent, by the owner's list and by the rights of their role."""
         return self.is_listed and Permission.CALL in self.rights.may
 
     @property
@@ -115,7 +116,7 @@ class Asker:
 
     @property
     def changes_board(self) -> bool:
-        """Whether they may answer reminders and questions without an agent."""
+        """Whether their answers to reminders and questions change the group's dashboard without an agent."""
         return {Permission.MEMORY, Permission.SCHEDULE} <= self.rights.may
 
 
@@ -172,9 +173,23 @@ class Intake:
     ) -> None:
         """Set up the intake.
 
-        `read_senders` reads the owner's list of senders and blocks; without it everybody may ask. `at_once`
-        to `answer_poll` are other packages' parts of the decision about a message; without one, no message is
-        of its kind. `on_talk` is called with the chat of each message that does not call Andy.
+        The arguments from `at_once` to `answer_poll` are other packages' parts of the decision about a
+        message; without one of them, no message is of its kind.
+
+        Args:
+            database: the database.
+            clock: the clock.
+            name: the assistant's name.
+            wakeups: wakes the loops that have something to do.
+            bus: the event bus.
+            read_senders: reads the owner's list of senders, and blocks; by default everybody may ask.
+            at_once: does what needs no agent.
+            approve: decides a request of an agent, as the owner says.
+            stop: stops what a message says to stop.
+            undo: undoes what a message asks to undo.
+            forget: forgets a sender who asks for it.
+            answer_poll: answers a question of the dashboard by a poll.
+            on_talk: called with the chat of each message that does not call Andy.
         """
         self._database = database
         self._read_senders = read_senders
@@ -191,12 +206,14 @@ class Intake:
         self._bus = bus
 
     async def accept(self, message: Inbound, *, cursor: str | None = None) -> Accepted:
-        """Store `message` and queue its turn in one transaction, then wake the dispatcher.
+        """Store a message and queue its turn (a question to the agent) in one transaction; return the outcome.
 
-        `cursor` is stored with it: see `domain.protocols.Receive`.
+        Then publish that, and wake what has to go on. `cursor` is the channel's position in its stream of
+        messages, stored with the message; None stores none.
 
         Raises:
             TextEmpty, TextTooLong: nothing was stored.
+            StoreError: the database cannot be used now.
         """
         taken = await self._database.write(lambda tx: self.take(tx, message, cursor=cursor))
         # After the commit, because whoever is woken has to find the message in the store.
@@ -204,16 +221,18 @@ class Intake:
         return taken.accepted
 
     async def receive(self, message: Inbound, *, cursor: str | None = None) -> None:
-        """Accept a message of a channel, which only needs to know that it is stored durably.
+        """Accept a message as `accept` does, for a channel: it needs no outcome, only that this returns.
 
         `cursor` is the channel's new position in its stream of messages; None if it has no such position.
         """
         await self.accept(message, cursor=cursor)
 
     async def take(self, tx: Tx, message: Inbound, *, cursor: str | None = None) -> Taken:
-        """Store `message` and queue its turn, as work for `Database.write`; `announce` the result afterwards.
+        """Store a message and queue its turn (a question to the agent) in the transaction `tx`.
 
-        `cursor` is stored with the message: see `receive`.
+        The caller passes the result to `announce` after the commit. `cursor` is the channel's position in its
+        stream of messages, stored with the message; None stores none. The owner is notified if the list of
+        senders is broken.
 
         Raises:
             TextEmpty, TextTooLong: nothing was stored.
@@ -229,6 +248,7 @@ class Intake:
         is_trouble_new = False
         if sender_list.trouble and accepted.outcome != "unregistered":
             is_trouble_new = await self._notify_broken_list(tx, sender_list)
+        # A list that cannot be read denies, and is logged.
         is_denial = verdict is not SenderVerdict.ALLOWED and (
             sender_list.rules is None or sender_list.rules.log_denied
         )
@@ -240,7 +260,10 @@ class Intake:
         )
 
     def announce(self, taken: Taken) -> None:
-        """Publish the event of a stored message, and wake the loops that it concerns."""
+        """Log and publish what `take` did with a message, and wake the loops that it concerns.
+
+        To be called after the commit, since whoever is woken has to find the message in the database.
+        """
         message, accepted = taken.message, taken.accepted
         if taken.denied is not None:
             log.info(
@@ -263,15 +286,18 @@ class Intake:
             self._wakeups.lanes.set()
 
     async def _notify_broken_list(self, tx: Tx, sender_list: OwnerRules[SenderRules]) -> bool:
-        """Notify the owner that the list of senders is broken, once for each state of the file.
+        """Notify the owner that the list of senders is broken, once for each version of its file.
 
-        Return whether it was done now.
+        Return whether the owner is notified now.
         """
         text = f"⚠️ Until this is fixed, only you can ask me anything: {sender_list.trouble}"
         return await owner.notify(tx, text, about=sender_list.version, now_ms=self._clock.now_ms())
 
     async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
-        """Store a message of a registered chat that is neither known nor dropped, and queue its turn."""
+        """Decide what becomes of a message, store it accordingly, and return the outcome.
+
+        A message of a chat without a group is not stored. `verdict` is the owner's list's on the sender.
+        """
         await chats.upsert(
             tx,
             message.chat_jid,
@@ -287,6 +313,7 @@ class Intake:
         message = await _with_stored_quote(tx, message)
         asker = await _asker(tx, message, group, is_listed=verdict is SenderVerdict.ALLOWED)
         known = await messages.find(tx, message.chat_jid, message.id)
+        # A message with a file comes again once its file is fetched.
         if known is not None and known.file_until_ms is not None and message.file_until_ms is None:
             return await self._complete(tx, known, message, group, asker)
         if known is not None:
@@ -305,9 +332,10 @@ class Intake:
         return await self._take_registered(tx, message, group, asker)
 
     async def _take_from_stranger(self, tx: Tx, message: Inbound, *, may_ask: bool) -> None:
-        """Ask the owner about a chat without a group that calls Andy; store nothing else of its messages.
+        """Ask the owner about a chat without a group if the message calls Andy; store no message of it.
 
-        `may_ask`: the owner's list of senders allows the sender.
+        If the message deletes an earlier one, its text is removed from the question to the owner. `may_ask`
+        says whether the owner's list of senders allows the sender to ask.
         """
         await chats.forget_unused(tx, newest=MAX_UNUSED_CHATS, but=message.chat_jid)
         if message.deletes is not None:
@@ -323,7 +351,11 @@ class Intake:
     async def _complete(
         self, tx: Tx, known: Message, message: Inbound, group: Group, asker: Asker
     ) -> Accepted:
-        """Store the file of a known message; a voice note that calls Andy by name becomes a request."""
+        """Store the file of the stored message `known`, which has come again with it, and return the outcome.
+
+        A voice note that calls Andy by name asks something from now on: it joins a turn, a question to the
+        agent.
+        """
         await messages.complete(tx, known, message)
         turn_id = known.turn_id
         is_call = message.spoken and triggers.is_called_aloud(message.spoken, group, name=self._name)
@@ -336,7 +368,7 @@ class Intake:
         return Accepted(outcome="amended", seq=known.seq, turn_id=turn_id, reason=amendments.FILE_CAME)
 
     async def _notify_unreadable(self, tx: Tx, message: Inbound, group: Group) -> None:
-        """Tell the chat that a message could not be read, at most once an hour."""
+        """Send the chat a text that a message could not be read, at most once an hour."""
         now_ms = self._clock.now_ms()
         await outbox.add(
             tx,
@@ -349,7 +381,11 @@ class Intake:
         )
 
     async def _take_registered(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted:
-        """Take a new message of a registered chat: an edit, a deletion, a command, a request or talk."""
+        """Decide what becomes of a new message of a registered chat, and return the outcome.
+
+        The message may be a deletion, a vote, an edit, a session command, something that needs no agent, a
+        question to the agent, or only context for later ones.
+        """
         if is_hook(message.sender):
             # A message of a program is only stored: it may not command, stop or approve, nor answer a
             # reminder.
@@ -385,7 +421,10 @@ class Intake:
         return await self._store(tx, message, group, asker)
 
     async def _take_vote(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
-        """Count a vote; return None for other messages, and for a text that is to be read like any other."""
+        """Count a message that votes in one of Andy's polls, and return the outcome.
+
+        None for any other message, and for a text that has been counted but is to be taken like any other.
+        """
         counted = await self._count_vote(tx, message, group)
         if counted is None:
             return None
@@ -397,7 +436,10 @@ class Intake:
         return answered
 
     async def _count_vote(self, tx: Tx, message: Inbound, group: Group) -> CountedVote | None:
-        """Count a vote in a poll, or a text for Andy that answers one by numbers; return None for others."""
+        """Count a vote in one of Andy's polls, or a text for Andy that answers a poll.
+
+        Return None for any other message.
+        """
         if message.ignored is not None and message.vote is None:
             return None
         is_text = message.vote is None and await self._why_ignored(tx, message, group) is None
@@ -409,12 +451,18 @@ class Intake:
     async def _answer_board(
         self, tx: Tx, counted: CountedVote, group: Group, asker: Asker, *, is_text: bool
     ) -> Accepted | None:
-        """Answer a question of the board by a vote, in a turn that ends at once; None if not allowed."""
+        """Answer a question of the group's dashboard by a vote in its poll, without an agent.
+
+        The message and the reply are stored in a turn (a question to the agent) that has ended already.
+        Return the outcome; None if the voter may not answer it, or if the question is not answered by this
+        vote. `is_text` says whether the vote is a text.
+        """
         may_answer = asker.may_ask and asker.changes_board and counted.is_new and counted.chosen
         if self._answer_poll is None or not may_answer:
             return None
         votes_of_all = await polls.votes_of(tx, counted.poll)
         newest = counted.poll.chosen_text(counted.chosen)
+        # The changes are recorded for a turn that does not exist yet, so that they can be undone later.
         async with turn_effects.recording(tx, turn_effects.PROVISIONAL, now_ms=self._clock.now_ms()):
             text = await self._answer_poll(
                 tx, group, counted.poll, votes_of_all, newest=newest, is_text=is_text
@@ -426,9 +474,10 @@ class Intake:
         return await self._record_reply(tx, message, group, ReplyAtOnce(text), asker)
 
     async def _store_vote(self, tx: Tx, counted: CountedVote, group: Group, asker: Asker) -> Accepted:
-        """Store the message of a vote: it starts a turn if it may, or replaces the person's previous vote.
+        """Store the message of a counted vote, and return the outcome.
 
-        Return the outcome.
+        It replaces the message of the person's previous vote if no agent has read that. If the vote starts a
+        turn, a question to the agent, the turn waits a while for further votes.
         """
         message, now_ms = counted.message, self._clock.now_ms()
         if not counted.is_new:
@@ -450,7 +499,10 @@ class Intake:
         return accepted
 
     async def _answer_at_once(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
-        """Answer a message that needs no agent, in a turn that ends as it is queued; else return None."""
+        """Do what a message demands if that needs no agent, store message and reply, and return the outcome.
+
+        Return None for a message that needs an agent.
+        """
         text = message.reaction or triggers.without_trigger(message.text, group, name=self._name)
         is_asked = not message.ignored and await self._why_ignored(tx, message, group) is None
         stopped = None
@@ -471,7 +523,11 @@ class Intake:
     async def _record_reply(
         self, tx: Tx, message: Inbound, group: Group, reply: ReplyAtOnce, asker: Asker
     ) -> Accepted:
-        """Store a message that needs no agent in a turn of its own; send the reply if it has text."""
+        """Store a message that needed no agent in a turn of its own, which has ended already.
+
+        A turn is a question to the agent. The reply is put into the outbox unless its text is empty. Return
+        the outcome.
+        """
         now_ms = self._clock.now_ms()
         turn_id = reply.turn_id
         if turn_id is None:
@@ -502,9 +558,18 @@ class Intake:
     async def _act_at_once(
         self, tx: Tx, group: Group, message: Inbound, text: str, asker: Asker, *, is_asked: bool, now_ms: int
     ) -> ReplyAtOnce | None:
-        """Do what needs no agent and return the reply; None if nothing was done.
+        """Decide a request of an agent, or change the dashboard, as a message says; return the reply.
 
-        The changes can be undone like those of a turn. `is_asked`: whether the message calls Andy.
+        None if the message says nothing of the kind. The changes can be undone later like those of an agent.
+
+        Args:
+            tx: the transaction.
+            group: the group of the chat.
+            message: the message.
+            text: its text without a call of Andy, or its reaction.
+            asker: the sender.
+            is_asked: whether the message is for Andy.
+            now_ms: the present time, in epoch milliseconds.
         """
         reply = None
         async with turn_effects.recording(tx, turn_effects.PROVISIONAL, now_ms=now_ms):
@@ -521,7 +586,10 @@ class Intake:
     async def _apply_command(
         self, tx: Tx, message: Inbound, group: Group, command: SessionCommand, asker: Asker
     ) -> Accepted:
-        """Queue a turn for a session command, or store why the sender may not give it."""
+        """Queue a turn for a session command such as `/clear`, or store why the sender may not give it.
+
+        A refusal is explained in the chat, if the sender's messages are for Andy at all. Return the outcome.
+        """
         now_ms = self._clock.now_ms()
         why_not = None if Permission.COMMAND in asker.rights.may else triggers.ONLY_OWNER
         turn_id = None
@@ -545,7 +613,7 @@ class Intake:
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
     async def _explain_refusal(self, tx: Tx, message: Inbound, group: Group, why_not: str) -> None:
-        """Tell the chat why a command was refused."""
+        """Send the chat a text why the command in `message` was refused."""
         await outbox.add(
             tx,
             chat_jid=message.chat_jid,
@@ -556,18 +624,21 @@ class Intake:
         )
 
     async def _why_ignored(self, tx: Tx, message: Inbound, group: Group) -> str | None:
-        """Return why a message asks for nothing here, or None when it is a request."""
+        """Return why a message does not ask the agent for anything, or None when it does."""
+        # The channel may provide another form of the text in which to look for a call of Andy.
+        text = message.text if message.call_text is None else message.call_text
         return triggers.ignored_reason(
-            (message.text if message.call_text is None else message.call_text) or message.file or "",
+            text or message.file or "",
             group,
             name=self._name,
             is_addressed=await _is_addressed(tx, message),
         )
 
     async def _store(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted:
-        """Store a message: one that asks in the turn that it joins, another as context.
+        """Store a message and return the outcome: one that asks something joins a turn, a question to the agent.
 
-        A sender who may not ask because of their role is told so once.
+        Any other message is stored as context. A sender who may not ask because of their role is told so
+        once.
         """
         now_ms = self._clock.now_ms()
         reason = message.ignored or await self._why_ignored(tx, message, group)
@@ -592,7 +663,10 @@ class Intake:
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
     async def _wake_loop(self, tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> None:
-        """Wake the group's loop, however long it is set to sleep."""
+        """Request that the group's agent wakes now because of a message, if it wakes by itself at times.
+
+        This counts however long the agent chose to sleep.
+        """
         await wake_requests.add(
             tx,
             group.folder,
@@ -607,9 +681,10 @@ class Intake:
     async def _turn_for(
         self, tx: Tx, message: Inbound, group: Group, asker: Asker, *, is_request: bool, now_ms: int
     ) -> TurnId | None:
-        """Return the queued turn that a message joins.
+        """Return the queued turn (a question to the agent) that a message joins.
 
-        A request creates one if needed; talk never does, and gets None if no turn is queued.
+        A message that asks something (`is_request`) creates a turn if none is queued. Any other never does;
+        for it None is returned if no turn is queued.
         """
         if is_request:
             turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
@@ -622,10 +697,10 @@ class Intake:
 
 
 async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> Asker:
-    """Return the role and rights of a message's sender.
+    """Return the sender of a message, with their role and rights in the group.
 
-    Only the address counts that the channel reports for them. `is_listed`: the owner's list of senders allows
-    them.
+    Only the address counts that the channel reports for them. `is_listed` says whether the owner's list of
+    senders allows them to ask.
     """
     role = await people.role_in(
         tx, group, message.sender, alias=message.sender_alias, is_from_me=message.is_from_me
@@ -635,7 +710,10 @@ async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> 
 
 
 async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms: int) -> TurnId:
-    """Return the queued turn that a request joins, with its asker's rights; create it if there is none."""
+    """Return the queued turn, a question to the agent, that a message joins which asks something.
+
+    If none is queued that has the rights of the message's sender, create one.
+    """
     return await turns.join_chat(
         tx,
         group.folder,
@@ -647,7 +725,10 @@ async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms:
 
 
 async def _explain_role(tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> bool:
-    """Explain once, in the request's language, that the role may not ask; return False if done before."""
+    """Explain in the chat, once for each person, that the sender's role may not ask; in their language.
+
+    Return whether that is sent now. Nothing is explained to a program.
+    """
     if is_hook(message.sender):
         return False
     name = short(message.sender_name, MAX_NAME_CHARS)
@@ -662,7 +743,7 @@ async def _explain_role(tx: Tx, message: Inbound, group: Group, *, now_ms: int) 
 
 
 def _accepted_as(amendment: Amendment) -> Accepted:
-    """Return the result of a message that was an edit or a deletion."""
+    """Return the outcome of a message whose edit or deletion of an earlier message was applied or refused."""
     if amendment.message is None:
         return Accepted(outcome="dropped", reason=amendment.reason)
     return Accepted(
@@ -671,7 +752,10 @@ def _accepted_as(amendment: Amendment) -> Accepted:
 
 
 def _check(message: Inbound) -> None:
-    """Raise `TextEmpty` for a message without content, `TextTooLong` for one that is too long."""
+    """Check that a message has content and is not too long; a deletion needs no content.
+
+    Raises `TextEmpty`, `TextTooLong`.
+    """
     has_content = message.text.strip() or message.file or message.is_unreadable
     if not has_content and message.deletes is None:
         raise TextEmpty
@@ -713,11 +797,12 @@ def _storable(message: Inbound, now_ms: int) -> Inbound:
 
 
 def _without_half_surrogates(text: str) -> str:
+    """Return a text in which half of a surrogate pair, which cannot be encoded, becomes `?`."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 async def _with_quote_of_original(tx: Tx, message: Inbound, original: MessageId) -> Inbound:
-    """Return an edit with the quote of the message that it changes, unless it has its own."""
+    """Return an edit with the quote of the message `original` that it edits, unless it has one itself."""
     if message.quote is not None:
         return message
     target = await messages.find(tx, message.chat_jid, original)
@@ -725,7 +810,10 @@ async def _with_quote_of_original(tx: Tx, message: Inbound, original: MessageId)
 
 
 async def _with_stored_quote(tx: Tx, message: Inbound) -> Inbound:
-    """Return the message with the quoted text as stored, which its sender cannot forge."""
+    """Return a message whose quoted sender and text are those of the stored message, if that is stored.
+
+    A sender can forge what their messenger sends along. The text is cut to `MAX_QUOTE_CHARS`.
+    """
     if message.quote is None:
         return message
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
@@ -758,6 +846,7 @@ def build_intake(
     """
 
     async def approve(tx: Tx, group: Group, text: str, *, role: Role) -> str | None:
+        """Decide a request as an owner's message says, and return the reply; None for other messages."""
         return await approval_replies.answer(tx, group, text, role=role, now_ms=host.clock.now_ms())
 
     return Intake(

@@ -108,9 +108,20 @@ async def compose(
     now_ms: int,
     brief: Brief | None = None,
 ) -> TurnOrder:
-    """Return the order of a turn from the store's current state: it may have grown since it was read.
+    """Return the order of a turn: what the container is told of a question, with the prompt for its agent.
 
-    `name` is the assistant's name; `zone` is the group's. `brief` returns the part of the dashboard to show.
+    The turn is read again, because messages may have joined it. What earlier, interrupted runs of the turn
+    have done is appended to the prompt.
+
+    Args:
+        tx: the transaction.
+        turn: the turn.
+        group: the group that it belongs to.
+        run_id: the run of the container that gets the order.
+        name: the assistant's name.
+        zone: the group's time zone.
+        now_ms: the present time, in epoch milliseconds.
+        brief: returns the part of the group's dashboard to show; None to show nothing of it.
     """
     turn = await turns.get(tx, turn.id) or turn
     order = await _compose(tx, turn, group, run_id=run_id, name=name, zone=zone, now_ms=now_ms, brief=brief)
@@ -121,7 +132,11 @@ async def compose(
 async def compose_on(
     host: HostContext, tx: Tx, turn: Turn, group: Group, *, run_id: RunId, brief: Brief
 ) -> TurnOrder:
-    """Return the order of a turn as `compose` does, with the host's assistant name, zone and clock."""
+    """Return the order of a turn as `compose` does, with the assistant's name, time zone and clock of a host.
+
+    `run_id` is the run of the container that gets the order. `brief` returns the part of the group's
+    dashboard to show.
+    """
     return await compose(
         tx,
         turn,
@@ -135,9 +150,10 @@ async def compose_on(
 
 
 async def _done_before(tx: Tx, turn: Turn, run_id: RunId) -> str | None:
-    """Return the calls that a turn made in earlier, interrupted runs; None if it made none.
+    """Return a text for the prompt about the tool calls that a turn made in earlier, interrupted runs.
 
-    A resumed session may contain the same calls, but not those that a container made as it died.
+    None if it made none. `run_id` is the present run. The agent's conversation may show the same calls, but
+    not those that a container made as it died.
     """
     calls = [call for call in await tool_calls.of_turn(tx, turn.id) if call.run_id != run_id]
     lines = [
@@ -149,7 +165,10 @@ async def _done_before(tx: Tx, turn: Turn, run_id: RunId) -> str | None:
 
 
 async def _unreported(tx: Tx, turn: Turn, calls: Sequence[ToolCallRecord], run_id: RunId) -> list[str]:
-    """Return a line for each command that earlier runs had carried out without a report of the call.
+    """Return lines about what earlier runs of a turn had the host do without a report of the tool call.
+
+    There is a line for each command that was carried out and for each message that was sent. `calls` are the
+    reported tool calls, and `run_id` is the present run.
 
     An agent reports its calls in its output. While Docker does not answer, its output is not read, but its
     commands arrive as files all the same, so that a message may be in its chat of which no report was read.
@@ -164,15 +183,15 @@ async def _unreported(tx: Tx, turn: Turn, calls: Sequence[ToolCallRecord], run_i
     ]
     own_calls = sum(call.tool.startswith(OWN_TOOLS) for call in calls)
     if len(done) <= own_calls:
-        return []
+        return []  # each command has its reported call
     lines = []
     for detail in done:
         reply = await commands.answered(tx, turn.folder, str(detail["request"]))
         if detail["type"] not in SENDING and reply is not None:
             lines.append(f"- {OWN_TOOLS}{detail['type']}: {short(reply.text, MAX_CALL_CHARS)}")
-    # What was said is stored in one place only.
+    # The texts of messages are only in the outbox.
     sent = await outbox.of_turn(tx, turn.id)
-    return lines + [f"- {OWN_TOOLS}send_message: {short(one.text, MAX_CALL_CHARS)}" for one in sent]
+    return lines + [f"- {OWN_TOOLS}send_message: {short(entry.text, MAX_CALL_CHARS)}" for entry in sent]
 
 
 async def _compose(
@@ -186,10 +205,11 @@ async def _compose(
     now_ms: int,
     brief: Brief | None,
 ) -> TurnOrder:
-    """Return the order of a turn: a scheduled task's, a compaction's, one of a ready prompt, or a chat's.
+    """Return the order of a turn, without what earlier runs of it have done.
 
-    A turn whose requests do not all fit is split; the others get a turn of their own. `name` is the
-    assistant's, `brief` returns the part of the dashboard for the prompt; None for none.
+    The turn is that of a scheduled task, the command to compact the conversation, one with a ready prompt or
+    about ended polls, or one of messages in a chat. If the messages that ask something do not all fit into a
+    prompt, the turn is split: the others get a turn of their own. The arguments are those of `compose`.
     """
     if turn.task_id is not None:
         return await _compose_task(tx, turn, turn.task_id, run_id=run_id, zone=zone, now_ms=now_ms)
@@ -235,9 +255,11 @@ async def _compose_chat(
     now_ms: int,
     brief: Brief | None,
 ) -> TurnOrder:
-    """Return the order for the `requests`, shown among the other messages since the last answer.
+    """Return the order of a turn of messages in a chat.
 
-    `places` names the chats of a group with several; None for a group with one.
+    The prompt shows the `requests`, the messages that ask something, among the other messages since the last
+    answer. A turn with restricted rights is shown only what its sender may read. `places` names the chats of
+    a group that has several; None for a group with one. The other arguments are those of `compose`.
     """
     assert turn.last_seq is not None
     rights = roles.rights_of(turn.role, settings.of(group))
@@ -292,16 +314,17 @@ async def _compose_chat(
 
 
 def _files_for(rights: Rights) -> Literal["none", "read", "write"]:
-    """Return what a container made for these rights alone may do with the group's files. Pure."""
+    """Return whether people with these rights may have the agent read and write the group's files. Pure."""
     if Permission.HISTORY not in rights.may:
         return "none"
     return "write" if Permission.MEMORY in rights.may else "read"
 
 
 async def _notes_of(tx: Tx, group: Group, requests: Sequence[Message]) -> list[str]:
-    """Return the newest notes about the people who ask, oldest first, each after their names.
+    """Return the newest of the group's notes about the people who ask, oldest first.
 
-    Requests of hooks come from no person.
+    Each begins with the names of the people whom it is about; `…` stands for a person who does not ask now.
+    Messages that programs sent through a hook come from no person.
     """
     senders = {request.sender: request.sender_name for request in requests if not is_hook(request.sender)}
     names: dict[str, str] = {}  # by address: a person may have several
@@ -315,9 +338,10 @@ async def _notes_of(tx: Tx, group: Group, requests: Sequence[Message]) -> list[s
 
 
 async def _before_joining(tx: Tx, group: Group, requests: Sequence[Message]) -> Seq:
-    """Return the number of the last message before the newest member among those who ask joined the group.
+    """Return the number of the message after which people may read who have no right to the group's history.
 
-    It is the cursor after which a turn without the right to read the history may show messages.
+    It is the last message before the newest member among the senders of the `requests` joined the group. If
+    it is not known when a sender joined, it is the last message before that sender's request.
     """
     latest = 0
     for request in requests:
@@ -327,7 +351,10 @@ async def _before_joining(tx: Tx, group: Group, requests: Sequence[Message]) -> 
 
 
 async def _without_older_quote(tx: Tx, message: Message, cursor: Seq) -> Message:
-    """Return a message without its quote if the quoted message is older than its sender's membership."""
+    """Return a message without its quote if the quoted message is one that its sender may not read.
+
+    That is one with a number up to `cursor`, from before the sender joined the group.
+    """
     if message.quote is None:
         return message
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
@@ -335,7 +362,10 @@ async def _without_older_quote(tx: Tx, message: Message, cursor: Seq) -> Message
 
 
 async def _unusual_roles(tx: Tx, group: Group, shown: Sequence[Message]) -> dict[Seq, Role]:
-    """Return the roles of the messages' senders, except the role that everybody has by default."""
+    """Return the roles of the senders of messages, by the numbers of the messages.
+
+    The role that everybody in the group has by default is left out, and so are Andy's own messages.
+    """
     by_people = [message for message in shown if not message.is_bot_message]
     usual = roles.default_role(group)
     current_roles = await people.roles_in(tx, group, by_people)
@@ -355,7 +385,10 @@ async def _places(tx: Tx, turn: Turn, group: Group) -> TurnPlaces | None:
 async def _compose_task(
     tx: Tx, turn: Turn, task_id: str, *, run_id: RunId, zone: ZoneInfo, now_ms: int
 ) -> TurnOrder:
-    """Return the order of a scheduled task, whose prompt says that nobody is asking at the moment."""
+    """Return the order of a scheduled task, whose prompt begins with a notice that nobody asks at the moment.
+
+    `run_id` is the run of the container that gets the order; the zone is the group's.
+    """
     task, run = await tasks.get(tx, task_id), await task_runs.of_turn(tx, turn.id)
     task_prompt = _UNSPEAKABLE.sub("�", turn.prompt or "")
     cause = "on request" if run and run.cause is Cause.BY_HAND else "by its schedule"
@@ -378,10 +411,12 @@ def _fitting(
     *,
     beside: Sequence[Message] = (),
 ) -> list[Message]:
-    """Return as many of `candidates` as fit into a prompt beside `beside`: at least one if that is empty.
+    """Return the first of the messages `candidates`, as many as fit into a prompt together with `beside`.
 
-    `places` is that of `render`.
+    At least one is returned if `beside` is empty, however long it is. `places` names the chats of a group
+    that has several; None for a group with one.
     """
+    # In characters.
     room = MAX_PROMPT_CHARS - sum(len(_line(message, zone, places)) for message in beside)
     fitting: list[Message] = []
     for message in islice(candidates, MAX_MESSAGES - len(beside)):
@@ -395,10 +430,10 @@ def _fitting(
 def _with_requests(
     context: Sequence[Message], requests: Sequence[Message], zone: ZoneInfo, places: TurnPlaces | None
 ) -> list[Message]:
-    """Return the requests and the other messages around them, oldest first.
+    """Return the messages to show in a prompt, oldest first: the `requests` and the others in `context`.
 
-    When room is short, other messages are left out, the oldest first, so that no request is. `places` is that
-    of `render`.
+    When they do not all fit, other messages are left out, the oldest first, and never a request. `places`
+    names the chats of a group that has several; None for a group with one.
     """
     request_seqs = {message.seq for message in requests}
     other = [message for message in reversed(context) if message.seq not in request_seqs]
@@ -420,13 +455,22 @@ def render(
     notice: str | None = None,
     polls: Sequence[str] = (),
 ) -> str:
-    """Return the messages as XML, oldest first, with times in the group's zone.
+    """Return the prompt of a turn: messages as XML, oldest first, after what the agent has to know of them.
 
-    The oldest are left out when the text gets too long; the XML says how many, including the `left_out` ones
-    that the caller left out. The group's `board` precedes the messages. `places` names the chats of a group
-    with several: then each message names its chat, and the first line names the chat of the answer.
-    `roles_shown` maps messages to the roles of their senders; the `notice` says what a restricted asker may
-    not do. `polls` are the lines of the polls that the messages answer.
+    The oldest messages are left out when the text gets too long; the XML says how many.
+
+    Args:
+        context: the messages, oldest first.
+        zone: the group's time zone.
+        now_ms: the present time, in epoch milliseconds.
+        left_out: the number of older messages that the caller has already left out.
+        board: the part of the group's dashboard to show; None for none.
+        places: the names of the group's chats if it has several: then each message names its chat, and the
+            first line names the chat of the answer. None for a group with one chat.
+        notes: the notes about the people who ask.
+        roles_shown: the roles of senders, by the numbers of their messages.
+        notice: what the agent may not do for a sender with restricted rights; None if there is none.
+        polls: the polls that the messages answer, as XML.
     """
     lines: list[str] = []
     room = MAX_PROMPT_CHARS
@@ -452,7 +496,10 @@ def render(
 
 
 async def _poll_lines(tx: Tx, turn: Turn, shown: Sequence[Message], zone: ZoneInfo) -> list[str]:
-    """Return the polls that messages of a turn answer, or that have ended, each with the votes."""
+    """Return the newest polls, as XML with their votes, that belong to a turn.
+
+    They are the polls that the messages `shown` quote, and those about whose end the turn is.
+    """
     quoted_ids = dict.fromkeys(
         message.quote.message_id for message in reversed(shown) if message.quote is not None
     )
@@ -467,7 +514,10 @@ async def _poll_lines(tx: Tx, turn: Turn, shown: Sequence[Message], zone: ZoneIn
 
 
 def _poll(poll: Poll, votes: Sequence[PollVote], zone: ZoneInfo) -> str:
-    """Return a poll as XML: its options, and the newest vote of each person with their address."""
+    """Return a poll as XML: its options with their numbers of votes, and each person's vote.
+
+    `votes` has the newest vote of each person; one without an option was taken back.
+    """
     answers = [vote for vote in votes if vote.chosen]
     counts = Counter(index for vote in answers for index in vote.chosen)
     lines = [
@@ -487,7 +537,10 @@ def _poll(poll: Poll, votes: Sequence[PollVote], zone: ZoneInfo) -> str:
 
 
 def _header(zone: ZoneInfo, now_ms: int, *, chat: str | None = None) -> str:
-    """Return the first line of a prompt: the zone, the time and, of several chats, that of the answer."""
+    """Return the first line of a prompt: the time zone, the present time and the chat of the answer.
+
+    `chat` is the name of that chat; None if the group has only one.
+    """
     place = f' chat="{_safe(chat)}"' if chat else ""
     now = local_iso(now_ms, zone)
     return f'<context timezone="{escape(str(zone.key), quote=False)}" now="{now}"{place}/>'
@@ -496,7 +549,8 @@ def _header(zone: ZoneInfo, now_ms: int, *, chat: str | None = None) -> str:
 def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None, role: Role | None = None) -> str:
     """Return a message as one XML element, with the message that it quotes inside.
 
-    The chat is named with `places`, the sender's role with `role`; each is left out if it is None.
+    `places` has the names of the group's chats, by which the element names the chat; None for a group with
+    one chat. `role` is the sender's role to show; None to show none.
     """
     quote = ""
     # Many answers say nothing without the message that they quote, such as "yes" or "2".
@@ -515,7 +569,10 @@ def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None, role: Rol
 
 
 def _safe(text: str) -> str:
-    """Return a text that cannot end its element of the prompt, nor contain a tag that the host reads."""
+    """Return a text escaped for an XML element of the prompt.
+
+    It cannot end its element, and has no tag that the host would read as a command to schedule something.
+    """
     # An apostrophe needs no escape here, and prose is full of them.
     escaped = escape(_UNSPEAKABLE.sub("�", text), quote=False).replace('"', "&quot;")
     return schedule_tag.neutralise(escaped)

@@ -16,10 +16,14 @@ PAUSE_SECONDS = 0.02
 
 
 async def fill_search_index(database: Database) -> None:
-    """Index batch by batch until every message is indexed; after a stop, the next start continues."""
+    """Index all stored messages for the search, batch by batch, from the newest to the oldest.
+
+    If the host stops meanwhile, the next start continues.
+    """
     batches = 0
     while True:
         async with database.reading() as tx:
+            # The number of the oldest message that is indexed; messages are numbered from 1 on.
             if await message_search.indexed_from(tx) <= 1:
                 break
         is_more = await database.write(message_search.fill)

@@ -49,10 +49,11 @@ class SenderVerdict(StrEnum):
 
 
 def judge(message: Inbound, sender_list: OwnerRules[SenderRules]) -> SenderVerdict:
-    """Return what the sender of a message may do.
+    """Return what the sender of a message may do, by the owner's list of senders.
 
-    Without a file everybody may ask; with a broken file only the owner, who may always ask. A hook may always
-    ask, since the owner created it; the list is for people.
+    Without a list everybody may ask; while the list is broken, nobody but the owner may, who always may. The
+    list is for people: a hook, an address by which a program sends messages, may ask, since the owner created
+    it.
     """
     if message.is_from_me:
         return SenderVerdict.ALLOWED

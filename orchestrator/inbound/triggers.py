@@ -42,10 +42,15 @@ _CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
 
 def ignored_reason(text: str, group: Group, *, name: str, is_addressed: bool = False) -> str | None:
-    """Return why a message asks for nothing, or None when it is a request.
+    """Return why a message does not ask the assistant for anything, or None when it does.
 
-    `is_addressed`: whether the messenger reports that it is for the assistant, by a mention of its account or
-    as a reply to one of its messages.
+    In the main group, and in a group that requires no call, each message with a text asks for something.
+
+    Args:
+        text: the text of the message.
+        group: the group of its chat.
+        name: the assistant's name.
+        is_addressed: whether the message mentions the assistant's account or replies to one of its messages.
     """
     if not text.strip():
         return EMPTY
@@ -55,9 +60,10 @@ def ignored_reason(text: str, group: Group, *, name: str, is_addressed: bool = F
 
 
 def is_called(text: str, group: Group, *, name: str) -> bool:
-    """Return whether `@name` or the group's own trigger is anywhere in the text, as a word of its own.
+    """Return whether a text calls the assistant: by `@name`, or by the word that the group has chosen.
 
-    A name inside code (between backticks) or inside a link does not count.
+    The call may be anywhere in the text, as a word of its own. One inside code (between backticks) or inside
+    a link does not count.
     """
     # The text is split, because a pattern such as \S+://\S+ takes quadratic time on a long word: a minute for
     # 60,000 characters.
@@ -66,10 +72,10 @@ def is_called(text: str, group: Group, *, name: str) -> bool:
 
 
 def is_stranger_calling(message: Inbound, *, name: str) -> bool:
-    """Return whether a message of a chat without a group is for Andy.
+    """Return whether a message of a chat without a group is for the assistant.
 
-    It is if it begins with `@name`, if the messenger reports a mention, or if it was sent to an account that
-    is Andy's alone.
+    It is if it begins with `@name`, if the messenger reports a mention, or if it was sent directly to an
+    account that is the assistant's alone. A deletion, or a message without content, never is.
     """
     text = message.text or message.file or ""
     if not text.strip() or message.ignored or message.is_unreadable or message.deletes is not None:
@@ -80,7 +86,11 @@ def is_stranger_calling(message: Inbound, *, name: str) -> bool:
 
 
 def is_called_aloud(spoken: str, group: Group, *, name: str) -> bool:
-    """Return whether a voice note begins with the name, perhaps after "hey"; nobody speaks the "@"."""
+    """Return whether a voice note calls the assistant: among its first `CALL_WORDS` words, as in "hey Andy".
+
+    `spoken` is the transcription of the voice note, `name` is the assistant's name; the word that the group
+    has chosen for a call counts, too. Nobody speaks the "@".
+    """
     calls = {_composed(call).removeprefix("@") for call in (name, group.trigger or "")}
     names = "|".join(re.escape(call) for call in calls if call)
     start = " ".join(_composed(spoken).split()[:CALL_WORDS])
@@ -88,13 +98,17 @@ def is_called_aloud(spoken: str, group: Group, *, name: str) -> bool:
 
 
 def without_trigger(text: str, group: Group, *, name: str) -> str:
-    """Return the text without the trigger at its start; a trigger in the middle stays."""
+    """Return the text without a call of the assistant at its start; a call in the middle stays.
+
+    A call is `@name`, or the word that the group has chosen for that.
+    """
     return _at_start(group, name).sub("", _composed(text), count=1).lstrip(" \t\n,:").strip()
 
 
 def session_command(text: str, group: Group, *, name: str) -> SessionCommand | None:
-    """Return the session command if the message is exactly one, with or without the trigger before it;
-    otherwise return None.
+    """Return the session command, such as `/clear`, if the text is exactly one; otherwise return None.
+
+    A call of the assistant may precede the command.
     """
     has_trigger = is_called(text, group, name=name)
     return _COMMANDS.get(without_trigger(text, group, name=name) if has_trigger else text.strip())
@@ -106,19 +120,22 @@ def _composed(text: str) -> str:
 
 
 def _any_call(group: Group, name: str) -> str:
-    """Return the pattern of a call of the assistant: its name after "@", or the group's own trigger."""
+    """Return a regular expression for any call of the assistant: `@name`, or the group's own word."""
     calls = [_composed(call) for call in (f"@{name}", group.trigger or "")]
     longest_first = sorted(filter(None, calls), key=len, reverse=True)
     return f"(?:{'|'.join(_call(call) for call in longest_first)})"
 
 
 def _call(call: str) -> str:
-    """Return the pattern of one call, including the characters that may not precede it."""
+    """Return a regular expression for one call, with the characters that may not precede it excluded."""
     if call.startswith("@"):
         return f"{_BEFORE_AT}{_AT}{re.escape(call[1:])}"
     return f"{_BEFORE_WORD}{re.escape(call)}"
 
 
 def _at_start(group: Group, name: str) -> re.Pattern[str]:
-    """Return the pattern of a call at the start of a text, with the ending of a name that is called."""
+    """Return the compiled pattern of a call of the assistant at the start of a text.
+
+    It includes an ending that Korean speakers attach to a name.
+    """
     return re.compile(rf"^{_any_call(group, name)}{_AFTER}{_VOCATIVE}", re.IGNORECASE)

@@ -42,9 +42,16 @@ class CountedVote:
 
 
 async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms: int) -> CountedVote | None:
-    """Count a vote; return None for a message that is no vote in a poll of this group.
+    """Store the vote in a message, and decide whether it starts a turn, a question to the agent.
 
-    `is_text`: whether the message is a text for Andy, which may answer a poll by numbers.
+    Return None for a message that is no valid vote in an open poll of this group.
+
+    Args:
+        tx: the transaction.
+        message: the vote, or a text.
+        group: the group of its chat.
+        is_text: whether the message is a text for Andy, which may answer a poll by the number or text of
+        options. now_ms: the present time, in epoch milliseconds.
     """
     poll = await _poll_of(tx, message, group, is_text=is_text, now_ms=now_ms)
     if poll is None or poll.ended_ms is not None or message.edits is not None:
@@ -54,7 +61,7 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
         return None
     previous = await polls.vote_of(tx, poll, message.sender)
     if previous is None and not chosen:
-        return None
+        return None  # a vote is taken back that was never counted
     is_new = previous is None or previous.chosen != chosen
     starts_turn = is_new and await _starts_turn(tx, poll, message, chosen, previous)
     stored_as = message
@@ -74,7 +81,10 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
 
 
 async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
-    """Let the turn that a vote started wait for further votes, unless it existed before."""
+    """Let the turn that a vote started wait `COLLECT_MS` for further votes, and count it for the poll.
+
+    `message` is the stored message of the vote. A turn that existed before the vote does not wait.
+    """
     stored = await messages.find(tx, message.chat_jid, message.id)
     if stored is not None and stored.turn_id is not None:
         await polls.note_turn_started(tx, poll)
@@ -82,9 +92,10 @@ async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
 
 
 async def _poll_of(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms: int) -> Poll | None:
-    """Return the poll that a message votes in: the quoted one, or for a text the open one of its chat.
+    """Return the poll that a message votes in; None if there is none in its chat.
 
-    None if there is none in this chat.
+    It is the poll that the message quotes. A text for Andy (`is_text`) that quotes nothing belongs to the
+    open poll of its chat that was sent as a text, if that is recent.
     """
     poll = None
     if message.quote is not None:
@@ -107,10 +118,19 @@ async def _message_for(
     *,
     starts_turn: bool,
 ) -> Inbound:
-    """Return the message to store for a vote; it edits the person's previous vote if nobody has read that.
+    """Return the message to store for a vote, with the chosen options as its text and the poll as its quote.
 
-    A vote that `starts_turn` edits only a previous vote that is part of a turn. Beside any other it is stored
-    as a message of its own.
+    It is an edit of the person's previous vote if no agent has read that, else a message of its own. A vote
+    that starts a turn (`starts_turn`) edits only a previous vote that is part of a turn.
+
+    Args:
+        tx: the transaction.
+        message: the vote.
+        group: the group of its chat.
+        poll: the poll.
+        chosen: the indexes of the chosen options.
+        previous: the person's previous vote; None if there was none.
+        starts_turn: whether the vote starts a turn, a question to the agent.
     """
     quote = message.quote or Quote(message_id=poll.message_id, sender="", text="")
     quote = quote if quote.text else replace(quote, text=poll.text)
@@ -129,9 +149,13 @@ async def _message_for(
 async def _starts_turn(
     tx: Tx, poll: Poll, message: Inbound, chosen: tuple[int, ...], previous: PollVote | None
 ) -> bool:
-    """Return whether a new vote starts a turn: the poll's first, a changed one, or the last person's.
+    """Return whether a new vote starts a turn, a question to the agent.
 
-    `previous` is the earlier vote of the same person; None if they had none.
+    The poll's first vote does, a changed one, and that of the last person who had not voted. A poll of a
+    dashboard question starts none, and no poll starts more than `MAX_BEGUN`.
+
+    `chosen` are the indexes of the chosen options. `previous` is the earlier vote of the same person; None if
+    they had none.
     """
     if poll.board_question is not None or poll.begun >= MAX_BEGUN or not chosen:
         return False

@@ -64,9 +64,10 @@ class MessageReader:
         self._downloader = MediaDownloader(context)
 
     async def read(self, message: BridgeMessage) -> Inbound | None:
-        """Return a message without its file, or None when the host does not need it.
+        """Return a message as the host takes it, without its file, or None when the host does not need it.
 
-        `Inbound.file_until_ms` is set when there is a file to fetch.
+        Not needed are Andy's own messages, which come back, and deletions in chats that are not registered.
+        If there is a file to fetch, `Inbound.file_until_ms`, until when an answer waits for it, is set.
 
         Raises:
             ChannelDown: the login's database cannot be read now.
@@ -129,9 +130,11 @@ class MessageReader:
     async def read_with_files(
         self, message: BridgeMessage, inbound: Inbound, bridge: BridgeProcess
     ) -> Inbound | None:
-        """Fetch the files of a message; return the message with them, or None if the bridge ended meanwhile.
+        """Fetch the files of a message, and return the message with them.
 
-        `inbound` is the result of `read` for the same message.
+        These are its own file and that of the message that it quotes. Return None if the `bridge`, the
+        process that fetches them, has ended meanwhile. `inbound` is the result of `read` for the same
+        message.
         """
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, inbound.chat_jid)
@@ -161,8 +164,9 @@ class MessageReader:
     async def read_receipt(self, message: BridgeMessage) -> Read | None:
         """Return the receipt that shows the sender that a message was read, or None if none is to be sent.
 
-        None is sent from an account that the assistant shares with its owner, because the owner's phone would
-        show the message as read too.
+        None is to be sent for messages of the account itself, for unreadable ones, and in chats that are not
+        registered. Nor from an account that the assistant shares with its owner, because the owner's phone
+        would show the message as read, too.
         """
         if not self._context.has_own_number or message.is_from_me or message.is_unreadable:
             return None
@@ -172,7 +176,10 @@ class MessageReader:
         return Read(chat=message.chat, message=message.id, author=message.sender)
 
     def _count_people(self, message: BridgeMessage, members: Sequence[ChatMember]) -> int | None:
-        """Return how many people are in a message's chat, Andy included; None if that is not known."""
+        """Return how many are in a message's chat, Andy included; None if that is not known.
+
+        `members` are the stored members of the chat, empty if they are not known.
+        """
         if not message.is_group:
             return 2
         if not members:
@@ -182,19 +189,25 @@ class MessageReader:
         return len(members) if self._context.has_own_number else len(members) + 1
 
     def _placeholder(self, media: MediaReference | None, *, will_be_fetched: bool) -> str | None:
-        """Return the text for a file that is not fetched yet, or never will be; None without a file."""
+        """Return the text for a file that is not fetched yet, or never will be; None if `media` is None."""
         return attachments.placeholder_of(
             media, will_be_fetched=will_be_fetched, limit_bytes=self._context.attachment_bytes
         )
 
     def _answers_assistant(self, quoted: QuotedMessage | None) -> bool:
-        """Return whether a quoted message is by the assistant, because the account is its own."""
+        """Return whether the quoted message, if there is one, is by the assistant.
+
+        This is known if it is by the account, and the account is the assistant's own.
+        """
         # Every message of the assistant's own account is by the assistant, including those that an earlier
         # login sent and that have no mark in the present database.
         return quoted is not None and quoted.is_mine and self._context.has_own_number
 
     async def _vote(self, message: BridgeMessage) -> _Vote | None:
-        """Return the vote in a message with the options that it chooses; None if the poll is not Andy's."""
+        """Return the vote in a message: the poll, and the options that it chooses.
+
+        None if the message is no vote, if the poll is not Andy's, or if an option is not one of the poll.
+        """
         if message.chosen is None or message.quote is None:
             return None
         mark = await self._mark_of(message.quote.id)
@@ -202,6 +215,7 @@ class MessageReader:
             poll = await polls.of_message(tx, MessageId(mark)) if mark is not None else None
         if poll is None:
             return None
+        # A vote names options by their hashes.
         index_by_hash = {
             hashlib.sha256(option.encode()).hexdigest(): index for index, option in enumerate(poll.options)
         }
@@ -222,13 +236,18 @@ class MessageReader:
         return MessageId(mark or message.deletes)
 
     async def _mark_of(self, message_id: str) -> str | None:
-        """Return the mark (the host's id) of a message that this host sent, or None for any other message."""
+        """Return the mark (the host's id) of a message that this host sent, or None for any other message.
+
+        `message_id` is WhatsApp's id of the message. Raises `ChannelDown` if the login's database cannot be
+        read.
+        """
         return await asyncio.to_thread(self._login.mark_of, message_id)
 
     async def _quote(self, quoted: QuotedMessage) -> Quote:
-        """Return a quote.
+        """Return a quoted message as the host takes it.
 
-        If it is of a message that this host sent, it has the host's id and the assistant's name.
+        If this host sent the message, the quote has the host's id and the assistant's name. A file in it is
+        represented by a text. Raises `ChannelDown` if the login's database cannot be read.
         """
         mark = await self._mark_of(quoted.id) if quoted.is_mine else None
         author = self._context.assistant if mark is not None else quoted.author
@@ -256,7 +275,15 @@ class MessageReceiver:
         reader: MessageReader,
         on_received: Callable[[], None],
     ) -> None:
-        """`on_received` is called for each message that the host has stored or needs no longer."""
+        """Set up the receiver for one process of the bridge.
+
+        Args:
+            tasks: runs the tasks of this object.
+            bridge: the process that fetches files and is told which messages the host has.
+            receive: stores a message.
+            reader: converts messages.
+            on_received: called for each message that the host has stored or does not need.
+        """
         self._tasks = tasks
         self._bridge = bridge
         self._receive = receive
@@ -271,7 +298,10 @@ class MessageReceiver:
         return not self._waiting
 
     def put(self, delivered: Delivered) -> None:
-        """Queue a message after the earlier ones of its chat. Does not block."""
+        """Queue a message of the bridge after the earlier ones of its chat. Does not block.
+
+        A task hands the messages of a chat to the host; it is started if there is none for this chat.
+        """
         chat = delivered.message.chat
         has_worker = chat in self._waiting
         self._waiting[chat].append(delivered)
@@ -279,12 +309,12 @@ class MessageReceiver:
             self._start(self._hand_in_chat(chat), name=f"whatsapp:{chat}")
 
     def cancel(self) -> None:
-        """Stop all work. The next bridge delivers the messages again that were not acknowledged."""
+        """Cancel all tasks. The next bridge process delivers unacknowledged messages again."""
         for task in self._running:
             task.cancel()
 
     def _start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
-        """Start a task that ends with this bridge at the latest."""
+        """Start a task with this `name`, which `cancel` cancels if it still runs then."""
         task = self._tasks.create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -299,10 +329,10 @@ class MessageReceiver:
         del self._waiting[chat]
 
     async def _hand_in_and_acknowledge(self, delivered: Delivered) -> None:
-        """Hand a message in and acknowledge it; the bridge delivers a message again that is not acknowledged.
+        """Hand a message to the host and acknowledge it to the bridge.
 
-        A message with a file to fetch is acknowledged only after the file was fetched, so that the message is
-        delivered again if the host crashes before.
+        The bridge delivers a message again that is not acknowledged. A message with a file to fetch is
+        acknowledged only after that, so that it is delivered again if the host crashes before.
         """
         message = delivered.message
         handed_in = await self._hand_in(message, partial(self._reader.read, message))
@@ -315,7 +345,10 @@ class MessageReceiver:
             await self._acknowledge(delivered)
 
     async def _hand_in_with_files(self, delivered: Delivered, inbound: Inbound) -> None:
-        """Fetch the files of a message, hand it in again with them, and acknowledge it."""
+        """Fetch the files of a message, hand it to the host again with them, and acknowledge it.
+
+        `inbound` is the message without its files, as it was handed in first.
+        """
         message = delivered.message
         fetch = partial(self._reader.read_with_files, message, inbound, self._bridge)
         if await self._hand_in(message, fetch) is not None:
@@ -324,7 +357,11 @@ class MessageReceiver:
     async def _hand_in(
         self, message: BridgeMessage, read: Callable[[], Awaitable[Inbound | None]]
     ) -> _HandedIn | None:
-        """Read a message and hand it in, with several tries; return None if all failed or the bridge ends."""
+        """Convert a message by `read` and hand it to the host, with several tries.
+
+        Return what was handed in, which is nothing if `read` returned None or the host refused it. Return
+        None if `MAX_FAILED_TRIES` tries failed, or the bridge process ended.
+        """
         tries = 0
         while tries < MAX_FAILED_TRIES and self._bridge.is_alive:
             try:
@@ -347,7 +384,10 @@ class MessageReceiver:
         return None
 
     async def _acknowledge(self, delivered: Delivered) -> None:
-        """Let the bridge forget a message, and show its sender that it was read."""
+        """Tell the bridge that the host has a message, and show the sender that it was read.
+
+        The bridge deletes its copy then.
+        """
         self._on_received()
         try:
             receipt = await self._reader.read_receipt(delivered.message)

@@ -18,7 +18,10 @@ class LibraryMissing(ChannelError):
 
 
 def load() -> type[NewAClient]:
-    """Import the client class. Raises `LibraryMissing`, which names the fix in one line."""
+    """Import the library that speaks WhatsApp, and return its client class.
+
+    Logging of the process is configured as well. Raises `LibraryMissing`, whose text is the fix in one line.
+    """
     # Configured here first, because the library configures the root logger itself if nobody has. Its warnings
     # about a missing ffmpeg are hidden, because nothing here needs ffmpeg.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")

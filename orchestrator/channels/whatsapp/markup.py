@@ -39,7 +39,10 @@ _PLACEHOLDER = re.compile(rf"{_OPEN}(\d+){_CLOSE}")
 
 
 def to_whatsapp(text: str) -> str:
-    """Convert Markdown to WhatsApp's formatting; text in WhatsApp's formatting stays unchanged."""
+    """Convert a text with Markdown to WhatsApp's formatting.
+
+    A text that already has WhatsApp's formatting stays unchanged.
+    """
     text = re.sub(f"[{_OPEN}{_CLOSE}{_BOLD}]", "", text)
     parts: list[str] = []
     end = 0
@@ -59,7 +62,7 @@ def _code_block(code: str) -> str:
 
 
 def _convert_prose(text: str, *, is_markdown: bool) -> str:
-    """Convert a text outside of fenced code.
+    """Convert the Markdown in a text that has no fenced code to WhatsApp's formatting.
 
     `is_markdown` says whether `*word*` is italic, as in Markdown, and not bold.
     """
@@ -81,9 +84,10 @@ def _convert_prose(text: str, *, is_markdown: bool) -> str:
 
 
 def _protect_spans(text: str, protect: Callable[[str], str]) -> str:
-    """Return a text with placeholders, which `protect` makes, in place of code and addresses.
+    """Return a text with placeholders in place of code and web addresses, which must not be converted.
 
-    An address inside a link is left for the link.
+    `protect` stores such a part and returns its placeholder. The address of a link, `[label](address)`, is
+    left in place, because `_convert_link` handles it.
     """
     link_spans = [link.span() for link in _LINK.finditer(text)]
 
@@ -96,7 +100,10 @@ def _protect_spans(text: str, protect: Callable[[str], str]) -> str:
 
 
 def _convert_link(match: re.Match[str], protect: Callable[[str], str]) -> str:
-    """Return a link as its label with the address in brackets, or as one of them."""
+    """Return a Markdown link as text: `label (address)`, or one of the two if the other adds nothing.
+
+    `match` is a match of `_LINK`. `protect` stores the address and returns a placeholder for it.
+    """
     label = match["label"].strip()
     address = (match["in_angles"] or match["plain"] or "").removeprefix("mailto:")
     if not address or label == address:
@@ -105,13 +112,17 @@ def _convert_link(match: re.Match[str], protect: Callable[[str], str]) -> str:
 
 
 def _convert_line(line: str) -> str:
-    """Convert a heading, a rule, a row of a table or an item of a list; other lines stay unchanged."""
+    """Convert a line of Markdown: a heading, a rule, a row of a table or an item of a list.
+
+    Any other line stays unchanged.
+    """
     if _RULE.match(line):
         return "———"
     heading = _HEADING.match(line)
     if heading is not None:
-        bare = _STRONG.sub(lambda match: match[1] or match[2], heading[1])
-        return f"{_BOLD}{bare}{_BOLD}" if bare else ""
+        # Bold marks inside the heading are removed, since the heading as a whole becomes bold.
+        heading_text = _STRONG.sub(lambda match: match[1] or match[2], heading[1])
+        return f"{_BOLD}{heading_text}{_BOLD}" if heading_text else ""
     row = _TABLE_ROW.match(line)
     if row is not None:
         cells = [cell.strip() for cell in row[1].split("|")]
@@ -122,14 +133,20 @@ def _convert_line(line: str) -> str:
 
 
 def _convert_bullet(match: re.Match[str]) -> str:
-    """Return the beginning of a list's item, with a box if it is a task."""
+    """Return the beginning of an item of a list, `- `, with a box if the item is a task.
+
+    `match` is a match of `_BULLET`: the indentation, and the sign between the brackets of a task.
+    """
     # Between the brackets stands a blank, or an `x` for a task that is done; None if there are no brackets.
     checkbox = {None: "", " ": "☐ "}.get(match[2], "☑ ")
     return f"{match[1]}- {checkbox}"
 
 
 def _convert_marks(text: str, *, is_markdown: bool) -> str:
-    """Convert bold, italic and struck text."""
+    """Convert the marks of bold, italic and struck text.
+
+    `is_markdown` says whether `*word*` is italic, as in Markdown, and not bold.
+    """
     # Bold text gets its `*` last: before, Markdown's italics are looked for by the same sign.
     text = _BOTH.sub(rf"{_BOLD}_\1_{_BOLD}", text)
     text = _STRONG.sub(lambda match: f"{_BOLD}{match[1] or match[2]}{_BOLD}", text)
@@ -139,7 +156,10 @@ def _convert_marks(text: str, *, is_markdown: bool) -> str:
 
 
 def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
-    """Return the text with `prefix`, the assistant's name, before it; an empty caption stays empty."""
+    """Return the text with `prefix`, the assistant's name, before it.
+
+    An empty `prefix` changes nothing. A caption (`is_caption`) without text stays empty.
+    """
     if not prefix or (is_caption and not text):
         return text
     gap = "\n" if text.startswith(LINE_STARTS) else " "
@@ -147,9 +167,10 @@ def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
 
 
 def with_mention(text: str, name: str, user: str) -> str:
-    """Return the text with `@` and the person's number, which WhatsApp shows as a mention.
+    """Return the text with `@` and a person's number in it, which WhatsApp shows as a mention.
 
-    It replaces the first occurrence of the name, or is put before the text if the name does not occur.
+    This replaces the first occurrence of the person's `name`, or is put before the text if the name does not
+    occur. `user` is the number: the user part of the person's address.
     """
     name_pattern = rf"(?<!\w)@?{re.escape(name)}(?![A-Za-z0-9_])"
     replaced = re.sub(name_pattern, f"@{user}", text, count=1) if name else text

@@ -35,20 +35,28 @@ class MediaDownloader:
     async def download_all(
         self, message: BridgeMessage, files: Sequence[MediaReference], group: Group, bridge: BridgeProcess
     ) -> dict[str, FetchedFile]:
-        """Download `files` one after another; return each result by its `ref`, including failures."""
+        """Download the files of a message into the folder of its group, one after another.
+
+        Return the text for each file by its `ref`, WhatsApp's reference to it; the text for a file that could
+        not be fetched says so. `bridge` is the process that downloads.
+        """
         fetched: dict[str, FetchedFile] = {}
         for media in files:
             fetched[media.ref] = await self._download_into_folder(message, media, group, bridge)
         return fetched
 
     def wait_seconds(self, files: Sequence[MediaReference]) -> float:
-        """Return the seconds that a turn waits for the files of its message."""
+        """Return for how many seconds the agent's answer waits for the files of a message."""
+        # One more pause between two attempts than the limits of the files include.
         return FETCH_PAUSE_SECONDS + sum(attachments.wait_seconds(self._context, file) for file in files)
 
     async def _download_into_folder(
         self, message: BridgeMessage, media: MediaReference, group: Group, bridge: BridgeProcess
     ) -> FetchedFile:
-        """Return the text for a file: where it is stored in the group, or that it could not be fetched."""
+        """Download a file of a message into the group's folder, and return the text for it.
+
+        The text says where the file is stored, or that it could not be fetched.
+        """
         # The bridge writes to a folder of the host. It must not write to the group's folder, which a
         # container can change meanwhile.
         download_path = self._context.home / "data" / "whatsapp" / f"in-{secrets.token_hex(8)}"
@@ -78,9 +86,10 @@ class MediaDownloader:
 async def files_to_fetch(
     tx: Tx, message: BridgeMessage, quote: Quote | None, *, limit_bytes: int
 ) -> list[MediaReference]:
-    """Return the file of a message, and that of the message it quotes if the store lacks that message.
+    """Return the files that are to be fetched for a message: its own, and that of the message that it quotes.
 
-    Files larger than `limit_bytes` are left out.
+    The quoted message's file is left out if that message is stored, since it was fetched then. Files larger
+    than `limit_bytes` are left out. `quote` is the quote as the host takes it, with the host's id.
     """
     files = [message.media]
     if quote is not None and message.quote is not None:
@@ -90,12 +99,12 @@ async def files_to_fetch(
 
 
 async def _download(bridge: BridgeProcess, media: MediaReference, target: Path, *, limit_bytes: int) -> None:
-    """Download a file to `target`; after a failure try again, while the bridge runs.
+    """Download a file to the path `target` through the bridge process; after a failure try again.
 
     Raises:
         ChannelRefused: the file can never be fetched.
         ChannelDown: the bridge ended.
-        TimeoutError: it took longer than `fetch_seconds` allows.
+        TimeoutError: all attempts together took longer than `fetch_seconds` allows.
     """
     seconds = fetch_seconds(media)
     async with asyncio.timeout(seconds):

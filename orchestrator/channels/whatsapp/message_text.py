@@ -80,9 +80,10 @@ def _is_wrapper(field: Any) -> bool:
 
 
 def unknown_kind(message: Message) -> str:
-    """Return the name of the content that this module cannot read; empty if a message has no such content.
+    """Return the name of a message's content that this module cannot read; empty if it has none.
 
-    The name is derived from the field's name, so that kinds which WhatsApp adds later are reported too.
+    The name is that of WhatsApp's field in words, so that kinds which WhatsApp adds later are reported, too:
+    `productMessage` becomes "product".
     """
     for field, _ in message.ListFields():
         if field.name in _DEVICE_FIELDS or field.name.startswith("status") or _is_wrapper(field):
@@ -104,18 +105,25 @@ def text_of_unknown(message: Message) -> str:
 
 
 def _texts_in(part: Any, *, depth: int) -> Iterator[str]:
-    """Yield the texts in fields such as `title` or `caption`, on one line each, down to `depth` levels."""
+    """Yield the texts in fields such as `title` or `caption` of a part of a message, each on one line.
+
+    Fields inside fields are searched down to `depth` further levels.
+    """
     for field, value in part.ListFields():
         is_repeated = not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
         for item in islice(value, MAX_UNKNOWN_TEXTS) if is_repeated else (value,):
             if isinstance(item, str) and _TEXT_FIELD.search(field.name) and item.strip():
                 yield " ".join(item.split())
+            # `contextInfo` has the quoted message, which somebody else wrote.
             elif depth and hasattr(item, "ListFields") and field.name != "contextInfo":
                 yield from _texts_in(item, depth=depth - 1)
 
 
 def content_part(message: Message) -> Any | None:
-    """Return the part of a message that has its content; None for plain text and for an empty message."""
+    """Return the field of a message that has its content, such as a picture with its caption.
+
+    None for a message that is only plain text, or empty.
+    """
     for descriptor, value in message.ListFields():
         if descriptor.name.endswith(_PARTS) and descriptor.name not in _SIDE_PARTS:
             return value
@@ -123,7 +131,10 @@ def content_part(message: Message) -> Any | None:
 
 
 def text_of(message: Message) -> str:
-    """Return the content of a message as text; empty when there is nothing to read."""
+    """Return the content of a message as text: text, caption, poll, contact, place and so on.
+
+    Empty when there is nothing to read.
+    """
     if message.conversation:
         return str(message.conversation)
     for name, describe in _TEXT_OF_PART:
@@ -141,9 +152,10 @@ def media_of(message: Message) -> MediaReference | None:
 
 
 def _media(message: Message, part: Any, kind: MediaKind) -> MediaReference | None:
-    """Return a reference to the file in `part`, which is a part of the message.
+    """Return a reference to the file of a message, with the properties that its sender states.
 
-    None if the file cannot be downloaded or the reference would be too long.
+    None if the file cannot be downloaded or the reference would be too long. `part` is the field of the
+    message with the file, and `kind` the kind of file that this field has.
     """
     reference_message = type(message)()
     # The library needs only these fields to download; thumbnails and context would only make the reference
@@ -191,7 +203,7 @@ def _place(part: Any) -> str:
 
 
 def _live_place(part: Any) -> str:
-    """Return the position of a sender who shares it live, as text."""
+    """Return, as text, the position that a sender shares live, with its caption."""
     return f"[live place] {part.degreesLatitude:.6f}, {part.degreesLongitude:.6f} {part.caption}"
 
 
@@ -209,7 +221,7 @@ def _event(part: Any) -> str:
 
 
 def _minute(seconds: int) -> str:
-    """Return a time as `2026-11-28T18:00Z`, or the number itself if it is outside of the calendar's range."""
+    """Return a time in epoch seconds as `2026-11-28T18:00Z`, or the number if no calendar has such a time."""
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%MZ}"
     except (ValueError, OverflowError, OSError):
@@ -217,11 +229,11 @@ def _minute(seconds: int) -> str:
 
 
 def _sticker(part: Any) -> str:
-    """Return a sticker as text, by its label or emoji."""
+    """Return a sticker as text, by its label or emoji; empty if its file has a text of its own."""
     label = part.accessibilityLabel or part.emojis
     if label:
         return f"[sticker: {label}]"
-    # One with a key is a file, which is shown by its own text.
+    # A sticker with a key can be fetched, and is represented by the text for its file.
     return "" if part.mediaKey else "[sticker]"
 
 
@@ -231,9 +243,9 @@ def poll_of(message: Message) -> Any | None:
 
 
 def chosen(options: Iterable[str], votes: Iterable[bytes]) -> tuple[str, ...]:
-    """Return the options of a poll that were voted for; `votes` are the SHA-256 of those options."""
-    wanted = set(votes)
-    return tuple(option for option in options if hashlib.sha256(option.encode()).digest() in wanted)
+    """Return those of a poll's `options` that were voted for; `votes` are the SHA-256 hashes of these."""
+    chosen_hashes = set(votes)
+    return tuple(option for option in options if hashlib.sha256(option.encode()).digest() in chosen_hashes)
 
 
 def _invite(part: Any) -> str:

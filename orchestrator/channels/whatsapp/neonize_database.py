@@ -53,7 +53,7 @@ class NeonizeDatabase:
         self._path = path
 
     def account(self) -> Account | None:
-        """Return the account that is logged in, or None.
+        """Return the account that is logged in, or None if none is. Blocks.
 
         Raises `ChannelDown` when the database cannot be read.
         """
@@ -67,7 +67,8 @@ class NeonizeDatabase:
     def ids_of(self, mark: str) -> tuple[str, ...]:
         """Return WhatsApp's ids under which the message with this mark (the host's id) may have been sent.
 
-        The library stores an id before it sends, so every id that was used is among them.
+        There may be several, one for each attempt. The library stores an id before it sends, so every id that
+        was used is among them. Blocks.
 
         Raises:
             ChannelDown: the database cannot be read.
@@ -84,7 +85,7 @@ class NeonizeDatabase:
     def mark_of(self, message_id: str) -> str | None:
         """Return the mark (the host's id) of a message that this host sent; None for any other message.
 
-        `message_id` is WhatsApp's id.
+        `message_id` is WhatsApp's id of the message. Blocks.
 
         Raises:
             ChannelDown: the database cannot be read.
@@ -106,9 +107,9 @@ class NeonizeDatabase:
         return None
 
     def _rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; none if the database or its tables do not exist yet.
+        """Return the rows of the query `sql` with its `values`; none if there is no database or table yet.
 
-        Raises `ChannelDown`.
+        Raises `ChannelDown` when the database cannot be read.
         """
         if not self._path.exists():
             return []
@@ -134,7 +135,7 @@ class NeonizeDatabase:
 
 
 def _user(jid: str) -> str:
-    """Return the user part of an address; `?` for one that cannot be parsed."""
+    """Return the user part of an address, which is a number; `?` for an address that cannot be parsed."""
     address = addresses.parse(jid)
     return address.user if address is not None else "?"
 
@@ -144,7 +145,9 @@ def _user(jid: str) -> str:
 
 
 def secret_of(mark: str) -> bytes:
-    """Return a message secret of 32 bytes that begins with the prefix and the mark; the rest is random.
+    """Return a secret for a message: the 32 bytes that WhatsApp calls so, with the host's id hidden in them.
+
+    They begin with a fixed prefix and `mark`, the host's id of the message; the rest is random.
 
     Raises:
         ValueError: the mark is too long, contains a NUL or is not ASCII.
@@ -154,7 +157,9 @@ def secret_of(mark: str) -> bytes:
 
 
 def secret_prefix_of(mark: str) -> bytes:
-    """Return the bytes with which the secret of `mark` begins.
+    """Return the bytes with which the secret of a message begins: a fixed prefix, the mark and a NUL.
+
+    `mark` is the host's id of the message.
 
     Raises:
         ValueError: the mark is too long, contains a NUL or is not ASCII.
@@ -166,7 +171,7 @@ def secret_prefix_of(mark: str) -> bytes:
 
 
 def mark_in(secret: bytes) -> str | None:
-    """Return the mark in a secret, or None when the secret does not contain one."""
+    """Return the mark (the host's id) in a message's secret, or None when the secret does not contain one."""
     if not secret.startswith(SECRET_PREFIX) or b"\0" not in secret:
         return None
     return secret[len(SECRET_PREFIX) :].split(b"\0")[0].decode("ascii", "replace")

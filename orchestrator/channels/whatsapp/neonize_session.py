@@ -85,9 +85,15 @@ class NeonizeSession:
         assistant: str = "",
         has_own_number: bool = False,
     ) -> None:
-        """`emit` queues a line for the host. `own` is the account's address.
+        """Set up the session and subscribe to the client's events; `run` connects.
 
-        `assistant` is the assistant's name. `has_own_number`: the account is the assistant's, not a person's.
+        Args:
+            client: the library's client with the login.
+            spool: stores messages until the host has acknowledged them.
+            emit: queues a line for the host.
+            own: the account's address.
+            assistant: the assistant's name.
+            has_own_number: whether the account is the assistant's own, and not a person's.
         """
         self._client = client
         self._spool = spool
@@ -109,7 +115,10 @@ class NeonizeSession:
         self._subscribe()
 
     def _subscribe(self) -> None:
-        """Let the library put each event that is handled here into the queue."""
+        """Make the library put each event that this session handles into its queue, with a name.
+
+        The event called `message` is handled by the method `_on_message`, and so on.
+        """
         from neonize.aioze import events
         from neonize.proto.Neonize_pb2 import UndecryptableMessage
 
@@ -134,16 +143,16 @@ class NeonizeSession:
             self._client.event(kind)(self._queue_handler(name))
 
     def _queue_handler(self, name: str) -> Callable[[Any, Any], Awaitable[None]]:
-        """Return a handler for the library that only queues its event under a name."""
+        """Return a handler of the library's events that only puts the event into the queue under `name`."""
 
         async def put(_: Any, event: Any) -> None:
-            """Queue an event of the library."""
+            """Queue an event of the library. The first argument is the client."""
             self._events.put_nowait((name, event))
 
         return put
 
     async def run(self) -> None:
-        """Deliver the spooled messages, connect, and return when the client ends.
+        """Deliver the messages that the host has not acknowledged, connect, and return when the client ends.
 
         Errors of the library are raised unchanged, inside an `ExceptionGroup`.
         """
@@ -155,12 +164,13 @@ class NeonizeSession:
                 tasks.create_task(self._run_slow_calls(), name="whatsapp:slow-calls"),
             ]
             self._emit(StateReport(state="starting"))
+            # The library returns a task that ends with the connection.
             await (await self._client.connect())
             for task in own_tasks:
                 task.cancel()
 
     async def _handle_events(self) -> None:
-        """Handle the queued events in order; one that fails is logged and counted."""
+        """Handle the queued events in order until cancelled; one that fails is logged and counted."""
         while True:
             name, event = await self._events.get()
             try:
@@ -170,7 +180,11 @@ class NeonizeSession:
                 log.exception("an event could not be handled: %s (%d so far)", name, self.failed)
 
     async def _run_slow_calls(self) -> None:
-        """Run calls that may take long, one after another, apart from the events so that no message waits."""
+        """Run the queued calls of the library, one after another, until cancelled.
+
+        They may take long, so they are kept apart from the events: no message waits for them. A call that
+        fails or takes too long is logged.
+        """
         while True:
             call = await self._slow_calls.get()
             try:
@@ -182,9 +196,10 @@ class NeonizeSession:
     # Events of the library
 
     async def _on_message(self, event: MessageEvent) -> None:
-        """Spool a message and pass it to the host, after noting what it tells of people and its chat.
+        """Store a message until the host has acknowledged it, and pass it to the host.
 
-        One that the host does not need is only counted.
+        Before, store what it shows of people and of its chat. A message that the host does not need is only
+        counted and logged.
         """
         # It may be one that could not be decrypted before, and that its sender has sent again.
         timer = self._unreadable.pop(event.Info.ID, None)
@@ -204,7 +219,10 @@ class NeonizeSession:
         self._emit(self._spool.add(message))
 
     def _learn_chat(self, event: MessageEvent) -> None:
-        """Record whether a chat addresses its members by LID, and after what time its messages disappear."""
+        """Store whether the chat of an event addresses its members by LID (WhatsApp's opaque numbers).
+
+        Also store after what time messages of the chat disappear.
+        """
         chat = convert.chat_of(event)
         if chat is None:
             return
@@ -215,9 +233,10 @@ class NeonizeSession:
             self._spool.note_timer(chat_address, seconds)
 
     async def _on_unreadable(self, event: UndecryptableEvent) -> None:
-        """Start a timer for a message that could not be decrypted.
+        """Start a timer for a message that could not be decrypted, at whose end it counts as lost.
 
-        The library asks for it to be sent again.
+        Until then it may come again, since the library asks the sender's device for it. Messages that people
+        are not shown, and those beyond `MAX_UNREADABLE`, get no timer.
         """
         if event.DecryptFailMode == event.DECRYPT_FAIL_HIDE or len(self._unreadable) >= MAX_UNREADABLE:
             return
@@ -227,7 +246,8 @@ class NeonizeSession:
             )
 
     async def _on_lost(self, event: UndecryptableEvent) -> None:
-        """Deliver a message without its text, because the sender has not sent it again in time."""
+        """Deliver a message without its text, because its sender's device has not sent it again in time."""
+        # Without a timer in the table, the message came at the last moment.
         if self._unreadable.pop(event.Info.ID, None) is None:
             return
         message = convert.unreadable(event, people=self._people.directory)
@@ -237,9 +257,10 @@ class NeonizeSession:
             self._emit(self._spool.add(message))
 
     async def _read_vote(self, event: MessageEvent) -> Vote | None:
-        """Return the vote in a message, or None if it has none.
+        """Return the decrypted vote in a message, or None if it is no vote.
 
-        A poll that it creates is stored for later votes.
+        If the vote cannot be decrypted, or its poll is not known, the returned vote lacks the options. If the
+        message creates a poll, its question and options are stored for later votes.
         """
         message = message_text.unwrapped(event.Message)
         poll = message_text.poll_of(message)
@@ -263,7 +284,10 @@ class NeonizeSession:
         return Vote(question=question_and_options[0], chosen=chosen, hashes=hashes)
 
     async def _on_connected(self, _: Any) -> None:
-        """Note the account's LID, report the connection, and queue the calls that follow from it."""
+        """Report the connection to the host, and queue calls that show the presence and report all groups.
+
+        Also store the account's LID, WhatsApp's opaque number of it.
+        """
         self._is_connected, self._is_silent = True, False
         me = self._client.me
         lid = addresses.of(me.LID) if me is not None else None
@@ -309,24 +333,34 @@ class NeonizeSession:
         log.warning("WhatsApp ended the stream: %s", event.Code[:40])
 
     async def _on_silence(self, _: Any) -> None:
-        """Report a connection that does not answer as broken; the host restarts the bridge if that lasts."""
+        """Report a connection that does not answer as broken.
+
+        If that lasts, the host starts this process anew.
+        """
         if self._is_connected:
             self._report_down("disconnected", "WhatsApp does not answer any more")
             self._is_silent = True
 
     async def _on_silence_over(self, _: Any) -> None:
-        """Report the connection as working after it was silent."""
+        """Report that the connection answers again, if it was reported as broken because it did not."""
         if self._is_silent:
             self._is_silent, self._is_connected = False, True
             self._emit(StateReport(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
 
     def _report_down(self, state: State, reason: str, *, until_ms: int = 0) -> None:
-        """Report a state without a connection; `until_ms` is the end of a ban, in epoch milliseconds."""
+        """Report to the host that there is no connection: the `state` that this means, and the `reason`.
+
+        `until_ms` is the end of a ban in epoch milliseconds; 0 for other states.
+        """
         self._is_connected = self._is_silent = False
         self._emit(StateReport(state=state, reason=reason, until_ms=until_ms))
 
     async def _on_receipt(self, event: Any) -> None:
-        """Note which messages arrived, and report to the host now and then that the connection works."""
+        """Note which sent messages a device has received, and report the time to the host.
+
+        The host is sent at most one report in `RECEIPT_EVERY_SECONDS`. Receipts that do not prove that a
+        message arrived are ignored.
+        """
         if event.Type not in _arrival_types():
             return
         self._sender.note_receipts(list(event.MessageIDs))
@@ -335,17 +369,20 @@ class NeonizeSession:
             self._emit(Receipt(at_ms=int(time.time() * 1000)))
 
     async def _on_typing(self, event: Any) -> None:
-        """Report the chat in which somebody else started to type."""
+        """Report to the host the chat in which somebody else started to type."""
         chat = convert.chat_typed_in(event)
         if chat is not None:
             self._emit(Typing(chat=str(self._people.directory.resolved(chat))))
 
     async def _on_joined_group(self, event: Any) -> None:
-        """Report a group that the account was added to."""
+        """Report to the host a group that the account was added to."""
         self._report_groups([event.GroupInfo])
 
     async def _on_group_changed(self, event: Any) -> None:
-        """Report a group that changed, or that the account was removed from."""
+        """Report to the host a group that changed, or that the account was removed from.
+
+        For a changed group, its present members are fetched first, by a queued call.
+        """
         leavers = [address for jid in event.Leave if (address := addresses.of(jid)) is not None]
         if any(self._me.is_me(address) for address in leavers) or event.HasField("Delete"):
             group = addresses.of(event.JID)
@@ -359,7 +396,7 @@ class NeonizeSession:
         self._slow_calls.put_nowait(report_group)
 
     async def _show_presence(self) -> None:
-        """Show the account as available or not."""
+        """Show the account to others as available, if it is the assistant's own; else as unavailable."""
         from neonize.utils.enum import Presence
 
         # An "available" device silences notifications on the account's phone. If that is the owner's phone,
@@ -367,15 +404,16 @@ class NeonizeSession:
         await self._client.send_presence(Presence.AVAILABLE if self._has_own_number else Presence.UNAVAILABLE)
 
     async def _report_all_groups(self) -> None:
-        """Fetch all groups of the account, and report them."""
+        """Fetch all groups of the account, and report them to the host."""
         self._report_groups(list(await self._client.get_joined_groups()), is_all=True)
 
     def _report_groups(self, infos: list[Any], *, is_all: bool = False) -> None:
-        """Store what `infos` say of groups, and report the groups to the host.
+        """Report groups with their names and members to the host.
 
-        Stored are the addresses of members, the seconds after which messages disappear (0: never), and
-        whether a group addresses its members by LID. `is_all`: these are all groups of the account, so the
-        host takes it that the account was removed from all others.
+        Store what `infos`, the library's descriptions of the groups, show besides: phone numbers of members,
+        the seconds after which messages disappear (0: never), and whether a group addresses its members by
+        LID (WhatsApp's opaque numbers). `is_all` says that the account is in no other group, so that the host
+        notices from which it was removed.
         """
         for info in infos:
             self._people.learn(convert.pairs_of_group(info))
@@ -392,7 +430,10 @@ class NeonizeSession:
     # Requests of the host
 
     async def handle(self, request: FromHost) -> None:
-        """Carry out a request and emit its response, also when the library fails."""
+        """Carry out a request of the host, and send the host the response, also when the library fails.
+
+        An acknowledged message is deleted here, and gets no response.
+        """
         if isinstance(request, MessageAcknowledged):
             self._spool.remove(request.n)
             if request.read is not None and self._is_connected:
@@ -407,7 +448,7 @@ class NeonizeSession:
         self._emit(response)
 
     async def _mark_read(self, read: Read) -> None:
-        """Send the receipt that a message was read."""
+        """Send the receipt that a message was read to its sender; ignore one with an invalid address."""
         from neonize.utils.enum import ReceiptType
 
         chat, author = addresses.parse(read.chat), addresses.parse(read.author)
@@ -423,7 +464,10 @@ class NeonizeSession:
     async def _respond(
         self, request: SendRequest | React | Withdraw | TypingRequest | DownloadRequest | SyncGroups
     ) -> BridgeResponse:
-        """Carry out a request and return its response. Raises what the library raises."""
+        """Carry out a request of the host and return its response.
+
+        Raises whatever the library raises, and `TimeoutError` if a call takes too long.
+        """
         # The library's Go code crashes when it is called before it is connected.
         if not self._is_connected:
             return BridgeResponse(id=request.id, ok=False, code="down", text=NOT_CONNECTED)
@@ -459,9 +503,10 @@ class NeonizeSession:
             )
 
     async def _download(self, request: DownloadRequest) -> BridgeResponse:
-        """Fetch the file of a message into the path `request.to`; refuse it if it is gone or too large.
+        """Fetch the file of a message into the path `request.to`, and return the response for the host.
 
-        A file that is being fetched cannot be stopped, so the number of them is limited.
+        It is "refused" if the file is gone or too large, and "down" (try again later) if too many files are
+        being fetched: the library cannot stop fetching a file, so their number is limited.
         """
         from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
@@ -477,7 +522,7 @@ class NeonizeSession:
         try:
             body = await asyncio.shield(fetching)
         except Exception as error:
-            if any(sign in str(error) for sign in _FILE_GONE_ERRORS):
+            if any(phrase in str(error) for phrase in _FILE_GONE_ERRORS):
                 return BridgeResponse(id=request.id, ok=False, code="refused", text=str(error)[:300])
             raise
         if len(body) > request.limit:
@@ -486,7 +531,7 @@ class NeonizeSession:
         return BridgeResponse(id=request.id)
 
     def _note_download_ended(self, fetching: asyncio.Task[bytes]) -> None:
-        """Free the place of a download."""
+        """Remove a download that has ended from those that run, so that another one can start."""
         self._downloads.discard(fetching)
         if not fetching.cancelled():
             fetching.exception()  # retrieved here, since nobody awaits the task after its request timed out
@@ -503,10 +548,10 @@ class NeonizeSession:
 
 @functools.cache
 def _arrival_types() -> frozenset[int]:
-    """Return the types of receipts that prove that a message reached a device.
+    """Return the numbers of those types of receipts that prove that a message reached a device.
 
-    A retry means that a device could not decrypt it, a server error that its file is gone. Further types are
-    exchanged between devices and prove nothing.
+    Of the other types, a retry means that a device could not decrypt the message, and a server error that its
+    file is gone. Further types are exchanged between devices and prove nothing.
     """
     from neonize.proto.Neonize_pb2 import Receipt as ReceiptEvent
 
@@ -515,7 +560,10 @@ def _arrival_types() -> frozenset[int]:
 
 
 def _reason(event: Any, field: str) -> str:
-    """Return the name of an enum field's value as text: `LOGGED_OUT` becomes "logged out"."""
+    """Return the value of an event's enum `field` in words: `LOGGED_OUT` becomes "logged out".
+
+    A value that the library does not know is returned as its number.
+    """
     value = getattr(event, field)
     descriptor = event.DESCRIPTOR.fields_by_name[field].enum_type
     enum_value = descriptor.values_by_number.get(value) if descriptor is not None else None
@@ -523,7 +571,10 @@ def _reason(event: Any, field: str) -> str:
 
 
 def _write_new(path: Path, body: bytes) -> None:
-    """Write a file that does not exist yet and that only its owner can read. Blocks."""
+    """Write `body` to a file that only its owner can read, and that must not exist yet. Blocks.
+
+    Raises `OSError`, for an existing file as well.
+    """
     with path.open("xb") as file:
         path.chmod(0o600)
         file.write(body)

@@ -75,10 +75,13 @@ class Pairing:
         command: Callable[..., Sequence[str]] = bridge_process.command,
         on_change: Callable[[PairingProgress], None] = lambda _: None,
     ) -> None:
-        """`store` is the database of the login, `command` returns the command line that starts the bridge on
-        it.
+        """Set up pairing; nothing is requested yet.
 
-        `on_change` is called with each progress.
+        Args:
+            store: the path of the login's database.
+            clock: the clock by which codes expire.
+            command: returns the command line that starts the bridge, the process that speaks WhatsApp.
+            on_change: called with each new progress.
         """
         self._store = store
         self._login = NeonizeDatabase(store)
@@ -100,7 +103,8 @@ class Pairing:
     async def request_code(self, phone: str = "") -> PairingProgress:
         """Request a QR code or, with a phone number, letters to type in on that phone; return the progress.
 
-        If an attempt of the same kind is running, it continues; one of another kind is replaced.
+        The code comes later: `run`, in another task, starts the attempt. An attempt of the same kind that is
+        running continues; one of another kind is cancelled.
 
         Raises:
             PairingRefused: a phone is paired already, or `phone` is no phone number.
@@ -121,9 +125,11 @@ class Pairing:
         return self._progress
 
     async def progress(self) -> PairingProgress:
-        """Return the progress, updated from the login's database.
+        """Return the progress of pairing, updated from the login's database.
 
-        Raises `ChannelDown` when that cannot be read.
+        It is "paired" if the database has a login and no attempt is running.
+
+        Raises `ChannelDown` when the database cannot be read.
         """
         account = await asyncio.to_thread(self._login.account)
         if account is not None and self._progress.state not in ("starting", "showing"):
@@ -134,13 +140,14 @@ class Pairing:
         return self._progress
 
     async def run(self) -> PairingProgress:
-        """Run the requested attempts until none is left; return the progress of the last one."""
+        """Run the requested attempts to pair until none is left; return the progress of the last one."""
         while self._requested is not None:
             request, self._requested = self._requested, None
             bridge = BridgeProcess(self._command(self._store, *request), self._on_report)
             try:
                 await self._run_bridge(bridge)
             finally:
+                # The process ended without a result, and no other attempt was requested meanwhile.
                 if self._requested is None and not self._progress.is_over:
                     self._publish(
                         PairingProgress(state="failed", text=failure_text(bridge.exit_state().reason))
@@ -148,7 +155,7 @@ class Pairing:
         return self._progress
 
     async def _run_bridge(self, bridge: BridgeProcess) -> None:
-        """Run a bridge until it ends, or until a code of another kind is requested."""
+        """Run an attempt's bridge process until it ends, or until a code of another kind is requested."""
         process = self._process = asyncio.create_task(bridge.run(), name="whatsapp:pairing")
         try:
             await asyncio.wait([process])
@@ -160,7 +167,7 @@ class Pairing:
             process.result()
 
     def _on_report(self, report: FromBridge) -> None:
-        """Publish the progress that a report of the bridge means."""
+        """Publish the progress of pairing that a report of the bridge process means."""
         match report:
             case PairingCode():
                 until_ms = self._clock.now_ms() + report.seconds * 1000
@@ -184,13 +191,16 @@ class Pairing:
                 log.warning("whatsapp.unexpected_report", kind=report.kind)
 
     def _publish(self, progress: PairingProgress) -> None:
-        """Store the progress and call `on_change` with it."""
+        """Store the progress of pairing and call `on_change` with it."""
         self._progress = progress
         self._on_change(progress)
 
 
 def number_of(text: str) -> str:
-    """Return the digits of a phone number with its country code. Raises `PairingRefused`."""
+    """Return the digits of a phone number that a person typed, with its country code and without `+`.
+
+    Raises `PairingRefused` for a text that is no such number.
+    """
     digits = re.sub(r"[\s()./-]", "", text.strip()).removeprefix("+")
     if not _NUMBER.fullmatch(digits):
         raise PairingRefused(
@@ -200,7 +210,7 @@ def number_of(text: str) -> str:
 
 
 def instruction_of(code: PairingCode) -> str:
-    """Return the instruction to a person on how to use a code."""
+    """Return the instruction to a person how to use a code, which is a QR code or letters."""
     if code.letters:
         return (
             f"On the phone: WhatsApp › Settings › Linked devices › Link a device › Link with phone number"
@@ -210,7 +220,10 @@ def instruction_of(code: PairingCode) -> str:
 
 
 def failure_text(text: str) -> str:
-    """Return one line that says why pairing failed and, if it was the network, what to do. Pure."""
+    """Return a sentence that says why pairing failed and, if it was the network, what to do. Pure.
+
+    `text` is the reason as the library or its process gave it; it may be empty.
+    """
     reason = " ".join(text.split()) or "it said nothing"
     if any(network_error in reason for network_error in _UNREACHABLE):
         return (
@@ -221,11 +234,11 @@ def failure_text(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return a text with a full stop, unless it ends with a mark."""
+    """Return a text with a full stop at its end, unless it ends with a punctuation mark."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _number_in(jid: str) -> str:
-    """Return the phone number in an address with `+`; the address if it is none."""
+    """Return the phone number in an address, with `+`; an address that cannot be parsed stays unchanged."""
     address = addresses.parse(jid)
     return f"+{address.user}" if address is not None else jid

@@ -29,9 +29,10 @@ class PairingSession:
     """Reports codes until a phone accepts one or the last one has expired."""
 
     def __init__(self, client: NewAClient, emit: Callable[[FromBridge], None], *, phone: str = "") -> None:
-        """Subscribe to the library's events; `emit` queues a line for the host.
+        """Subscribe to the library's events; `run` connects.
 
-        `phone` is the number of the phone that pairs by letters; empty for a QR code.
+        `emit` queues a line for the host. `phone` is the number of the phone that pairs by letters; empty for
+        a QR code.
         """
         from neonize.aioze import events
 
@@ -49,7 +50,7 @@ class PairingSession:
         self._codes.put_nowait(code.decode())
 
     async def _on_connected(self, client: Any, _: Any) -> None:
-        """Queue the result of a successful pairing."""
+        """Queue the result of pairing: the library connects once a phone has accepted a code."""
         own_address = addresses.of(client.me.JID) if client.me is not None else None
         self._paired.put_nowait(PairingEnd(ok=own_address is not None, jid=str(own_address or "")))
 
@@ -59,7 +60,7 @@ class PairingSession:
             self._paired.put_nowait(PairingEnd(ok=False, text=event.Error[:200]))
 
     async def run(self) -> int:
-        """Pair, and report each code and how it ended.
+        """Connect, and report each code and the result of pairing to the host.
 
         Return the exit code: 0 when paired, 1 when the codes ran out or WhatsApp refused.
         """
@@ -75,8 +76,9 @@ class PairingSession:
         return 0 if end.ok else 1
 
     async def _show(self) -> None:
-        """Report each code when the library provides it; return when the last one has expired."""
+        """Report each code to the host when the library provides it; return when the last one has expired."""
         seconds = FIRST_SECONDS
+        # Letters can be requested only once the library has a first QR code, which is not reported then.
         code = await self._codes.get()
         if self._phone:
             await self._show_letters()
@@ -91,14 +93,17 @@ class PairingSession:
             seconds = NEXT_SECONDS
 
     async def _show_letters(self) -> None:
-        """Request the letters for the phone, report them, and wait until they have expired."""
+        """Request the letters to type in on the phone, report them, and wait until they have expired."""
         letters = await self._client.PairPhone(self._phone, show_push_notification=True)
         self._emit(PairingCode(letters=letters, seconds=LETTERS_SECONDS))
         await asyncio.sleep(LETTERS_SECONDS)
 
 
 def _ended(task: asyncio.Task[Any]) -> PairingEnd:
-    """Return the result of pairing when a task ended first: why it failed, or that the codes have expired."""
+    """Return the failed result of pairing when a task ended before a phone had accepted a code.
+
+    It is the error of the task; without an error, the codes have expired.
+    """
     error = task.exception()
     if error is None:
         return PairingEnd(ok=False, text="expired")

@@ -303,17 +303,17 @@ FromHost = SendRequest | React | Withdraw | TypingRequest | DownloadRequest | Me
 
 
 def line_of(document: FromBridge | FromHost) -> bytes:
-    """Return a document as one line of JSON in bytes."""
+    """Return a message between host and bridge as one line of JSON, with the line break."""
     return json_of(document).encode() + b"\n"
 
 
 def json_of(document: FromBridge | FromHost | BridgeMessage) -> str:
-    """Return a document as JSON, without line breaks."""
+    """Return a message of this protocol as JSON without line breaks."""
     return json.dumps(asdict(document), ensure_ascii=False)
 
 
 def from_bridge(line: bytes) -> FromBridge:
-    """Parse a line of the bridge. Raises `BadBridgeLine`."""
+    """Parse a line that the bridge sent to the host. Raises `BadBridgeLine` for a line of another form."""
     try:
         return cast("FromBridge", _parse_document(FromBridge, line))
     except BadBridgeLine as error:
@@ -321,17 +321,17 @@ def from_bridge(line: bytes) -> FromBridge:
 
 
 def from_host(line: bytes) -> FromHost:
-    """Parse a line of the host. Raises `BadBridgeLine`."""
+    """Parse a line that the host sent to the bridge. Raises `BadBridgeLine` for a line of another form."""
     return cast("FromHost", _parse_document(FromHost, line))
 
 
 def message_of(text: str) -> BridgeMessage:
-    """Parse a message that `json_of` serialized. Raises `BadBridgeLine`."""
+    """Parse a message that `json_of` serialized. Raises `BadBridgeLine` for a text of another form."""
     return cast("BridgeMessage", _typed_value(BridgeMessage, _parse_json(text), "message"))
 
 
 def _parse_json(text: str | bytes) -> Any:
-    """Return the JSON in a text. Raises `BadBridgeLine`."""
+    """Return the value that a text of JSON represents. Raises `BadBridgeLine` for a text that is no JSON."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -339,9 +339,9 @@ def _parse_json(text: str | bytes) -> Any:
 
 
 def _parse_document(union: UnionType, line: bytes) -> object:
-    """Return the document in a line: the type of the union whose `kind` the line names.
+    """Parse a line of JSON to that dataclass of the `union` whose `kind` the line has.
 
-    Raises `BadBridgeLine`.
+    Raises `BadBridgeLine` if the line has no such kind, or fields that its dataclass does not have.
     """
     data = _parse_json(line)
     kind_name = data.get("kind") if isinstance(data, dict) else None
@@ -352,12 +352,13 @@ def _parse_document(union: UnionType, line: bytes) -> object:
 
 
 def _typed_value(expected_type: Any, value: Any, where: str) -> Any:
-    """Return a parsed JSON value as `expected_type`; only types that the documents above use are supported.
+    """Return a parsed JSON value as `expected_type`, which is a type that this protocol's dataclasses use.
 
     `where` names the value in the text of `BadBridgeLine`, which is raised for a value of another type.
 
     Pydantic is not used because it would add 11 MiB to the bridge's process.
     """
+    # Of `X | None`, `tuple[X, ...]` and `Literal[...]`: the types or values inside.
     options = get_args(expected_type)
     if is_dataclass(expected_type):
         return _typed_document(expected_type, value, where)
@@ -366,13 +367,18 @@ def _typed_value(expected_type: Any, value: Any, where: str) -> Any:
     if get_origin(expected_type) is tuple and isinstance(value, list):
         return tuple(_typed_value(options[0], item, where) for item in value)
     is_of_type = value in options if get_origin(expected_type) is Literal else type(value) is expected_type
+    # JSON writes a float such as 60.0 like an integer at times.
     if is_of_type or (expected_type is float and type(value) is int):
         return value
     raise BadBridgeLine(f"{where}: it cannot be a {type(value).__name__} or has no such value")
 
 
 def _typed_document(document_type: Any, value: Any, where: str) -> object:
-    """Return a JSON object as a dataclass. Raises `BadBridgeLine` for an unknown, missing or wrong field."""
+    """Return a JSON object as an instance of a dataclass of this protocol.
+
+    `where` names the value in the text of `BadBridgeLine`, which is raised for an unknown, missing or wrong
+    field.
+    """
     if not isinstance(value, dict):
         raise BadBridgeLine(f"{where}: it is no object")
     field_types = _field_types(document_type)

@@ -32,11 +32,12 @@ FINAL: frozenset[State] = frozenset({"logged_out", "banned", "replaced", "outdat
 
 
 def pause_seconds(failures: int, *, chance: float) -> float:
-    """Return the seconds to wait: 2, 4, 8 and so on up to 300, each shortened at random by up to half.
+    """Return the seconds to wait before connecting again: 2, 4, 8 and so on up to 300, after each failure.
 
-    The randomness prevents all hosts from reconnecting at the same moment. `failures` counts from 1; `chance`
-    is a random number from [0, 1).
+    Each wait is shortened at random by up to half, so that not all hosts reconnect at the same moment.
+    `failures` is the number of failures in a row, from 1 on; `chance` is a random number from [0, 1).
     """
+    # The exponent has a bound: after a thousand failures the power would overflow a float.
     full_seconds = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_SECONDS)
     return float(full_seconds * (1 - chance / 2))
 

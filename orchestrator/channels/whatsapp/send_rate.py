@@ -36,7 +36,7 @@ class SendRateLimiter:
     """Assigns each message the time at which it may be sent. A waiting chat does not delay the others."""
 
     def __init__(self, rate: SendRate, *, clock: Clock, chance: Callable[[], float]) -> None:
-        """`chance` returns a number from [0, 1) for the jitter."""
+        """`rate` has the limits; `chance` returns a number from [0, 1), by which waits vary at random."""
         self._rate = rate
         self._clock = clock
         self._chance = chance
@@ -45,10 +45,10 @@ class SendRateLimiter:
         self._chat_free_ms: dict[str, int] = {}
 
     async def wait_for_turn(self, chat: str) -> None:
-        """Wait until a message to `chat` may be sent, and book its place.
+        """Wait until a message to `chat` may be sent. It counts for the limits from the start of the wait.
 
         Raises:
-            ChannelDown: it would have to wait for more than `MAX_WAIT_MS`; nothing was booked.
+            ChannelDown: it would have to wait for more than `MAX_WAIT_MS`; it does not count for the limits.
         """
         if self.wait_ms(chat) > MAX_WAIT_MS:
             raise ChannelDown(
@@ -57,12 +57,12 @@ class SendRateLimiter:
         await asyncio.sleep(self.book(chat) / 1000)
 
     def wait_ms(self, chat: str) -> int:
-        """Return the milliseconds that a message to `chat` has to wait, without jitter. Books nothing."""
+        """Return the milliseconds that a message to `chat` has to wait now, without jitter. Books nothing."""
         chat_ms = self._chat_free_ms.get(chat, 0) - self._clock.steady_ms()
         return max(0, chat_ms, math.ceil(self._bucket.wait_ms()))
 
     def book(self, chat: str) -> int:
-        """Book the next place for a message to `chat`; return the milliseconds until then."""
+        """Reserve the next time for a message to `chat`; return the milliseconds until then."""
         now_ms = self._clock.steady_ms()
         wait_ms = self.wait_ms(chat)
         if wait_ms:
@@ -77,9 +77,9 @@ class SendRateLimiter:
         return wait_ms
 
     def take_spare(self) -> bool:
-        """Take a token for something less important than a message, such as a reaction.
+        """Count something less important than a message for the limits, such as a reaction.
 
-        Return False, and take none, unless half of the burst is free.
+        Return whether it may be sent: only if half of the burst is free. Otherwise nothing is counted.
         """
         if self._bucket.wait_ms(self._rate.burst - self._rate.burst // 2) > 0:
             return False

@@ -45,6 +45,7 @@ class Sender:
     """Sends one message at a time, as the library does, so a repeated request waits for the first."""
 
     def __init__(self, client: NewAClient, spool: Spool, people: Contacts, *, own: Address) -> None:
+        """`spool` stores what was sent, `people` knows addresses, and `own` is the account's address."""
         self._client = client
         self._spool = spool
         self._people = people
@@ -53,7 +54,10 @@ class Sender:
         self._receipted = asyncio.Event()
 
     async def send(self, request: SendRequest) -> BridgeResponse:
-        """Send a message unless it was sent already; return WhatsApp's id of it, or why it failed."""
+        """Send a message unless it was sent already; return the response for the host.
+
+        The text of the response is WhatsApp's id of the message, or the reason why it was not sent.
+        """
         async with self._turn:
             try:
                 sent_id = self._spool.sent_as(request.mark) or await self._earlier_id(request)
@@ -66,7 +70,10 @@ class Sender:
         return BridgeResponse(id=request.id, text=sent_id)
 
     async def react(self, request: React) -> BridgeResponse:
-        """Put a reaction under a message, or remove it."""
+        """Put a reaction under a message, or remove it, and return the response for the host.
+
+        Raises what the library raises.
+        """
         chat, author = addresses.parse(request.chat), addresses.parse(request.author)
         if chat is None or author is None:
             return BridgeResponse(id=request.id, ok=False, code="refused", text="unknown server")
@@ -78,7 +85,10 @@ class Sender:
         return BridgeResponse(id=request.id)
 
     async def withdraw(self, request: Withdraw) -> BridgeResponse:
-        """Delete a message of Andy's own for everybody."""
+        """Delete a message of Andy's own for everybody, under all ids under which it may have been sent.
+
+        Return the response for the host: "refused" if no such id is known. Raises what the library raises.
+        """
         chat, sent_id = addresses.parse(request.chat), self._spool.sent_as(request.mark)
         known_ids = dict.fromkeys((*request.messages, *((sent_id,) if sent_id is not None else ())))
         if chat is None or not known_ids:
@@ -88,14 +98,18 @@ class Sender:
         return BridgeResponse(id=request.id)
 
     def note_receipts(self, message_ids: list[str]) -> None:
-        """Store that these messages arrived, and wake a `send` that waits for a receipt."""
+        """Store that messages arrived, and wake a `send` that waits for a receipt.
+
+        `message_ids` are WhatsApp's ids.
+        """
         self._spool.note_receipts(message_ids)
         self._receipted.set()
 
     async def _earlier_id(self, request: SendRequest) -> str | None:
-        """Return the id under which an earlier try sent the message; None if no receipt proves its arrival.
+        """Return WhatsApp's id under which an earlier attempt has sent the message.
 
-        The receipt is waited for up to `PROOF_SECONDS`.
+        Wait up to `PROOF_SECONDS` for a receipt that proves that it arrived; None if none comes, or if there
+        was no earlier attempt.
         """
         if not request.earlier:
             return None
@@ -111,9 +125,10 @@ class Sender:
             return None
 
     async def _send_new(self, request: SendRequest) -> str:
-        """Delete what earlier tries may have sent, then send the message; return WhatsApp's id of it.
+        """Delete what earlier attempts may have sent, then send the message; return WhatsApp's id of it.
 
-        Raises `ValueError`.
+        The options of a poll are stored, for its votes. Raises `ValueError` if the chat's address is not
+        valid, and what the library raises.
         """
         chat = addresses.parse(request.chat)
         if chat is None:
@@ -130,7 +145,10 @@ class Sender:
         return str(response.ID)
 
     async def _compose(self, request: SendRequest) -> Message:
-        """Return the message to send, with its quote, its mention and the time after which it disappears."""
+        """Return the library's form of a message to send; a file is uploaded.
+
+        The message gets its quote, its mention and the time after which messages of its chat disappear.
+        """
         from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import ContextInfo
 
         context = ContextInfo(expiration=self._spool.timer(request.chat) or None)
@@ -149,7 +167,10 @@ class Sender:
 
 
 def _refusal(request_id: int, error: Exception) -> BridgeResponse:
-    """Return the response for an error: "refused" if another try cannot help, else "down"."""
+    """Return the response to the request `request_id` that failed with an error.
+
+    Its code is "refused" if another attempt cannot help, else "down".
+    """
     text = " ".join(str(error).split())[:300] or type(error).__name__
     is_permanent = isinstance(error, FileNotFoundError) or any(
         known_error in text.lower() for known_error in _PERMANENT_ERRORS
@@ -158,7 +179,11 @@ def _refusal(request_id: int, error: Exception) -> BridgeResponse:
 
 
 async def compose(client: NewAClient, request: SendRequest, context: ContextInfo | None) -> Message:
-    """Return the message to send, with `context` in it. A file is uploaded first."""
+    """Return the library's form of a message: a poll, a text, or a file, which is uploaded first.
+
+    `context` has the quote, the mention and the time after which the message disappears; None for none of
+    these.
+    """
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
         ExtendedTextMessage,
         Message,
@@ -170,7 +195,7 @@ async def compose(client: NewAClient, request: SendRequest, context: ContextInfo
         poll = PollCreationMessage(
             name=request.text,
             options=[PollCreationMessage.Option(optionName=option) for option in request.options],
-            selectableOptionsCount=0 if request.is_multiple else 1,
+            selectableOptionsCount=0 if request.is_multiple else 1,  # 0: any number
         )
         if context is not None:
             poll.contextInfo.CopyFrom(context)
@@ -206,7 +231,11 @@ def opus_seconds(content: bytes) -> int:
 
 
 def file_message(request: SendRequest, uploaded: Any, *, size: int) -> Message:
-    """Return the message that shows an uploaded file. Pure."""
+    """Return the library's form of a message with an uploaded file, shown by its MIME type. Pure.
+
+    `uploaded` is the library's answer to the upload: the address and the keys. `size` is in bytes. A sound
+    with a caption is sent as a document, since WhatsApp's sounds have no caption.
+    """
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
         AudioMessage,
         DocumentMessage,

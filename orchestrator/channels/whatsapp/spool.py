@@ -42,7 +42,7 @@ class Spool:
         )
 
     def add(self, message: BridgeMessage) -> Delivered:
-        """Store a message for the host and return it with its number."""
+        """Store a message until the host has acknowledged it, and return it with its number."""
         cursor = self._connection.execute(
             "INSERT INTO inbox (message) VALUES (?)", (protocol.json_of(message),)
         )
@@ -65,12 +65,15 @@ class Spool:
         self._prune("sent")
 
     def sent_as(self, mark: str) -> str | None:
-        """Return WhatsApp's id of the message with this mark (the host's id); None if not surely sent."""
+        """Return WhatsApp's id of the message with this mark (the host's id).
+
+        None if it is not known to have been sent.
+        """
         row = self._connection.execute("SELECT id FROM sent WHERE mark = ?", (mark,)).fetchone()
         return str(row[0]) if row else None
 
     def note_receipts(self, message_ids: Iterable[str]) -> None:
-        """Store that these messages arrived."""
+        """Store that the messages with these ids of WhatsApp arrived."""
         self._connection.executemany(
             "INSERT INTO receipts (id) VALUES (?) ON CONFLICT (id) DO NOTHING",
             [(message_id,) for message_id in message_ids],
@@ -78,12 +81,15 @@ class Spool:
         self._prune("receipts")
 
     def has_receipt(self, message_id: str) -> bool:
-        """Return whether a message is known to have arrived."""
+        """Return whether the message with this id of WhatsApp is known to have arrived."""
         row = self._connection.execute("SELECT 1 FROM receipts WHERE id = ?", (message_id,)).fetchone()
         return row is not None
 
     def note_poll(self, message_id: str, question: str, options: Iterable[str]) -> None:
-        """Store the question and options of a poll, because a vote contains only the hashes of options."""
+        """Store the question and options of a poll, because a vote contains only the hashes of options.
+
+        `message_id` is WhatsApp's id of the poll's message.
+        """
         self._connection.execute(
             "INSERT INTO polls (id, body) VALUES (?, ?) ON CONFLICT (id) DO NOTHING",
             (message_id, json.dumps([question, *options])),
@@ -91,7 +97,10 @@ class Spool:
         self._prune("polls")
 
     def poll(self, message_id: str) -> list[str]:
-        """Return the question of a poll, then its options; an empty list for an unknown poll."""
+        """Return the question of a poll, then its options; an empty list for an unknown poll.
+
+        `message_id` is WhatsApp's id of the poll's message.
+        """
         row = self._connection.execute("SELECT body FROM polls WHERE id = ?", (message_id,)).fetchone()
         return list(json.loads(row[0])) if row else []
 
