@@ -206,7 +206,7 @@ class Intake:
         self._bus = bus
 
     async def accept(self, message: Inbound, *, cursor: str | None = None) -> Accepted:
-        """Store a message and queue its turn (a question to the agent) in one transaction; return the outcome.
+        """Store a message and queue its turn, a question to the agent; return the outcome.
 
         Then publish that, and wake what has to go on. `cursor` is the channel's position in its stream of
         messages, stored with the message; None stores none.
@@ -635,10 +635,10 @@ class Intake:
         )
 
     async def _store(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted:
-        """Store a message and return the outcome: one that asks something joins a turn, a question to the agent.
+        """Store a message and return the outcome.
 
-        Any other message is stored as context. A sender who may not ask because of their role is told so
-        once.
+        A message that asks something joins a turn, a question to the agent; any other is stored as context. A
+        sender who may not ask because of their role is told so once.
         """
         now_ms = self._clock.now_ms()
         reason = message.ignored or await self._why_ignored(tx, message, group)

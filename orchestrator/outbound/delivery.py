@@ -124,11 +124,20 @@ class Delivery:
         resends: Collection[str] = (),
         hooks: DeliveryHooks | None = None,
     ) -> None:
-        """Set up the delivery.
+        """Set up the delivery; `run` sends.
 
-        `name` is the assistant's. `channel_for` returns the channel of a chat, None if it is not set up.
-        `resends` names the channels on which a message is sent again even though it may have arrived, as the
-        owner has set. `hooks` are called around each sending.
+        Args:
+            database: the database with the outbox, the table of messages to send.
+            clock: the clock.
+            name: the assistant's name.
+            channel_for: returns the channel of a chat; None if it is not set up.
+            tasks: runs a task for each message that is being sent.
+            wakeup: set when there may be something to send.
+            bus: the event bus.
+            resends: the names of channels on which a message is sent again even if it may have arrived, as
+            the
+                owner has set.
+            hooks: called around each sending.
         """
         self._resends = resends
         self._hooks = hooks
@@ -143,23 +152,28 @@ class Delivery:
         self._busy: set[ChatJid] = set()
 
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send the messages that are due, whenever the wake-up is set or one becomes due, until cancelled."""
         while True:
             await self._wakeup.wait(at_most_seconds=await self._start_due())
 
     async def drain(self, *, seconds: float) -> None:
-        """Wait, at most `seconds`, until each due message is sent or has failed once, while `run` sends."""
+        """Wait until no message is due any more, at most `seconds`; `run` has to send them meanwhile.
+
+        A message that fails is due again only after a pause, so one failure of each is waited for.
+        """
         with self._bus.listening() as events, suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while await self._has_due():
                     await events.get()
 
     async def _has_due(self) -> bool:
+        """Return whether the first message of any chat is due."""
         heads = await self._database.read(outbox.heads)
         return any(head.next_attempt_ms <= self._clock.now_ms() for head in heads)
 
     async def _start_due(self) -> float:
         """Start a task for each chat whose next message is due; return in how many seconds to look again."""
+        # The first message of each chat; the others wait behind it.
         heads = await self._database.read(outbox.heads)
         now_ms = self._clock.now_ms()
         wait = SWEEP_SECONDS
@@ -175,7 +189,7 @@ class Delivery:
         return wait
 
     async def _deliver_in_chat(self, head: Outgoing) -> None:
-        """Deliver a chat's first message, then let the chat's next one go. Never raises."""
+        """Deliver `head`, the first message of a chat, then let the chat's next one go; log any error."""
         try:
             await self._deliver(head)
         except Exception:
@@ -187,7 +201,10 @@ class Delivery:
             self._wakeup.set()
 
     async def _deliver(self, head: Outgoing) -> None:
-        """Send the next part of a message, or record why nothing of it is sent."""
+        """Send a message, or the first part of a longer one; if nothing is to be sent, record why.
+
+        The other parts of a longer message become messages of their own in the outbox.
+        """
         channel = self._channel_for(head.chat_jid)
         parts = _parts(head, channel.max_text_chars if channel else None)
         if head.attachment is not None:
@@ -211,9 +228,11 @@ class Delivery:
         await self._attempt(channel, attempt.head, text, attempt.links)
 
     async def _attempt(self, channel: Channel | None, head: Outgoing, text: str, links: _Links) -> None:
-        """Send a message once and record the result.
+        """Send the `text` of the message `head` once, and record the result.
 
-        `channel` is None if the chat's messenger is not set up.
+        The result is that it was sent, that it is tried again later, or that it is given up. `channel` is
+        None if the chat's messenger is not set up. `links` are the quote, the mention and more to send with
+        it.
         """
         try:
             channel_id = await self._send(channel, head, text, links)
@@ -241,7 +260,10 @@ class Delivery:
             await self._mark_sent(head, text, channel_id)
 
     async def _ask_by_numbers(self, head: Outgoing, error: str) -> None:
-        """Make a poll that its chat refused due again, as a numbered text."""
+        """Let a poll that its chat refused be sent again at once, as a text with numbered options.
+
+        `error` is the reason of the refusal, which is stored.
+        """
         log.info("delivery.poll_as_text", outgoing=head.id, reason=error)
         async with self._database.transaction() as tx:
             await polls.note_text(tx, head.message_id)
@@ -251,9 +273,10 @@ class Delivery:
     async def _begin(
         self, tx: Tx, head: Outgoing, parts: Sequence[str], features: frozenset[Feature]
     ) -> _Attempt | None:
-        """Record that a message is about to be sent, and return it, or why it must not be sent.
+        """Record that a message is about to be sent, and return it, with the reason if it must not be sent.
 
-        None if it has changed since it was read.
+        If it has several parts, it is split in the outbox, and the first part is returned. None if the
+        message has changed since it was read. `features` are the abilities of its channel.
         """
         if not await outbox.is_as_read(tx, head):
             return None
@@ -273,10 +296,13 @@ class Delivery:
     async def _send(
         self, channel: Channel | None, head: Outgoing, text: str, links: _Links
     ) -> MessageId | None:
-        """Send a message and return the messenger's id of it; None for a reaction, and where there is none.
+        """Send the `text` of the message `head` and return the messenger's id of it.
+
+        None for a reaction, and if the messenger uses the host's id. `links` are the quote, the mention and
+        more to send with it. A poll that its chat cannot show is sent as its text with numbered options.
 
         Raises:
-            ChannelDown: nothing was sent, or sending again is harmless.
+            ChannelDown: nothing was sent, or sending it again is harmless.
             ChannelRefused: the messenger will never take it.
             OutcomeUnknown: it may have arrived.
         """
@@ -322,14 +348,15 @@ class Delivery:
             raise OutcomeUnknown(f"{OutcomeUnknown()} {reason}") from error
 
     async def _mark_sent(self, head: Outgoing, text: str, channel_id: MessageId | None) -> None:
-        """Record that a message was sent, in the chat's history too; delete the oldest stored files.
+        """Record that the message `head` was sent with `text`, in the outbox and in the chat's history.
 
-        `channel_id` is the messenger's id of the message; None if that is Andy's own id.
+        Of the group's sent files, only the newest are retained: the others are deleted. `channel_id` is the
+        messenger's id of the message; None if the messenger uses the host's id.
         """
         now_ms = self._clock.now_ms()
 
         async def mark(tx: Tx) -> Sequence[Path]:
-            """Record it, and return the files that are not stored any longer."""
+            """Record that the message was sent, and return the paths of the files to delete."""
             # In one transaction with the chat's history: the agent has to know whatever its people have read.
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
             if head.reacts_to is None:
@@ -362,19 +389,29 @@ class Delivery:
         pause_seconds: float = 0.0,
         moved_to: str | None = None,
     ) -> None:
-        """Make a message due again after a pause, or give it up as `end` when it is too old.
+        """Let a message that failed be tried again after a pause, or give it up when it is too old.
 
-        `pause_seconds` is the pause that the messenger asks for; without it, each pause is longer than the
-        last. `moved_to` is the chat's new address, to which this message and all that wait behind it are
-        redirected.
+        The feature that queued the message may decide otherwise: it can give up at once, or try again itself.
+
+        Args:
+            head: the message.
+            error: why it failed.
+            end: the state of a message that is given up.
+            pause_seconds: the pause that the messenger asks for. If it is 0, each pause is twice as long as
+            the
+                last.
+            moved_to: the chat's new address, to which all its waiting messages are redirected; None if it has
+                not moved.
         """
         now_ms = self._clock.now_ms()
         attempts = head.attempts + 1
         match await self._who_retries(head, error, now_ms=now_ms):
+            # The message is a notification, whose table has recorded when it is tried again.
             case Retry.BY_THE_LEDGER:
                 async with self._database.transaction() as tx:
                     await _redirect_if_moved(tx, head, moved_to)
                 return
+            # Another message with the same content is being tried.
             case Retry.BY_ANOTHER:
                 await self._finish(head, end, error=error, notifies_agent=False)
                 return
@@ -394,9 +431,10 @@ class Delivery:
             await _redirect_if_moved(tx, head, moved_to)
 
     async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:
-        """Return whether only this message fails, on a connection that works, while others wait behind it.
+        """Return whether a message has failed for so long on a working connection that it has to be given up.
 
-        Without a connected channel, it does not.
+        That is so only if other messages of its chat wait behind it. `channel` is None if the chat's
+        messenger is not set up; then it is not so.
         """
         if channel is None or head.attempts + 1 < STUCK_ATTEMPTS:
             return False
@@ -410,7 +448,10 @@ class Delivery:
         return await self._database.read(lambda tx: outbox.has_more(tx, head.chat_jid))
 
     async def _who_retries(self, head: Outgoing, error: str, *, now_ms: int) -> Retry:
-        """Record a failed attempt with the hooks; return who decides about the next."""
+        """Let the hooks record that an attempt to send a message failed; return who decides about the next.
+
+        Without hooks the rules of this class decide.
+        """
         hooks = self._hooks
         if hooks is None:
             return Retry.AS_MESSAGES_ARE
@@ -425,9 +466,15 @@ class Delivery:
         notifies_chat: bool = False,
         notifies_agent: bool = True,
     ) -> None:
-        """Record that a message will not be sent; with `notifies_chat`, send the reason to its chat.
+        """Record in the outbox that a message will not be sent any more, with its final `state`.
 
-        With `notifies_agent`, the group's agent is notified that nobody has read it.
+        Args:
+            head: the message.
+            state: the final state: SKIPPED if it was not to be sent, else whether it may have arrived.
+            error: the reason.
+            notifies_chat: whether a text with the reason is sent to its chat, unless it was skipped.
+            notifies_agent: whether the group's agent is notified that nobody has read it, unless it was
+                skipped. Without this, the chat is not notified either.
         """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
@@ -454,12 +501,17 @@ async def _redirect_if_moved(tx: Tx, head: Outgoing, moved_to: str | None) -> No
 
 
 def _poll_argument(poll: Poll | None) -> dict[str, Any]:
-    """Return the poll argument of a send; a channel without polls accepts no such argument."""
+    """Return the argument `poll` of `Channel.send` as a dictionary; empty for None, or a poll sent as a text.
+
+    It is left out then, because a channel without polls may accept no such argument.
+    """
     return {} if poll is None or poll.is_text else {"poll": poll}
 
 
 async def _react(channel: Channel, head: Outgoing, target: Message | None) -> None:
-    """Put an emoji under the message `target`; repeating it is harmless, since it replaces the previous one.
+    """Put the emoji of the outbox's entry `head` under the message `target`.
+
+    Repeating this is harmless, since an emoji replaces Andy's previous one.
 
     Raises:
         ChannelDown: it may work later.
@@ -482,7 +534,11 @@ async def _react(channel: Channel, head: Outgoing, target: Message | None) -> No
 
 
 async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links:
-    """Return the quote, mention, thread and poll of a message, as far as its channel can show them."""
+    """Return what a message is sent with: the quoted message, the mentioned person, the thread, its poll.
+
+    What its channel cannot show, by its `features`, is left out. For a reaction, return only the message that
+    it belongs to.
+    """
     if head.reacts_to is not None:
         target = await messages.find(tx, head.chat_jid, head.reacts_to)
         return _Links(quote=None, mention=None, thread=None, target=target)
@@ -518,9 +574,10 @@ def _checked_size(file: Attachment, limit: int | None) -> int:
 
 
 def _undelivered_text(head: Outgoing, error: str, *, is_known: bool) -> str:
-    """Return the notice that a message was not sent, or that it is unknown whether it was (not `is_known`).
+    """Return the text for the chat that a message was not sent, because of `error`.
 
-    It quotes nothing, since the words of the message may be the cause.
+    If it is not known whether it was sent (`is_known` is False), the text says that. It does not quote the
+    message, since the message's words may be the cause.
     """
     subject = f"the file {head.attachment.name}" if head.attachment else "an answer"
     if is_known:
@@ -529,14 +586,17 @@ def _undelivered_text(head: Outgoing, error: str, *, is_known: bool) -> str:
 
 
 def _text_as_shown(head: Outgoing, text: str) -> str:
-    """Return the message as the chat saw it, with a file named in words."""
+    """Return a message as the chat saw it: its `text`, and the name of its file in brackets."""
     if head.attachment is None:
         return text
     return "\n".join(part for part in (text, f"[file {head.attachment.name}]") if part)
 
 
 def _parts(head: Outgoing, limit: int | None) -> tuple[str, ...]:
-    """Return the visible text of a message in parts of at most `limit` characters, possibly none."""
+    """Return the text of a message for people, in parts of at most `limit` characters; None for no limit.
+
+    There is none if the text has nothing for people, or is an agent's word that it has nothing to say.
+    """
     if head.part is not None:
         # It is a part already: a second cut could fall elsewhere.
         return (head.text,)

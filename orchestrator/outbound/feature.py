@@ -21,9 +21,9 @@ class OutboundFeature:
     def __init__(
         self, host: HostContext, channels: Channels, *, hooks: DeliveryHooks, tasks: asyncio.TaskGroup
     ) -> None:
-        """Build the parts.
+        """Build the parts for the `channels` of a host; `loops` runs them.
 
-        `hooks` learn the result of each message; `tasks` owns the sending jobs.
+        `hooks` are called around each message that is sent. `tasks` runs a task for each of them.
         """
         self._delivery = Delivery(
             host.database,
@@ -50,7 +50,7 @@ class OutboundFeature:
         self._signs = sign_loops(host.database, channel_for=channels.owner, bus=host.bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the loops to supervise by their names."""
+        """Return the loops that have to run, by their names."""
         return {
             "delivery": self._delivery.run,
             "withdrawals": self._withdrawals.run,
@@ -60,5 +60,5 @@ class OutboundFeature:
         }
 
     async def drain(self, *, seconds: float) -> None:
-        """Wait, at most `seconds`, until each due message is sent or has failed once."""
+        """Wait until each message that is due is sent or has failed once, at most `seconds`."""
         await self._delivery.drain(seconds=seconds)

@@ -34,19 +34,20 @@ class _Cut:
 
 
 def for_people(text: str) -> str:
-    """Return the text without `<internal>…</internal>` sections, also nested, and without the loop's tag.
+    """Return an agent's text without the parts that people must not read.
 
-    A tag that is never closed hides the rest of the text.
+    These are sections between `<internal>` and `</internal>`, also nested ones, and the tag by which an agent
+    schedules its next wake-up. A section that is never closed hides the rest of the text.
     """
     shown = schedule_tag.strip(_shown(text))
-    # Removing one section may join the text around it into another: hide all, as nobody writes that by
-    # accident.
+    # Removing one section may join the text around it into another tag: hide all that follows, as nobody
+    # writes that by accident.
     forged = _TAG.search(shown)
     return (shown[: forged.start()] if forged else shown).strip()
 
 
 def _shown(text: str) -> str:
-    """Return the text outside of internal tags."""
+    """Return the text outside of sections between `<internal>` and `</internal>`."""
     # One pass over the text, so that many tags take no more than linear time.
     shown: list[str] = []
     depth = read_to = 0
@@ -57,11 +58,12 @@ def _shown(text: str) -> str:
             shown.append(text[read_to : tag.start()])
         end = text.find(">", tag.end())
         if end < 0:
-            return "".join(shown)
+            return "".join(shown)  # the tag itself is not closed, and hides the rest
         read_to = end + 1
-        if tag[1]:
+        is_closing, is_empty = bool(tag[1]), text[end - 1] == "/"
+        if is_closing:
             depth = max(0, depth - 1)
-        elif text[end - 1] != "/":
+        elif not is_empty:
             depth += 1
     if depth == 0:
         shown.append(text[read_to:])
@@ -69,8 +71,7 @@ def _shown(text: str) -> str:
 
 
 def split(text: str, limit: int | None) -> tuple[str, ...]:
-    """Return the parts, of at most `limit` characters (code points), into which `text` is cut; None means no
-    limit.
+    """Cut a text into parts of at most `limit` characters (code points), and return them; None for no limit.
 
     A part ends with a paragraph where it can, else with a line, a sentence, a word, or at last between two
     visible characters. Only white space at the cuts is lost. A code fence, bold, italic, struck-out text or
@@ -78,6 +79,8 @@ def split(text: str, limit: int | None) -> tuple[str, ...]:
     """
     parts: list[str] = []
     text, opening = text.strip(), ""
+    # `opening` are the marks at the start of the rest of the text, which open again what the last cut
+    # divided.
     while limit is not None and len(text) > limit:
         cut = _cut(text, len(opening), limit)
         reopens, closes = _across(text, cut.end) if limit >= FENCED_FROM else ("", "")
@@ -95,15 +98,17 @@ def split(text: str, limit: int | None) -> tuple[str, ...]:
 
 
 def _cut(text: str, start: int, limit: int) -> _Cut:
-    """Return the best place to cut after position `start` and not after position `limit`.
+    """Return the best place to cut a text, after the index `start` and not after the index `limit`.
 
-    A finer kind of place is preferred to one that leaves three quarters of the part empty.
+    The end of a paragraph is better than that of a line, a sentence or a word. But a place that would leave
+    more than three quarters of the part empty is not used.
     """
     least = start + max(1, (limit - start) // 4)
     for kind in (_PARAGRAPH, _LINE, _SENTENCE, _WORD):
         places = [place for place in kind.finditer(text, least, limit + 2) if place.start() <= limit]
         if places:
             return _Cut(places[-1].start(), places[-1].end())
+    # Rather between any two words than within one.
     words = [place for place in _WORD.finditer(text, start + 1, limit + 1) if place.start() <= limit]
     if words:
         return _Cut(words[-1].start(), words[-1].end())
@@ -112,7 +117,10 @@ def _cut(text: str, start: int, limit: int) -> _Cut:
 
 
 def _between_characters(text: str, start: int, limit: int) -> int:
-    """Return the last place that divides no emoji, accent or fence; the limit if there is none."""
+    """Return the last index after `start` and up to `limit` at which a cut divides no visible character.
+
+    Nor does it divide a fence of code. If there is no such index, return `limit`.
+    """
     # Imported when it is needed: few texts are cut within a word.
     import regex
 
@@ -122,7 +130,10 @@ def _between_characters(text: str, start: int, limit: int) -> int:
 
 
 def _across(text: str, end: int) -> tuple[str, str]:
-    """Return the marks that open again what a cut at `end` divides, and those that close it."""
+    """Return the marks that open again what a cut at the index `end` divides, and those that close it.
+
+    What is divided is a fence of code, or text that is bold, italic, struck out or code.
+    """
     if fence := _open_fence(text, end):
         return fence, f"\n{FENCE}"
     marks = _open_marks(text, end)
@@ -138,6 +149,7 @@ def _open_marks(text: str, end: int) -> list[str]:
     after = _PARAGRAPH.search(text, end)
     start = before[-1].end() if before else 0
     stop = after.start() if after else len(text)
+    # The marks that are open at the place that is read, and those that the cut divides, with their indexes.
     opened: list[tuple[str, int]] = []
     divided: list[tuple[int, str]] = []
     read_to = start
@@ -151,6 +163,7 @@ def _open_marks(text: str, end: int) -> list[str]:
             if place.end() <= end <= closed:
                 divided.append((place.start(), mark))
         elif _can_close(text, place) and any(mark == open_mark for open_mark, _ in opened):
+            # Marks that were opened later and are not closed are no marks.
             while (last := opened.pop())[0] != mark:
                 pass
             if last[1] + len(mark) <= end <= place.start():
@@ -161,21 +174,27 @@ def _open_marks(text: str, end: int) -> list[str]:
 
 
 def _can_open(text: str, mark: re.Match[str]) -> bool:
-    """Return whether a mark may begin a section: text follows it, and an underscore is not inside a word."""
+    """Return whether a mark such as `**` may begin bold or other text, at its place in `text`.
+
+    Text has to follow it, and an underscore must not be inside a word.
+    """
     before, behind = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
     return bool(behind.strip()) and not (mark[0].startswith("_") and before.isalnum())
 
 
 def _can_close(text: str, mark: re.Match[str]) -> bool:
-    """Return whether a mark may end a section: text precedes it, and an underscore is not inside a word."""
+    """Return whether a mark such as `**` may end bold or other text, at its place in `text`.
+
+    Text has to precede it, and an underscore must not be inside a word.
+    """
     before, behind = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
     return bool(before.strip()) and not (mark[0].startswith("_") and behind.isalnum())
 
 
 def _open_fence(text: str, end: int) -> str:
-    """Return the line that reopens the code fence which is open at `end`; empty if none is."""
+    """Return the line that opens again the fence of code which is open at `end`; empty if none is."""
     runs = list(_FENCE_RUN.finditer(text, 0, end))
     if len(runs) % 2 == 0:
-        return ""
+        return ""  # each fence is closed
     language = _LANGUAGE.match(text, runs[-1].end())
     return f"{FENCE}{language[0] if language else ''}\n"

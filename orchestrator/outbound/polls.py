@@ -40,7 +40,7 @@ class PollEnds:
         bus: EventBus,
         wakeups: Wakeups,
     ) -> None:
-        """`channel_for` returns the channel of a chat; None if it is not set up."""
+        """Set up the ends of polls. `channel_for` returns the channel of a chat; None if it is not set up."""
         self._database = database
         self._clock = clock
         self._channel_for = channel_for
@@ -54,7 +54,10 @@ class PollEnds:
                 await until_next(events, at_most_seconds=await self.end_due())
 
     async def end_due(self) -> float:
-        """End the polls that are due, and return in how many seconds to look again."""
+        """End the polls whose time is over, close them in their messengers, and wake the queue of turns.
+
+        Return in how many seconds to look again.
+        """
         if await self._database.read(partial(polls.ended_by, now_ms=self._clock.now_ms())):
             for poll in await self._database.write(self._end):
                 log.info("poll.ended", group=poll.folder, poll=poll.id)
@@ -67,8 +70,10 @@ class PollEnds:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _end(self, tx: Tx) -> list[Poll]:
-        """Record the ends of polls that are due, each with the turn that reports the result to the agent;
-        return these polls.
+        """Record that the polls whose time is over have ended, and return them.
+
+        Each gets a turn that reports the result to the agent, unless the poll asked a question of the
+        dashboard.
         """
         now_ms = self._clock.now_ms()
         due = await polls.ended_by(tx, now_ms)
@@ -91,7 +96,10 @@ class PollEnds:
         return due
 
     async def _close(self, poll: Poll) -> None:
-        """Close a poll in the messenger; while that is unreachable, retry for a day."""
+        """Close a poll that has ended in its messenger, and record that.
+
+        While the messenger is unreachable, nothing is recorded, so that the next call tries again, for a day.
+        """
         now_ms = self._clock.now_ms()
         message = await self._database.read(lambda tx: messages.find(tx, poll.chat_jid, poll.message_id))
         try:
@@ -109,7 +117,12 @@ class PollEnds:
         await self._database.write(lambda tx: polls.note_closed(tx, poll, now_ms=now_ms))
 
     async def _end_shown(self, message: Message) -> None:
-        """End a poll that people see. Raises what `Channel.end_poll` raises, and `TimeoutError`."""
+        """Close the poll in a message that its messenger shows as a poll.
+
+        Raises:
+            ChannelDown, TimeoutError: it still takes votes; it may work later.
+            ChannelRefused: the messenger cannot close it.
+        """
         channel = self._channel_for(message.chat_jid)
         if channel is None:
             # The setting may have lost the messenger only for one start of the host.

@@ -66,14 +66,17 @@ class TypingSigns:
                 await asyncio.shield(self._set(self._shown, is_typing=False))
 
     async def _look(self) -> None:
-        """Show the typing sign in chats that are being answered, and remove it from the others."""
+        """Show the typing sign in chats that are being answered, and hide it where one no longer is."""
         answering = frozenset(await self._database.read(turns.answering_chats))
         no_longer, self._shown = self._shown - answering, answering
         await self._set(no_longer, is_typing=False)
         await self._set(answering, is_typing=True)
 
     async def _set(self, chats: Iterable[ChatJid], *, is_typing: bool) -> None:
-        """Set all signs concurrently, so that one slow messenger does not delay the others."""
+        """Show or hide the typing signs of chats, where the messenger has one.
+
+        All at once, so that one slow messenger does not delay the others.
+        """
         async with asyncio.TaskGroup() as calls:
             for jid in chats:
                 channel = self._channel_for(jid)
@@ -84,7 +87,7 @@ class TypingSigns:
 
 
 async def _set_typing_sign(channel: Channel, jid: ChatJid, *, is_typing: bool) -> None:
-    """Show or remove the typing sign. Never raises: a failure is logged."""
+    """Show or hide the typing sign in a chat. Never raises: a failure is logged."""
     try:
         async with asyncio.timeout(CALL_SECONDS):
             await channel.set_typing(jid, is_typing=is_typing)
@@ -105,7 +108,10 @@ class Reactions:
         """For each unfinished turn, the message that bears its sign."""
 
     async def run(self) -> None:
-        """Follow the turns until cancelled; an event about a turn only triggers a new look at the store."""
+        """Show and remove reactions as turns start and fail, until cancelled.
+
+        An event about a turn only triggers a new look at the database.
+        """
         with self._bus.listening(*OF_TURNS) as events:
             # An earlier host already put a sign under turns that were tried before: do not add a second.
             self._shown = await self._database.read(
@@ -116,7 +122,10 @@ class Reactions:
                 await until_next(events, at_most_seconds=SWEEP_SECONDS)
 
     async def _look(self) -> None:
-        """Put a reaction on messages whose turns have started; remove it where a turn has failed."""
+        """Put a reaction on the questions whose turns have started, and remove it where a turn has failed.
+
+        A turn is a question to the agent. The reaction stays where a turn was answered.
+        """
         running, ended = await self._database.read(partial(_running_and_ended, shown=frozenset(self._shown)))
         failed = [self._shown[turn_id] for turn_id, state in ended.items() if state is TurnState.FAILED]
         started = [message for turn_id, message in running.items() if turn_id not in self._shown]
@@ -128,7 +137,10 @@ class Reactions:
         await self._react(dict.fromkeys(failed, "") | dict.fromkeys(started, SEEN))
 
     async def _react(self, signs: Mapping[Message, str]) -> None:
-        """Set all signs concurrently, so that one slow messenger does not delay the others."""
+        """Put each message's reaction on it, or remove it for an empty one, if the messenger can do that.
+
+        All at once, so that one slow messenger does not delay the others.
+        """
         async with asyncio.TaskGroup() as calls:
             for message, sign in signs.items():
                 channel = self._channel_for(message.chat_jid)
@@ -139,9 +151,10 @@ class Reactions:
 async def _running_and_ended(
     tx: Tx, *, shown: frozenset[TurnId]
 ) -> tuple[dict[TurnId, Message], dict[TurnId, TurnState]]:
-    """Return the last question of each running turn in a group chat, and the states of ended turns.
+    """Return the last question of each running turn in a group chat, and the states of turns that have ended.
 
-    `shown` are the turns that have a reaction; only these are looked up among the ended.
+    Both are by the turn. `shown` are the turns whose question has a reaction: only ends of these are
+    returned.
     """
     running = await messages.questions_in_groups(tx, is_running=True)
     ended = {

@@ -94,7 +94,10 @@ def spoken_words(text: str) -> str:
 
 
 def sound_of(body: bytes) -> Sound | None:
-    """Return the sound with the type and name that its first bytes tell; None for an unknown type. Pure."""
+    """Return a sound with the media type and file name that its first bytes show. Pure.
+
+    None if they are of no known type.
+    """
     match body[:4]:
         case b"OggS" if b"OpusHead" in body[:100]:
             return Sound(body=body, mime=VOICE_NOTE, name="voice.ogg")
@@ -113,11 +116,15 @@ class SpeechProgram:
     """The owner's program: it is started for each text, reads it on stdin, and prints or writes the sound."""
 
     def __init__(self, command: Sequence[str], *, seconds: float = MAX_SECONDS) -> None:
+        """`command` is the command line, perhaps with `FILE` in it; `seconds` limits each run."""
         self._command = tuple(command)
         self._seconds = seconds
 
     async def speak(self, text: str) -> Sound:
-        """Return the sound of a text, as a voice note if ffmpeg is there. Raises `NotSpoken`."""
+        """Return the sound of a text, as a voice note if ffmpeg is installed.
+
+        Raises `NotSpoken` if the program fails, takes too long, or makes a sound of no known type.
+        """
         try:
             async with asyncio.timeout(self._seconds):
                 sound = sound_of(await self._run_command(text.encode()))
@@ -128,9 +135,11 @@ class SpeechProgram:
             raise NotSpoken(f"it took more than {self._seconds:.0f} seconds") from None
 
     async def _run_command(self, text: bytes) -> bytes:
-        """Return the sound of a text: from the program's stdout, or from the file that its command names.
+        """Run the program with a text on stdin, and return the sound that it made.
 
-        Raises `NotSpoken`.
+        The sound comes from the program's stdout, or from the file whose path replaces `FILE` in the command.
+
+        Raises `NotSpoken` if the program fails or makes no sound.
         """
         if not any(FILE in word for word in self._command):
             return await _run(self._command, text)
@@ -141,7 +150,10 @@ class SpeechProgram:
 
 
 async def _as_voice_note(sound: Sound) -> Sound:
-    """Return the sound converted to a voice note, or unchanged if there is no ffmpeg."""
+    """Return a sound converted to a voice note, or unchanged if it is one or there is no ffmpeg.
+
+    Raises `NotSpoken` if ffmpeg fails.
+    """
     ffmpeg = shutil.which("ffmpeg")
     if sound.mime == VOICE_NOTE or ffmpeg is None:
         return sound
@@ -149,7 +161,10 @@ async def _as_voice_note(sound: Sound) -> Sound:
 
 
 async def _run(command: Sequence[str], stdin: bytes) -> bytes:
-    """Run a program with `stdin` to its end and return its output. If cancelled, kill it and its children.
+    """Run a program that gets `stdin`, and return what it prints to stdout.
+
+    The memory of the program and the files that it writes are limited. At the end, and when this is
+    cancelled, it is killed with all processes that it has started.
 
     Raises:
         NotSpoken: it cannot be started, fails, or prints too much.
@@ -190,7 +205,7 @@ async def _run(command: Sequence[str], stdin: bytes) -> bytes:
 
 
 async def _feed(pipe: asyncio.StreamWriter, content: bytes) -> None:
-    """Write to a program's stdin and close it."""
+    """Write `content` to a program's stdin and close it; a program that has ended is no error."""
     with suppress(ConnectionError):  # the program may end without reading all of it
         pipe.write(content)
         await pipe.drain()
@@ -200,7 +215,10 @@ async def _feed(pipe: asyncio.StreamWriter, content: bytes) -> None:
 
 
 async def _read_pipe(pipe: asyncio.StreamReader, limit: int) -> bytes:
-    """Read a pipe to its end, but return at most `limit` bytes and one: an unread pipe blocks its program."""
+    """Read a pipe to its end, and return its first bytes: one more than `limit` if there are more.
+
+    The pipe is read to its end in any case, since a program blocks while its pipe is full.
+    """
     data = bytearray()
     while chunk := await pipe.read(65_536):
         data += chunk[: limit + 1 - len(data)]
@@ -208,7 +226,10 @@ async def _read_pipe(pipe: asyncio.StreamReader, limit: int) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    """Return the first `MAX_BYTES` bytes of a file. Blocks. Raises `NotSpoken`."""
+    """Return the first `MAX_BYTES` bytes of the file that the program wrote. Blocks.
+
+    Raises `NotSpoken` if there is no such file.
+    """
     try:
         with path.open("rb") as file:
             return file.read(MAX_BYTES)
@@ -220,6 +241,7 @@ class SpokenReplies:
     """Follows what is sent, and adds a voice note to each reply in groups that want one."""
 
     def __init__(self, host: HostContext) -> None:
+        """Set up with the owner's program, if the settings name one; without it, nothing is spoken."""
         words = shlex.split(host.settings.andy_speech_command)
         self._host = host
         self._program = SpeechProgram(words) if words else None
@@ -228,7 +250,10 @@ class SpokenReplies:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
-        """Speak until cancelled; without a program, only wait. Chats do not wait for each other."""
+        """Add voice notes to sent replies until cancelled; without a program, only wait.
+
+        Each chat has a task of its own, so that chats do not wait for each other.
+        """
         if self._program is None:
             await asyncio.Event().wait()
             return
@@ -244,11 +269,12 @@ class SpokenReplies:
                                 pass
 
     async def _unspoken(self) -> list[Outgoing]:
+        """Return the replies of the last `RECENT_MS` that are still to be spoken."""
         since_ms = self._host.clock.now_ms() - RECENT_MS
         return await self._host.reader.read(partial(_unspoken, since_ms=since_ms))
 
     async def _follow(self, program: SpeechProgram, chat: ChatJid) -> None:
-        """Speak a chat's waiting replies, one after another."""
+        """Speak a chat's waiting replies, one after another, until none is left."""
         try:
             while waiting := [reply for reply in await self._unspoken() if reply.chat_jid == chat]:
                 async with self._slots:
@@ -261,7 +287,7 @@ class SpokenReplies:
             self._busy.discard(chat)
 
     async def _speak(self, program: SpeechProgram, outgoing: Outgoing) -> None:
-        """Queue the voice note of a reply, or record that it stays a text."""
+        """Have a reply spoken and queue its voice note to be sent, or record that it stays a text only."""
         words = spoken_words(outgoing.text)
         if not 0 < len(words) <= MAX_CHARS:
             await self._leave_unspoken(outgoing, None)
@@ -296,7 +322,11 @@ class SpokenReplies:
             self._host.wakeups.outbox.set()
 
     async def _queue(self, outgoing: Outgoing, sound: Sound) -> None:
-        """Queue the voice note once, even if the host dies: its row waits until the file is stored."""
+        """Store the sound of a reply as a file, and queue it in the outbox to be sent as a voice note.
+
+        It is queued once, even if the host dies meanwhile: the row of the outbox is added first, and waits
+        until the file is stored.
+        """
         file = file_of(self._host.home, outgoing, sound)
         now_ms = self._host.clock.now_ms()
         voice = await self._host.database.write(
@@ -324,13 +354,16 @@ async def _unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
 
 
 def file_of(home: Home, outgoing: Outgoing, sound: Sound) -> Attachment:
-    """Return where the sound of a reply waits to be sent; the path depends on the reply alone. Pure."""
+    """Return the file in which the sound of a reply waits to be sent, with its name and type. Pure.
+
+    The path depends on the reply alone, so that a second attempt writes the same file.
+    """
     digest = hashlib.sha256(f"speech:{outgoing.id}".encode()).hexdigest()[:24]
     return Attachment(path=home.data / "outgoing" / f"out-{digest}", name=sound.name, mime=sound.mime)
 
 
 def _write(path: Path, body: bytes) -> None:
-    """Write a file that only this user may read, whole or not at all. Blocks."""
+    """Write `body` to a file that only this user may read, whole or not at all. Blocks. Raises `OSError`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     partial.write_bytes(body)

@@ -37,9 +37,10 @@ class Withdrawals:
         bus: EventBus,
         wakeup: Wakeup,
     ) -> None:
-        """`wakeup` wakes the delivery of the notice about a message that could not be deleted.
+        """Set up the deletions; `run` carries them out.
 
-        `channel_for` returns the channel of a chat; None if it is not set up.
+        `channel_for` returns the channel of a chat; None if it is not set up. `wakeup` wakes the delivery of
+        texts to chats.
         """
         self._database = database
         self._clock = clock
@@ -48,7 +49,10 @@ class Withdrawals:
         self._wakeup = wakeup
 
     async def run(self) -> None:
-        """Delete the messages of undone turns, until cancelled."""
+        """Delete the messages that undone turns had sent, until cancelled.
+
+        A turn is a question to the agent; to undo it, its messages are taken back as well.
+        """
         with self._bus.listening("turn.undone") as events:
             while True:
                 await self.withdraw_due()
@@ -59,16 +63,23 @@ class Withdrawals:
                     continue
 
     async def withdraw_due(self) -> None:
-        """Try all deletions that are due now."""
+        """Try all deletions of messages that are due now, one after another."""
         for withdrawal in await self._database.read(withdrawals.due):
             if withdrawal.next_attempt_ms <= self._clock.now_ms():
                 await self._withdraw(withdrawal)
 
     async def _withdraw(self, withdrawal: Withdrawal) -> None:
-        """Delete a sent message or reaction at its messenger; if that fails, try later or give up."""
+        """Delete a sent message or reaction at its messenger, and record that.
+
+        If the messenger is unreachable, it is tried again later; if it refuses, it is given up.
+        """
 
         async def look(tx: Tx) -> tuple[Outgoing | None, Message | None]:
-            """Return the row of the sent message, and the message in the chat; None for each that is gone."""
+            """Return the outbox's entry to take back, and the message in the chat that it is about.
+
+            That is the sent message itself, or the one that a reaction belongs to. None for each that is
+            gone.
+            """
             rows = await outbox.by_ids(tx, [withdrawal.outbox_id])
             if not rows:
                 return None, None
@@ -95,10 +106,10 @@ class Withdrawals:
             await self._finish(withdrawal, outgoing, message)
 
     async def _finish(self, withdrawal: Withdrawal, outgoing: Outgoing, message: Message) -> None:
-        """Record that a message was deleted, and remove its text from the store."""
+        """Record that a message or reaction was deleted, remove a message's text here, and publish that."""
 
         async def work(tx: Tx) -> None:
-            """Record that it was deleted, and remove its text here."""
+            """Record the deletion, and remove the message's text; a reaction has none."""
             await withdrawals.finish(tx, withdrawal.outbox_id)
             if outgoing.reacts_to is not None:
                 return
@@ -113,7 +124,7 @@ class Withdrawals:
         self._bus.publish("message.amended", message=message.id)
 
     async def _postpone(self, withdrawal: Withdrawal, outgoing: Outgoing, error: str) -> None:
-        """Try again later, or give up after `GIVE_UP_MS`."""
+        """Record that a deletion failed and when to try it again; after `GIVE_UP_MS`, give it up."""
         now_ms = self._clock.now_ms()
         if now_ms - withdrawal.created_ms > GIVE_UP_MS:
             await self._give_up(withdrawal, outgoing, error)
@@ -124,10 +135,10 @@ class Withdrawals:
         )
 
     async def _give_up(self, withdrawal: Withdrawal, outgoing: Outgoing, error: str) -> None:
-        """Record that a message stays where it is, and tell its chat."""
+        """Record that a message stays in its chat, and send the chat the reason, `error`."""
 
         async def work(tx: Tx) -> None:
-            """Record why it cannot be deleted, and notify the chat."""
+            """Record the reason, and queue the text for the chat."""
             await withdrawals.finish(tx, withdrawal.outbox_id, error=error)
             await outbox.add(
                 tx,
@@ -144,12 +155,13 @@ class Withdrawals:
 
 
 async def _take_back(channel: Channel | None, outgoing: Outgoing, message: Message) -> None:
-    """Delete a message in its chat, or remove a reaction from it.
+    """Delete a message in its chat, or remove Andy's reaction from it if `outgoing` is a reaction.
 
     `channel` is None if the chat's messenger is not set up; then nothing can be deleted.
 
     Raises:
-        ChannelDown, ChannelRefused, TimeoutError
+        ChannelDown, TimeoutError: it was not deleted; it may work later.
+        ChannelRefused: it was not deleted, and never will be.
     """
     if channel is not None and outgoing.reacts_to is not None:
         async with asyncio.timeout(SEND_SECONDS):
