@@ -261,6 +261,7 @@ async def test_main_is_asked_about_three_chats_a_day_and_told_once_of_the_others
     )
 
 
+@pytest.mark.slow
 async def test_ten_thousand_strange_chats_in_a_minute_leave_few_messages_and_a_bounded_store(
     door: Door,
 ) -> None:

@@ -32,6 +32,8 @@ from tests.processes.noticing_runner import (
 )
 from tests.processes.runner import RUN, make_workspace, order_of
 
+pytestmark = pytest.mark.slow
+
 HAIKU = "claude-haiku-4-5"
 """Its window is 200,000 tokens."""
 

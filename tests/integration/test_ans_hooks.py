@@ -38,6 +38,8 @@ from tests.processes.noticing_runner import (
 )
 from tests.processes.runner import RUN, make_workspace, order_of
 
+pytestmark = pytest.mark.slow
+
 TRUE = UseTool("Bash", {"command": "true"})
 
 

@@ -116,6 +116,7 @@ def test_no_text_of_a_chat_changes_the_shape_of_a_calendar(text):
     assert len(event["summary"]) <= calendar_feed.MAX_TITLE_CHARS
 
 
+@pytest.mark.slow
 def test_the_events_are_bounded():
     rows = [a_row(id=str(number)) for number in range(calendar_feed.MAX_EVENTS + 1)]
     assert len(written(*rows)) == calendar_feed.MAX_EVENTS

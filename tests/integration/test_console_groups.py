@@ -100,6 +100,7 @@ SENT = {
 }
 
 
+@pytest.mark.slow
 async def test_every_setting_is_set_and_taken_back_by_the_form(browser, tmp_path):
     assert set(WHOLE) == set(settings_form.fields()), "each setting is tried"
     page = await send_form(browser, f"{WORK}/form", of=WORK, **SENT)
@@ -193,6 +194,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 async def test_a_bad_value_is_said_at_its_field_and_nothing_is_saved(browser, tmp_path):
     before = stored(tmp_path)
     for language, (field, sent) in product(LANGUAGES, BAD):

@@ -6,6 +6,8 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 from orchestrator.web.console.app import find_pages
 from tests.support.console_browser import console_browser
 
@@ -62,6 +64,7 @@ class Sentences(HTMLParser):
         self.found += [one for one in SENTENCE.findall(text) if not one.startswith(ALLOWED)]
 
 
+@pytest.mark.slow
 async def test_no_korean_page_has_an_english_sentence(tmp_path: Path) -> None:
     async with console_browser(tmp_path / "home") as browser:
         browser.cookies.set("andy_language", "ko")

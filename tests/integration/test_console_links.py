@@ -86,6 +86,7 @@ def links(page: httpx.Response) -> list[str]:
     return [f"{one.path}?{one.query}".rstrip("?") for one in own if not one.path.startswith(NO_PAGES)]
 
 
+@pytest.mark.slow
 async def test_a_page_with_all_that_it_loads_is_light(browser):
     page = await browser.get("/console/chats/family")
     loaded = set(re.findall(r'(?:src|href|data-worker)="(/console/static/[^"#]+)', page.text))

@@ -340,6 +340,7 @@ async def test_a_service_that_is_not_reached_is_named(home, monkeypatch):
     await only(home, "credential", says="is not reached", fix="network", is_online=True)
 
 
+@pytest.mark.slow
 def test_the_command_says_it_for_people_and_machines_and_exits_with_1(home):
     (home.root / ".env").write_text("")
     (home.root / ".env").chmod(0o644)

@@ -343,6 +343,7 @@ async def test_a_silent_tunnel_is_closed_and_counted() -> None:
     assert event.kind == "egress.connection"
 
 
+@pytest.mark.slow
 async def test_a_tunnel_in_use_stays_open() -> None:
     loop = asyncio.get_running_loop()
     async with serving(limits=EgressLimits(idle_seconds=2.0)) as served, served.socket() as (reader, writer):

@@ -486,6 +486,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
     await writer.wait_closed()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_agent_answers_a_hook_that_asks(
     browser: httpx.AsyncClient, root: Path, capsys: pytest.CaptureFixture[str]

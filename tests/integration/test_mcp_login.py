@@ -763,6 +763,7 @@ def pasted(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], list[str]]) 
     monkeypatch.setattr("builtins.print", lambda *texts, **_: printed.extend(map(str, texts)))
 
 
+@pytest.mark.slow
 def test_the_owner_logs_in_with_a_browser_of_this_machine_and_out(
     andy_home: AndyHome, notes: LoginServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

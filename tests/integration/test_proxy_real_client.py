@@ -44,6 +44,7 @@ async def ask(served: Proxied, home: Path) -> str:
     return said.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "name", "value"),
     [

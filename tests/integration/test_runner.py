@@ -218,6 +218,7 @@ def test_close_ends_the_run_after_its_turn(workspace: Workspace, api: ScriptedMe
     assert runner.results(1) == ["Nothing is scripted."]
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_run_whose_model_hangs(workspace: Workspace, api: ScriptedMessagesApi) -> None:
     api.then(Hang())
     with run_plainly(workspace, api, "hi") as runner:
@@ -251,6 +252,7 @@ def test_a_turn_that_takes_too_long_is_stopped_and_ends_the_run(
     assert "longer than 1 s" in (end.error or "")
 
 
+@pytest.mark.slow
 def test_a_cli_that_is_killed_ends_the_run_with_the_reason(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:

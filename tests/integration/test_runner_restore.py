@@ -14,6 +14,8 @@ from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Fail, Hang, Say, ScriptedMessagesApi, Tokens, UseTool, all_text
 from tests.processes.runner import RunnerProcess, order_of
 
+pytestmark = pytest.mark.slow
+
 GONE = "0b9d1f3e-1111-4222-8333-444444444444"
 
 

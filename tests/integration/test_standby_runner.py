@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import psutil
+import pytest
 
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.order import RestoreOrder, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text, last_user_text, system_text
 from tests.processes.runner import PLAIN, RUN, RunnerProcess, order_of
+
+pytestmark = pytest.mark.slow
 
 ANEW = "the CLI is started anew"
 

@@ -312,6 +312,7 @@ async def test_silence_gives_a_run_up_and_a_carrier_that_comes_back_is_refused_a
     assert not (host.group / "half.md").exists()
 
 
+@pytest.mark.slow
 async def test_a_host_that_is_slow_to_keep_files_does_not_give_a_healthy_run_up(host, monkeypatch):
     monkeypatch.setattr(swarm_session, "SILENCE_SECONDS", 7.0)  # pings come every five
     sync, slow = group_files._sync, threading.Event()
@@ -688,6 +689,7 @@ async def test_uploads_without_end_take_no_more_room_than_one(host):
         connection.close()
 
 
+@pytest.mark.slow
 async def test_a_carrier_that_reads_nothing_holds_up_its_own_run_alone(host):
     async with host.running(SLEEP) as (runtime, container):
         connection = await host.connect(runtime, container.ref, is_started=True, is_hardened=True)

@@ -302,6 +302,7 @@ REPEATED = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(text=REPEATED, zone=st.sampled_from(ZONES).map(ZoneInfo), now_ms=MOMENTS)
 def test_a_time_in_words_is_due_on_each_day_that_it_names_and_on_no_other(

@@ -129,6 +129,7 @@ def engine() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(found=st.lists(st.tuples(st.sampled_from(CALLS), ANSWER), min_size=1, max_size=5))
 def test_whatever_answers_in_place_of_the_engine_ends_a_call_with_an_error_of_the_host(engine, found):

@@ -27,6 +27,7 @@ def test_a_module_that_is_loaded_already_stays(monkeypatch):
     assert json is sys.modules["json"]
 
 
+@pytest.mark.slow
 def test_what_the_host_uses_can_do_without_rich():
     script = """
 import sys

@@ -59,6 +59,7 @@ def test_a_word_of_another_script_alone_stays() -> None:
     assert all_visible("p\u0430ypal") == "p\\u0430ypal"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_long_word_of_another_script_is_read_in_one_pass() -> None:
     word = "\u0430_1\uac00" * 100_000

@@ -159,6 +159,7 @@ def test_the_longer_trigger_is_taken_off_whole():
     assert without_trigger("@Andy! now", a_group(trigger="@Andy!"), name="Andy") == "now"
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30), st.text(min_size=1, max_size=10))
 def test_no_text_and_no_name_breaks_it(text, name):
     group = a_group(trigger=name)

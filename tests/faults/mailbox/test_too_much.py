@@ -54,6 +54,7 @@ def test_partial_files_have_no_grace_in_a_mailbox_that_is_too_full(
     assert len(list(post.directory.iterdir())) <= 10
 
 
+@pytest.mark.slow
 def test_tens_of_thousands_of_files_are_taken_in_bounded_passes(post: Post) -> None:
     count, limit = 25_000, 2_500  # twice what one pass looks at
     directory = os.open(post.directory, os.O_RDONLY)

@@ -6,6 +6,8 @@ import asyncio
 import math
 import threading
 
+import pytest
+
 from agent_runner.wire import wakes as wire_wakes
 from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.loop import cycle_starter, wake_policy
@@ -70,6 +72,7 @@ async def test_bt_14_a_message_goes_before_a_cycle_that_is_to_be_tried_again(due
     assert [cycle.outcome for cycle in await due.cycles()] == ["noop", "action"]
 
 
+@pytest.mark.slow
 async def test_bt_19_fifty_threads_that_want_a_cycle_get_few(due, database_path, monkeypatch):
     """Each thread is a process of its own to the database; the clock of the loop goes on meanwhile."""
     monkeypatch.setattr(databases, "BUSY_MS", PATIENT_MS)

@@ -100,6 +100,7 @@ def children() -> set[int]:
     return {int(one) for one in mine}
 
 
+@pytest.mark.slow
 async def test_a_login_without_a_network_fails_rests_longer_each_time_and_ends_without_a_trace(
     tmp_path: Path, store: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ):

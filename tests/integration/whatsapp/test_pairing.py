@@ -90,6 +90,7 @@ async def test_a_number_gets_letters_and_who_gives_up_leaves_no_process(phone, a
     assert (await attempt.progress()).state == "failed"
 
 
+@pytest.mark.slow
 async def test_who_asks_for_the_other_kind_of_code_gets_it_at_once(phone, attempt):
     await attempt.request_code()
     async with asyncio.TaskGroup() as tasks:

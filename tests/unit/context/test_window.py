@@ -103,6 +103,7 @@ def test_of_a_long_message_60_percent_are_head_and_40_are_tail():
     assert COUNTER.count(text) - 796 <= missing <= COUNTER.count(text)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=400), st.integers(0, 60))
 def test_a_cut_text_always_fits(text: str, most: int):
     assert COUNTER.count(cut_middle(text, most, COUNTER)) <= most
