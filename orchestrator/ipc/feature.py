@@ -61,13 +61,13 @@ class IpcFeature:
         proxies: ContainerProxies,
         channel_for: Callable[[ChatJid], Channel | None] = lambda _: None,
     ) -> None:
-        """`dashboards` to `proxies` carry out the agents' requests.
+        """`dashboards`, `loops`, `contexts`, `notices` and `proxies` carry out requests of agents.
 
-        `channel_for` returns the messenger of a chat.
+        `channel_for` returns the messenger of a chat, or None for an unknown chat.
         """
 
         def features_of(jid: ChatJid) -> frozenset[Feature]:
-            """Return what a chat's messenger can do; nothing for a chat of an unknown one."""
+            """Return the features of a chat's messenger; none if the messenger is unknown."""
             channel = channel_for(jid)
             return channel.features if channel is not None else frozenset()
 
@@ -104,12 +104,12 @@ class IpcFeature:
         )
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Watch the directories until `stack` unwinds."""
+        """Begin to watch for files of containers and of commands; `stack` ends that when it is closed."""
         await stack.enter_async_context(self._watcher)
         await self._announcements.open(stack)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the loops to supervise by their names."""
+        """Return the endless coroutines that the host has to run, by name."""
         worker = MailboxWorker(
             self._host.home.ipc,
             database=self._host.database,
@@ -132,8 +132,9 @@ class IpcFeature:
         restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]],
         before_turn: Callable[[Turn], Awaitable[None]],
     ) -> RunPorts:
-        """Return the ports of the pool; the arguments come from packages above this one, and `RunPorts`
-        describes them.
+        """Return the functions and services that the pool of containers calls.
+
+        The arguments are passed on as fields of `RunPorts`, which describes them.
         """
         return RunPorts(
             orders=self._containers.orders,
@@ -150,10 +151,13 @@ class IpcFeature:
         )
 
     async def watch(self, folder: Folder) -> None:
-        """Read the requests of a container that is about to start, and update its snapshots."""
+        """Begin to read the requests of a group whose container is about to start.
+
+        The files that the container reads, such as the list of tasks, are written anew before this returns.
+        """
         await self._watcher.watch(folder)
         await asyncio.gather(self._snapshots.write(folder), self._contexts.show(folder))
 
     async def unwatch(self, folder: Folder) -> None:
-        """Stop reading the group's mailboxes, after one last look."""
+        """Stop watching the group's mailboxes. Requests that are there now are still read."""
         await self._watcher.unwatch(folder)

@@ -34,10 +34,10 @@ MAX_LEFT = 10_000
 
 
 def write_turn(input_dir: Path, order: TurnOrder) -> str:
-    """Hand a turn to a live container.
+    """Hand a turn to a live container, by a file with its order in the container's input folder.
 
     Returns:
-        The name of its file, by which `remove_turn` takes it back.
+        The name of the file, by which `remove_turn` removes it.
 
     Raises:
         OSError: it cannot be written; nothing was handed over.
@@ -48,15 +48,16 @@ def write_turn(input_dir: Path, order: TurnOrder) -> str:
 
 
 def remove_turn(input_dir: Path, name: str) -> None:
-    """Take a turn back, or remove one that was read. A missing file is no error."""
+    """Remove the file of a turn, so that it is not read, or because it was. A missing file is no error."""
     (input_dir / name).unlink(missing_ok=True)
 
 
 def write_close(input_dir: Path, runs: Collection[str]) -> None:
-    """Ask `runs` to end after their turn. It replaces earlier requests: name every run that
-    still has to end.
+    """Write the file by which the containers of `runs` are asked to end after their present turn.
+
+    The file replaces an earlier one, so `runs` must name every run that still has to end.
     """
-    # By name, because a group's containers share the folder: a leftover must close no other run.
+    # The runs are named, because a group's containers share the folder: an old file must close no other run.
     order = CloseOrder(runs=tuple(sorted(runs)))
     files.write_whole(input_dir / CLOSE_FILE, order.to_json())
 
@@ -70,43 +71,52 @@ class InputFiles:
         self._writing = threading.Lock()  # no file is removed while it is being written
 
     def write_turn(self, folder: Folder, order: TurnOrder) -> None:
-        """Write a turn's file, and remove the one that an earlier host wrote for it. Raises `OSError`."""
+        """Write the file that hands a turn to a group's container, and remove an earlier file of the turn.
+
+        Raises `OSError`.
+        """
         with self._writing:
             before = self._names.get(order.turn)
             self._names[order.turn] = write_turn(self._input_of(folder), order)
-        # The new file first: a crash in between leaves the turn twice, never not at all.
+        # The new file is written first: a crash in between leaves two files of the turn, but never none.
         if before is not None:
             remove_turn(self._input_of(folder), before)
 
     def write_close(self, folder: Folder, closing: Collection[RunId]) -> None:
-        """Ask these runs of a group to end. Raises `OSError`."""
+        """Write the file by which these runs of a group, and no others, are asked to end.
+
+        Raises `OSError`.
+        """
         with self._writing:
             write_close(self._input_of(folder), closing)
 
     def remove_turn(self, folder: Folder, turn_id: int) -> None:
-        """Remove the file of a turn that was taken; a turn without a file is no error."""
+        """Remove the file of a turn that its container has read; a turn without a file is no error."""
         name = self._names.pop(turn_id, None)
         if name is not None:
             remove_turn(self._input_of(folder), name)
 
     def remove_run_files(self, folder: Folder, run_id: RunId) -> None:
-        """Remove the files that an ended run has not read."""
+        """Remove the input files that are for an ended run alone, which has not read them."""
         self._clear(folder, lambda run: run == run_id)
 
     def remove_files_of_others(self, living: Collection[RunId]) -> None:
-        """Remove, in every group, files for runs other than `living`. Called as a host starts."""
+        """Remove, in every group, input files for no run in `living`. Called when a host starts.
+
+        The names of the other turns' files are remembered, so that `remove_turn` finds them.
+        """
         for directory in self._ipc.glob("*/input"):
             self._clear(Folder(directory.parent.name), lambda run: run not in living)
 
     def _clear(self, folder: Folder, is_over: Callable[[str], bool]) -> None:
-        """Remove the files of a group whose runs are over; remember the names of the other turns' files.
+        """Remove the input files of a group whose runs are over, and remember the names of the others.
 
-        `is_over` returns whether the run of this id is over.
+        `is_over` returns whether the run with an id is over. A failure is only logged.
         """
         try:
             with self._writing:
                 remaining = clear_stale(self._input_of(folder), is_over)
-        # Leftovers are for ended runs, and no live run takes them; the next look tries again.
+        # No live run reads the remaining files, because they name their runs. The next call tries again.
         except (MailboxError, OSError) as error:
             log.warning("input.not_cleared", group=folder, reason=str(error))
             return
@@ -130,10 +140,11 @@ class LeftInput:
 def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInput]:
     """Remove files for ended runs, and unreadable ones; a missing directory counts as empty.
 
-    Call while nothing is written there: half a file cannot be read.
+    `is_over` returns whether the run with an id is over. Call this while nothing is written there, because
+    half a file counts as unreadable.
 
     Returns:
-        The files for other runs, oldest first. `is_over` returns whether the run of this id is over.
+        The remaining files, which are for other runs, oldest first.
 
     Raises:
         MailboxError: it is no directory of the host's any more.
@@ -145,7 +156,7 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
             return remaining
         for name in entries.survey(directory, MAX_LEFT).names:
             file = _look(directory, name)
-            # A file that cannot be read names no run, so it is removed as well.
+            # A file that cannot be read names no run. `all` is true for none, so it is removed as well.
             if not all(map(is_over, file.runs)):
                 remaining.append(file)
             elif entries.remove(directory, name):
@@ -154,7 +165,7 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
 
 
 def _look(directory_fd: int, name: str) -> LeftInput:
-    """Return the runs and the turn that a file in `input/` is for."""
+    """Return the runs that a file in `input/` is for, and its turn; neither if it cannot be read."""
     content = entries.read(directory_fd, name, frozenset({os.geteuid()}))
     if not isinstance(content, entries.EntryContent) or name.startswith("."):
         return LeftInput(name=name)
@@ -178,11 +189,13 @@ def write_reply(replies_dir: Path, reply: Reply) -> None:
 
 
 def prune_replies(replies_dir: Path, *, now_seconds: float | None = None) -> None:
-    """Delete replies beyond the newest `MAX_REPLIES`, or older than `REPLY_SECONDS`
-    (`now_seconds`: epoch, for tests).
+    """Delete replies beyond the newest `MAX_REPLIES`, and those older than `REPLY_SECONDS`.
+
+    `now_seconds` is the time as seconds since the epoch; None for the present time.
     """
     now = time.time() if now_seconds is None else now_seconds
-    # By age and number: a container with endless requests must not fill the disk with replies.
+    # The number is limited, too, because a container with endless requests must not fill the disk with
+    # replies.
     with os.scandir(replies_dir) as replies:
         newest_first = sorted(((entry.stat().st_mtime, entry.path) for entry in replies), reverse=True)
     for index, (written, path) in enumerate(newest_first):

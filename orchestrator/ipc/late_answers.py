@@ -30,13 +30,14 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
     """Queue a message with the reply to `command` for the chat that asked, if the reply comes too late.
 
     The agent waited for it `REPLY_SECONDS`, and then could only say that the host does not answer. Nothing is
-    queued for commands that people do not know of, nor if the turn is tried again and so gets the reply.
+    queued for commands that people do not know of, nor if the turn is tried again, because the agent then
+    repeats the request and gets the reply.
     """
     waited_ms = now_ms - (command.asked_ms or now_ms)
     if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:
         return
     turn = await turns.get(tx, TurnId(command.turn)) if command.turn is not None else None
-    # Nobody in the chat waits for requests of a task or the worker.
+    # Nobody in the chat waits for what a scheduled task or the dashboard worker requested.
     if turn is not None and (turn.kind is not TurnKind.CHAT or _asks_again(turn, command)):
         return
     outcome = "✅ Done after all" if reply.ok else "⚠️ Not done"
@@ -51,9 +52,7 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
 
 
 def _concerns_people(command: Command) -> bool:
-    """Return whether a command changes something that people know of; an agent's reads and
-    notes are its own.
-    """
+    """Return whether a command changes something that people know of, and not only reads or takes notes."""
     match command:
         case SetReminder() | CancelReminder() | RegisterGroup() | UnregisterGroup():
             return True

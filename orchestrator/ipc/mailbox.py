@@ -67,7 +67,10 @@ class Mailbox:
         owner_uids: frozenset[int],
         clock: Clock | None = None,
     ) -> None:
-        """Read `directory`, take files of `owner_uids` only, and store rejected ones in `errors/folder`."""
+        """`directory` is the mailbox. Only files of the users `owner_uids` are accepted.
+
+        Records of rejected files are stored in `errors/folder`; `folder` is the group's.
+        """
         self._directory = directory
         self._rejected = RejectedFiles(errors / folder)
         self._owner_uids = owner_uids
@@ -78,13 +81,13 @@ class Mailbox:
         return self._directory.name
 
     def take(self, limit: int = 200) -> RequestBatch:
-        """Read at most `limit` requests, and remove entries that cannot be one. A missing
-        directory counts as empty.
+        """Read at most `limit` requests, and remove entries that cannot be one. A missing directory is empty.
 
-        Directories are ignored, and, for a time, files that may still be written: partial files for
-        `UNFINISHED_MS`, hand-written ones for `SETTLE_MS`. Above `MAX_ENTRIES` there is no such time. If a
-        file's time is ahead of the host's clock, a partial file is ignored, and a hand-written one is taken
-        once it contains a whole JSON document.
+        Requests stay in the directory until `remove` or `reject`. Directories are ignored. Files that may
+        still be written are left alone for a time: partial files for `UNFINISHED_MS`, hand-written ones for
+        `SETTLE_MS`. With more than `MAX_ENTRIES` entries there is no such time. If a file's time is ahead of
+        the host's clock, a partial file is ignored, and a hand-written one is read once it contains a whole
+        JSON document.
 
         Raises:
             MailboxError: the directory is a link, no directory, or closed to the host.
@@ -116,14 +119,22 @@ class Mailbox:
                 raise PermissionError(f"{self._directory.name}/{request.name} cannot be removed")
 
     def reject(self, request: RequestFile, reason: str) -> None:
-        """Record a request that was not understood, with the reason, and remove it. Raises like `remove`."""
+        """Record a request that was not understood, with the reason, and remove it.
+
+        Raises:
+            MailboxError: the directory cannot be used.
+            OSError: the record cannot be written, or the file not removed.
+        """
         # Recorded before it is removed: a crash in between records it twice but loses nothing.
         rejection = Rejection(name=request.name, reason=reason)
         self._rejected.record(self._directory.name, [rejection], body=request.body)
         self.remove(request)
 
     def _read_batch(self, directory_fd: int, limit: int) -> RequestBatch:
-        """Read entries of an open directory until a limit is reached; remove those that are no requests."""
+        """Read entries of an open directory until a limit is reached; remove those that are no requests.
+
+        At most `limit` requests are read; the removed entries and the bytes are limited, too.
+        """
         survey = entries.survey(directory_fd, MAX_ENTRIES)
         requests: list[RequestFile] = []
         rejections: list[Rejection] = []
@@ -146,9 +157,10 @@ class Mailbox:
         return RequestBatch(requests=tuple(requests), rejections=tuple(rejections), has_more=has_more)
 
     def _read_entry(self, directory_fd: int, name: str, *, has_grace: bool) -> RequestFile | Rejection | None:
-        """Read one entry, or remove it; None when it is gone, or is left alone for now.
+        """Read one entry of an open directory as a request, or remove it if it cannot be one.
 
-        With `has_grace`, files that may still be written are left alone.
+        Return None when it is gone, or is left alone for now. With `has_grace`, files that may still be
+        written are left alone.
         """
         info = entries.look(directory_fd, name)
         if info is None:
@@ -161,7 +173,7 @@ class Mailbox:
         if reason:
             return _remove_rejected(directory_fd, name, reason)
         match entries.read(directory_fd, name, self._owner_uids):
-            # Its time is ahead of the host's clock: only the content shows whether it is complete.
+            # The file's time is ahead of the host's clock, so only its content shows whether it is complete.
             case entries.EntryContent(body=body) if (
                 has_grace and unchanged_ms < 0 and not _is_finished(name, body)
             ):
@@ -175,9 +187,9 @@ class Mailbox:
 
 
 def _remove_rejected(directory_fd: int, name: str, reason: str) -> Rejection | None:
-    """Remove an entry that is no request, and return it with the reason.
+    """Remove an entry that is no request, and return its name with the reason.
 
-    None if it is gone, is a directory, or cannot be removed.
+    Return None if it is gone, is a directory, or cannot be removed.
     """
     return Rejection(name=name, reason=reason) if entries.remove(directory_fd, name) else None
 
@@ -197,13 +209,14 @@ def is_partial(name: str) -> bool:
 
 
 def may_be_unfinished(name: str, unchanged_ms: int) -> bool:
-    """Return whether a regular file may still be being written; `unchanged_ms` have passed since its change.
+    """Return whether the writing of a regular file may still go on, `unchanged_ms` after its last change.
 
-    A file with a partial name is unfinished up to `UNFINISHED_MS`, and a hand-written one up to `SETTLE_MS`.
-    Below zero the file's time is ahead of the host's clock, and says nothing: False for a hand-written one,
-    whose content then has to be looked at.
+    That is so for `UNFINISHED_MS` if the name marks an unfinished file, and for `SETTLE_MS` if a person or
+    program wrote the file directly, without renaming. If `unchanged_ms` is below zero, the file's time is
+    ahead of the host's clock and says nothing: return False for a directly written file, whose content has to
+    be looked at.
     """
-    if not name.isprintable():
+    if not name.isprintable():  # no request file has such a name, so there is nothing to wait for
         return False
     if is_partial(name):
         return unchanged_ms < UNFINISHED_MS

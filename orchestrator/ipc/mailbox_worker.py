@@ -60,9 +60,10 @@ class MailboxWorker:
         sweep_files: Callable[[Collection[Path]], int] | None = None,
         unwatched_sweep_seconds: float = UNWATCHED_SWEEP_SECONDS,
     ) -> None:
-        """`sweep_files` removes all copies of outgoing files except the listed ones, and blocks.
+        """`root` has the mailboxes of all groups. `owner_uids` returns the users whose files are accepted.
 
-        `owner_uids` returns the users whose files are accepted.
+        `sweep_files` removes all copies of outgoing files except the listed ones, and blocks. The mailboxes
+        of all groups are looked at every `unwatched_sweep_seconds`.
         """
         self._unwatched_sweep_seconds = unwatched_sweep_seconds
         self._root = root
@@ -82,21 +83,22 @@ class MailboxWorker:
         """Groups at work whose mailboxes changed since, and have to be looked at again."""
 
     async def run(self) -> None:
-        """Handle requests until cancelled."""
+        """Handle the requests of all groups as they come, until cancelled."""
         async with asyncio.TaskGroup() as rounds:
             rounds.create_task(self._look_at_all(), name="mailbox-sweep")
             while True:
-                # Only between rounds: a file that is just being copied has no row yet and would look stray.
+                # Only while no group is handled: a file that is being copied belongs to no message yet, and
+                # would be removed.
                 if not self._at_work:
                     await self._sweep()
                 for folder in sorted(await self._watcher.wait() - self._resting):
                     self._begin(folder, rounds)
 
     async def _look_at_all(self) -> None:
-        """Wake each group with files in its mailboxes, now and at intervals.
+        """Let each group with files in its mailboxes be handled, now and at intervals, until cancelled.
 
         Only watched groups signal changes, and a group is watched as long as it has a container. This finds
-        files from while the host was down, or from a container's last moment.
+        files that were written while the host was down, or in a container's last moment.
         """
         while True:
             registered = await groups.registered(self._database)
@@ -105,14 +107,14 @@ class MailboxWorker:
             await asyncio.sleep(self._unwatched_sweep_seconds)
 
     def _with_files(self, registered: Sequence[Group]) -> list[Folder]:
-        """Return the folders of the groups in whose mailboxes there is something. Blocks."""
+        """Return the folders of those groups whose mailboxes are not empty. Blocks."""
         try:
             with os.scandir(self._root) as entries:  # a group has no mailboxes until it has a container
                 have_mailboxes = {entry.name for entry in entries}
         except FileNotFoundError:
             return []
         folders = [group.folder for group in registered if group.folder in have_mailboxes]
-        # Plain text: a `Path` for each directory of each group takes longer than the look into it.
+        # Paths are plain text here: a `Path` for each directory takes longer than to look into the directory.
         return [
             folder
             for folder in folders
@@ -120,8 +122,8 @@ class MailboxWorker:
         ]
 
     def _begin(self, folder: Folder, rounds: asyncio.TaskGroup) -> None:
-        """Start a task for a group; a change meanwhile is looked at after it."""
-        # One task per group: two would read the same file and carry out its request twice.
+        """Handle a group's requests in a new task, or, if one is at work, again after it."""
+        # There is one task per group, because two would read the same file and carry out its request twice.
         if folder in self._at_work:
             self._changed_meanwhile.add(folder)
         else:
@@ -129,7 +131,7 @@ class MailboxWorker:
             rounds.create_task(self._work_on(folder), name=f"mailbox:{folder}")
 
     async def _work_on(self, folder: Folder) -> None:
-        """Handle a group's requests once, and wake it if its mailboxes changed meanwhile."""
+        """Handle a group's requests once; if its mailboxes changed meanwhile, let it be handled again."""
         try:
             await self._handle_group(folder)
         finally:
@@ -139,9 +141,9 @@ class MailboxWorker:
                 self._watcher.wake(folder)
 
     async def _sweep(self) -> None:
-        """Remove, once a day, copies of outgoing files that no message needs.
+        """Remove, once a day, copies of outgoing files that no message needs any more.
 
-        Called while no group has a task: nothing is being copied then.
+        Called while no group is handled, so that no file is being copied.
         """
         now_ms = self._clock.steady_ms()
         if self._sweep_files is None or (self._swept_ms is not None and now_ms - self._swept_ms < DAY_MS):
@@ -159,7 +161,10 @@ class MailboxWorker:
             log.info("outgoing.swept", count=count)
 
     async def _handle_group(self, folder: Folder) -> None:
-        """Handle a batch of each mailbox of a registered group. Errors are logged, not raised."""
+        """Handle a batch of requests of each mailbox of a group. Errors are logged, not raised.
+
+        Nothing is done for a group that is not registered any more.
+        """
         try:
             group = await self._database.read(lambda tx: groups.by_folder(tx, folder))
             if group is None:
@@ -171,7 +176,10 @@ class MailboxWorker:
             log.exception("mailbox.failed", group=folder)
 
     async def _handle_directory(self, group: Group, directory: str) -> None:
-        """Handle a batch of requests, and charge its size to the rate of the group."""
+        """Handle a batch of requests in one mailbox of a group: `directory` is its name.
+
+        The number of requests counts for the group's rate. Rejected files are logged and audited.
+        """
         mailbox = Mailbox(
             self._root / group.folder / directory,
             errors=self._root / "errors",
@@ -197,8 +205,9 @@ class MailboxWorker:
             await self._answer(group, mailbox, request)
         if batch.has_more:
             self._watcher.wake(group.folder)
-        # After the work: these requests are answered, and only the next batch has to wait.
-        self._charge(group.folder, len(batch.requests) + REJECTION_COST * bool(batch.rejections))
+        # Charged after the work: these requests are answered, and only the next batch has to wait.
+        cost_of_rejections = REJECTION_COST if batch.rejections else 0
+        self._charge(group.folder, len(batch.requests) + cost_of_rejections)
 
     async def _audit(self, kind: str, group: Group, *, mailbox: str, first: Rejection, count: int) -> None:
         """Add an audit entry about `count` rejections: name and reason of the `first`, never its content."""
@@ -212,7 +221,7 @@ class MailboxWorker:
         await self._database.write(lambda tx: audit.append(tx, event))
 
     def _charge(self, folder: Folder, cost: int) -> None:
-        """Pause a group that sends requests faster than it may; the others go on."""
+        """Count `cost` requests of a group, and pause the group if it sends faster than it may."""
         if not cost:
             return
         rate = self._rates.setdefault(folder, TokenBucket(self._clock))
@@ -222,12 +231,16 @@ class MailboxWorker:
             asyncio.get_running_loop().call_later(seconds, self._wake, folder)
 
     def _wake(self, folder: Folder) -> None:
-        """Look at a group's mailboxes again after its pause."""
+        """End the pause of a group, and let its mailboxes be looked at again."""
         self._resting.discard(folder)
         self._watcher.wake(folder)
 
     async def _answer(self, group: Group, mailbox: Mailbox, request: RequestFile) -> None:
-        """Handle a request, reply, remove it: a crash in between then repeats only harmless steps."""
+        """Carry out a request, write the reply to it, and then remove its file from the mailbox.
+
+        After a crash in between, the file is handled again, which has no further effect: it gets the same
+        reply. A file that is no command is recorded as rejected.
+        """
         replies = self._root / group.folder / "replies"
         try:
             reply = await self._dispatcher.handle(
@@ -242,20 +255,23 @@ class MailboxWorker:
             await self._audit("mailbox.not_understood", group, mailbox=mailbox.name, first=refused, count=1)
             await asyncio.to_thread(mailbox.reject, request, str(error))
             return
-        # The reply before the removal: a crash in between handles the file again, finds the reply in the
-        # store and writes it once more.
+        # The reply is written before the file is removed: after a crash in between, the file is handled
+        # again, and the reply that is in the store is written once more.
         await asyncio.to_thread(input_files.write_reply, replies, reply)
         await asyncio.to_thread(mailbox.remove, request)
 
 
 def _file_key(request: RequestFile) -> str:
-    """Return a key that distinguishes this file from a later one of its name, for requests without an id."""
+    """Return a key that identifies a request file, for requests without an id.
+
+    It differs from the key of a later file of the same name.
+    """
     # The name alone is not enough: an agent may write another request under the same name.
     return "-".join(str(part) for part in (*request.version, request.name))
 
 
 def _not_understood(body: bytes, reason: str) -> Reply | None:
-    """Return a reply to a file that is no command; None if it does not even contain a request id."""
+    """Return the reply to a file that is no command, with the reason; None if it names no request id."""
     try:
         return Reply(
             request_id=json.loads(body)["requestId"],
@@ -275,4 +291,4 @@ def _has_files(directory: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # the reader reports the error
+        return True  # so that the directory is read, which reports the error

@@ -35,12 +35,14 @@ class RejectedFiles:
         self._directory = directory
 
     def record(self, origin: str, rejections: Sequence[Rejection], *, body: bytes | None = None) -> None:
-        """Record what one read of a mailbox rejected, and remove the oldest records.
+        """Write a record of the files that one read of a mailbox has rejected, and remove the oldest records.
 
         Args:
-            origin: the mailbox it lay in, `messages` or `tasks`.
-            rejections: at least one; a line each, beyond `MAX_RECORDS` their number only.
-            body: the content of a single rejected request; None when there is nothing to store.
+            origin: the name of the mailbox, `messages` or `tasks`.
+            rejections: at least one. Each has a line in the record; those beyond `MAX_RECORDS` are only
+            counted.
+            body: the content of a single rejected request, which is stored beside the record; None for no
+            content.
 
         Raises:
             OSError: it cannot be written.
@@ -62,14 +64,15 @@ class RejectedFiles:
     def _prune(self) -> None:
         """Remove all but the newest `MAX_RECORDS` records. Blocks."""
         names = os.listdir(self._directory)  # noqa: PTH208 - names are all that is needed
-        # Records sort by name because names begin with the time; a copy and its reason share their stem.
-        oldest_stored = sorted({Path(name).stem for name in names})[-MAX_RECORDS:][0]
+        # Names begin with the time, so the newest sort last. A record and the stored request have the same
+        # stem.
+        oldest_retained = sorted({Path(name).stem for name in names})[-MAX_RECORDS:][0]
         for name in names:
-            if Path(name).stem < oldest_stored:
+            if Path(name).stem < oldest_retained:
                 (self._directory / name).unlink(missing_ok=True)
 
 
 def _escaped(name: str) -> str:
-    """Return a name as harmless ASCII on one line."""
+    """Return a file's name as harmless ASCII on one line, cut to `MAX_NAME_CHARS` before it is escaped."""
     # A name may contain control characters that would act on the terminal of whoever reads the record.
-    return ascii(name[:MAX_NAME_CHARS])[1:-1]
+    return ascii(name[:MAX_NAME_CHARS])[1:-1]  # without the quotes of `ascii`

@@ -109,25 +109,30 @@ class SnapshotWriter:
         """The content that was written last, without the fields that do not count as a change."""
 
     async def run(self) -> None:
-        """Keep all files up to date until cancelled."""
+        """Keep the files of all groups up to date until cancelled.
+
+        After an event that may have changed them, all are compared with the store. Every minute only those of
+        groups with a container are.
+        """
         with self._bus.listening() as events:
             await self.write_all()
             while True:
                 if await self._until_altered(events):
                     await self.write_all()
                 else:
-                    # Other groups see what changes without an event as they get a container: to look at each
-                    # group every minute would cost the more, the more groups there have ever been.
+                    # This is for changes without an event. The files of other groups are written when they
+                    # get a container: to compare all groups every minute would cost more with each group.
                     await self._write_those_of(self._with_container())
+                # Several events at once cause one write. What this may miss is found a minute later.
                 while not events.empty():
                     events.get_nowait()
 
     async def write_all(self) -> None:
-        """Update the files of every group that has had a container."""
+        """Write the changed files of every group that has ever had a container."""
         await self._write_those_of(await asyncio.to_thread(self._prepared))
 
     def _prepared(self) -> frozenset[str]:
-        """Return the folders that have a place for the files. Blocks."""
+        """Return the groups' folders for which there is a directory for the files. Blocks."""
         try:
             with os.scandir(self._root) as entries:
                 return frozenset(entry.name for entry in entries if entry.is_dir())
@@ -135,7 +140,7 @@ class SnapshotWriter:
             return frozenset()
 
     async def _write_those_of(self, folders: Collection[str]) -> None:
-        """Update the files of some groups."""
+        """Write the changed files of the groups with these folders."""
         async with self._lock:
             everyone = await groups.registered(self._database) if folders else ()
             shown_to = [group for group in everyone if group.folder in folders]
@@ -146,7 +151,7 @@ class SnapshotWriter:
                 await self._write(view)
 
     async def _views(self, tx: Tx, *, shown_to: Sequence[Group]) -> list[VisibleToGroup]:
-        """Return what each of these groups may see."""
+        """Return the tasks, chats and events that each of these groups may see."""
         now_ms = self._clock.now_ms()
         return [await _view_of(tx, group, now_ms=now_ms) for group in shown_to]
 
@@ -164,7 +169,7 @@ class SnapshotWriter:
                 await self._write(view)
 
     async def _until_altered(self, events: asyncio.Queue[HostEvent]) -> bool:
-        """Return True after an event that changes what a group may see, False after `SWEEP_SECONDS`."""
+        """Wait for an event that may change what a group sees; return False if none comes in time."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 while not await self._alters(await events.get()):
@@ -174,16 +179,19 @@ class SnapshotWriter:
         return True
 
     async def _alters(self, event: HostEvent) -> bool:
-        """Return whether a snapshot may be outdated after an event."""
+        """Return whether the files of a group may be outdated after an event.
+
+        The end of a scheduled task's turn changes the task's last result.
+        """
         if event.kind in ("turn.answered", "turn.failed") and event.turn is not None:
-            # Runs after each answer of each group: one round trip to the database's thread, not one per
-            # statement.
+            # This runs after each answer of each group, so it is one call to the database's thread, not one
+            # for each statement.
             turn = await self._database.read(partial(turns.get, turn_id=TurnId(event.turn)))
             return turn is not None and turn.kind is TurnKind.TASK
         return event.kind in ALTERING
 
     async def _write(self, view: VisibleToGroup) -> None:
-        """Write the files of one group."""
+        """Write the changed files of one group: its tasks, chats and calendar events, with local times."""
         zone = self._zone_of(view.group)
         known = known_chats(view, zone)
         now = local_iso(self._clock.now_ms(), zone)
@@ -193,7 +201,10 @@ class SnapshotWriter:
         await self._put(calendar_file, rows(view.events[:MAX_EVENTS], zone))
 
     async def _put(self, path: Path, content: Any, uncompared: dict[str, str] | None = None) -> None:
-        """Write a file if its content changed; fields in `uncompared` do not count as a change."""
+        """Write a JSON file if its `content` has changed since it was written last.
+
+        Fields in `uncompared` are added to it, but do not count as a change. A failure is only logged.
+        """
         text = json.dumps(content, ensure_ascii=False)
         if self._written.get(path) == text:
             return
@@ -209,9 +220,10 @@ class SnapshotWriter:
 
 
 async def _view_of(tx: Tx, group: Group, *, now_ms: int) -> VisibleToGroup:
-    """Return what a group may see: main all tasks and chats, others their own tasks, and chats if several.
+    """Return the tasks, chats and calendar events that a group may see.
 
-    Each sees only the events of its own calendars.
+    Main sees all tasks and chats. Other groups see their own tasks, and their own chats if they have several.
+    Each group sees only the events of its own calendars.
     """
     return VisibleToGroup(
         group=group,

@@ -45,7 +45,10 @@ class MailboxWatcher:
     def __init__(
         self, root: Path, *, mailboxes: Sequence[str] = MAILBOXES, sweep_seconds: float = 5.0
     ) -> None:
-        """Watch `mailboxes`, the directories of each group, below `root`: `data/ipc`."""
+        """`root` contains a folder for each group, and each of these the directories `mailboxes`.
+
+        A watched group is looked at every `sweep_seconds` without a signal of the system, too.
+        """
         self._root = root
         self._mailboxes = tuple(mailboxes)
         self._sweep_seconds = sweep_seconds
@@ -68,10 +71,10 @@ class MailboxWatcher:
         return self._watches.keys()
 
     async def watch(self, folder: Folder) -> None:
-        """Signal changes of a group from now on, and look once at existing files.
+        """Watch a group: `wait` returns it after each change in its mailboxes, and once for present files.
 
-        A repeated call watches anew, so a replaced directory is no blind spot. If the system allows no more
-        watches, the group is swept every `BLIND_SWEEP_SECONDS`.
+        A repeated call watches anew, for directories that were replaced meanwhile. If the system allows no
+        more watches, the group is looked at every `BLIND_SWEEP_SECONDS` instead.
         """
         # watchdog calls from its own thread, where asyncio's objects must not be used.
         loop = asyncio.get_running_loop()
@@ -93,7 +96,10 @@ class MailboxWatcher:
         self.wake(folder)
 
     async def unwatch(self, folder: Folder) -> None:
-        """Stop signalling for a group, and look one last time. Unknown groups are no error."""
+        """Stop watching a group, which `wait` then returns a last time.
+
+        A group that is not watched is no error.
+        """
         watch = self._watches.pop(folder, None)
         # Without the last look, requests from a container's last moment would wait until it starts again.
         if watch is not None:
@@ -101,12 +107,12 @@ class MailboxWatcher:
             await asyncio.to_thread(watch.stop)
 
     async def stop(self) -> None:
-        """End all threads."""
+        """Stop watching all groups, and wait until the threads of their observers have ended."""
         watches, self._watches = list(self._watches.values()), {}
         await asyncio.to_thread(_stop_all, watches)
 
     def wake(self, folder: Folder) -> None:
-        """Let a group's mailboxes be looked at (again), for example when not everything was read."""
+        """Make `wait` return a group, so that its mailboxes are looked at, such as when not all was read."""
         self._woken.add(folder)
         self._wakeup.set()
 
@@ -130,7 +136,10 @@ class MailboxWatcher:
             await self._wakeup.wait(at_most_seconds=until_sweep)
 
     def _until_sweep(self, now_seconds: float) -> float | None:
-        """Return the seconds until the next sweep; None without a watched group."""
+        """Return the seconds until all watched groups are looked at next; None without a watched group.
+
+        `now_seconds` is the time by the event loop's clock.
+        """
         if not self._watches:
             return None
         is_blind = any(watch.trouble is not None for watch in self._watches.values())
@@ -142,8 +151,9 @@ class _Watch:
     """The observer of one group. `start` and `stop` block; in whatever order they come, `stop` wins."""
 
     def __init__(self, directories: Iterable[Path], signal: Callable[[], None]) -> None:
-        """Watch the directories themselves, not the tree below them; `signal` is called in the watcher's
-        thread.
+        """Watch the directories themselves, not the tree below them.
+
+        `signal` is called after each change, in the observer's thread.
         """
         self._directories = tuple(directories)
         self._handler = WatchHandler(signal)
@@ -154,7 +164,10 @@ class _Watch:
         """Why the system sends no signals here; None when it does."""
 
     def start(self) -> None:
-        """Observe the group's directories; if that fails, `trouble` says why."""
+        """Start observing the group's directories, unless `stop` was called.
+
+        After a failure `trouble` says why.
+        """
         with self._lock:
             if self._is_stopped:
                 return
@@ -167,13 +180,17 @@ class _Watch:
                 self.trouble = f"{error}{'; raise it with sysctl fs.inotify' if is_limit else ''}"
 
     def stop(self) -> None:
-        """End observing for good."""
+        """Stop observing for good: `start` does nothing from then on. Blocks until the thread has ended."""
         with self._lock:
             self._is_stopped = True
             self._end()
 
     def _observe(self) -> None:
-        """Start an observer of the directories. Raises `OSError`."""
+        """Start an observer, which is a thread, of the directories.
+
+        Raises:
+            OSError: a directory is missing or is none, or the system allows no more watches.
+        """
         self._observer = new_observer()
         for directory in self._directories:
             # watchdog would watch the parent of a path that is no directory.

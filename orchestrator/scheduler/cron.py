@@ -76,6 +76,7 @@ class _Field:
         return number if self.low <= number <= self.high else None
 
     def _rule(self) -> str:
+        """Return what this field accepts, for the text of an error."""
         named = f" or {self.words[0]}-{self.words[-1]}" if self.words else ""
         return f"use {self.low}-{self.high}{named}, *, lists, ranges and steps such as */{self.high // 4}"
 
@@ -102,11 +103,11 @@ class _Expression:
 
 
 def checked(text: str) -> str:
-    """Return the expression in its normal form.
+    """Check a cron expression, and return it in normal form: in lower case but for `L`, with single blanks.
 
     Raises:
-        BadSchedule: it has not five fields, one of them is invalid, or it never comes. Words
-            such as `@daily`, seconds and `?` are refused.
+        BadSchedule: it does not have five fields, one of them is invalid, or no date fits it. Words such as
+        `@daily`, seconds and `?` are refused.
     """
     expression = " ".join(text.lower().split())
     parsed = _parsed(expression)
@@ -118,14 +119,17 @@ def checked(text: str) -> str:
         raise BadSchedule(f"cron: '{expression}' never comes: there is no such date.")
     words = expression.split()
     if parsed.rhythm.month_day == LAST:
-        words[2] = "L"
+        words[2] = "L"  # the third field: the day of the month
     elif parsed.rhythm.nth == LAST:
-        words[4] = f"{words[4][:-1]}L"
+        words[4] = f"{words[4][:-1]}L"  # the fifth field: the day of the week
     return " ".join(words)
 
 
 def _parsed(expression: str) -> _Expression:
-    """Split an expression into its usual fields and its rhythm. Raises `BadSchedule`."""
+    """Split an expression into the five usual fields, and the rhythm that narrows the days that these name.
+
+    `L`, `2#1`, `5L` and the words after the fields are part of the rhythm. Raises `BadSchedule`.
+    """
     counted = _COUNTED.fullmatch(expression.lower())
     fields = (counted["fields"] if counted else expression.lower()).split()
     if len(fields) != len(_FIELDS):
@@ -136,7 +140,7 @@ def _parsed(expression: str) -> _Expression:
     minute, hour, day, month, weekday = fields
     month_day = nth = None
     if day == "l" and weekday == "*":
-        month_day, day = LAST, "28-31"
+        month_day, day = LAST, "28-31"  # the rhythm selects the last of these days
     elif day == "*" and (placed := _PLACED.fullmatch(weekday)) is not None:
         nth = LAST if placed["place"] == "l" else int(placed["place"][1:])
         weekday = placed["weekday"]
@@ -147,7 +151,10 @@ def _parsed(expression: str) -> _Expression:
 
 
 def _counted(expression: str, counted: re.Match[str], rhythm: Rhythm) -> Rhythm:
-    """Return the rhythm with the step that the expression counts. Raises `BadSchedule`."""
+    """Return the rhythm with the step of an expression such as `… every 2 weeks from 2026-11-24`.
+
+    `counted` is the match of that expression. Raises `BadSchedule`.
+    """
     step, unit = int(counted["step"]), StepUnit(counted["unit"])
     try:
         start = date.fromisoformat(counted["start"])
@@ -159,16 +166,22 @@ def _counted(expression: str, counted: re.Match[str], rhythm: Rhythm) -> Rhythm:
 
 
 def usual_dst(expression: str) -> Dst:
-    """Return the default for daylight saving: `both` for an expression that runs in
-    every hour, else `once`.
+    """Return the default for a time that the clocks show twice when daylight saving time ends.
+
+    It is `both` for an expression that runs in every hour, else `once`.
     """
-    return Dst.BOTH if expression.split()[1].startswith("*") else Dst.ONCE
+    hour = expression.split()[1]
+    return Dst.BOTH if hour.startswith("*") else Dst.ONCE
 
 
 # Pages ask for the same days of the same tasks again and again, and an expression is slow to parse.
 @lru_cache(maxsize=8_192)
 def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
-    """Return the first due time later than `after_ms`, epoch ms. Raises `BadSchedule` when there is none."""
+    """Return the first due time of a cron expression later than `after_ms`, in epoch milliseconds.
+
+    `dst` decides about times that the clocks of `zone` show twice or never. Raises `BadSchedule` when the
+    expression does not come in `MAX_YEARS`.
+    """
     after = after_ms // 1000
     candidates: list[int] = []
     # When clocks are set back, a later moment shows an earlier time; when they skip an hour, its times move
@@ -184,7 +197,10 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
 
 
 def _walls(expression: str, after: datetime) -> Iterator[datetime]:
-    """Yield the wall times later than `after` that an expression names, as if no clock were ever changed."""
+    """Yield the times later than `after` that an expression names, as if clocks were never changed.
+
+    `after` and the yielded times have no zone. It ends when there is none within `MAX_YEARS`.
+    """
     # Imported late: most commands never read a cron expression.
     from croniter import CroniterBadDateError, croniter
 
@@ -204,15 +220,17 @@ def _walls(expression: str, after: datetime) -> Iterator[datetime]:
 
 
 def _first_wall(after_seconds: int, zone: ZoneInfo) -> datetime:
-    """Return the wall time to search from: an earlier one if the clocks change within hours."""
+    """Return the time, as the clocks of `zone` show it, after which due times have to be searched.
+
+    That is the time of `after_seconds` (epoch), but an earlier one if the clocks change within hours.
+    """
     now = datetime.fromtimestamp(after_seconds, zone)
-    before, soon = (
-        datetime.fromtimestamp(after_seconds + hours * LONGEST_SHIFT.total_seconds(), zone)
-        for hours in (-1, 1)
-    )
-    # In the repeated hour, an earlier wall time may still be ahead; after a skipped hour, its times are.
-    changed = max(timedelta(0), _offset(now) - _offset(soon), _offset(now) - _offset(before))
-    return now.replace(tzinfo=None, second=0) - changed
+    earlier = datetime.fromtimestamp(after_seconds - LONGEST_SHIFT.total_seconds(), zone)
+    later = datetime.fromtimestamp(after_seconds + LONGEST_SHIFT.total_seconds(), zone)
+    # When clocks are about to be set back, they will show times again that they have shown. When they have
+    # just skipped an hour, the times of that hour may still be due, at a later moment.
+    change = max(timedelta(0), _offset(now) - _offset(later), _offset(now) - _offset(earlier))
+    return now.replace(tzinfo=None, second=0) - change
 
 
 def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
@@ -232,6 +250,7 @@ def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
 
 
 def _offset(at: datetime) -> timedelta:
+    """Return the offset from UTC of a time that has a zone."""
     offset = at.utcoffset()
     assert offset is not None
     return offset

@@ -49,7 +49,10 @@ class FiredTask:
 
 
 async def fire_due(tx: Tx, *, now_ms: int) -> list[FiredTask]:
-    """Queue the scheduled tasks that are due, set their next due times, and return what was done."""
+    """Queue a turn for each run of a scheduled task that is due, and set the tasks' next due times.
+
+    Return what was done with each task that was due.
+    """
     return [await _fire(tx, task, now_ms=now_ms) for task in await tasks.due(tx, now_ms)]
 
 
@@ -70,7 +73,7 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
 async def _carry_out(
     tx: Tx, task: ScheduledTask, group: Group, decision: DueDecision, *, now_ms: int
 ) -> FiredTask:
-    """Queue the runs of a decision and set the next due time; record what was left out."""
+    """Queue the runs that were decided for a task, record those left out, and set its next due time."""
     # The next time is set with the turn in one transaction: a crash neither loses a run nor repeats it.
     await tasks.advance(tx, task.id, decision.next_ms)
     if decision.left_out_ms is not None:
@@ -95,16 +98,22 @@ async def _carry_out(
 
 
 async def _stop(tx: Tx, task: ScheduledTask, reason: str, *, now_ms: int) -> FiredTask:
+    """Pause a task that cannot run any more, with the reason."""
     await task_stops.stop(tx, task, reason=reason, now_ms=now_ms)
     return FiredTask(task=task, outcome="paused")
 
 
 def _cause(due_ms: int, now_ms: int) -> Cause:
+    """Return the cause of a run: its schedule, or catching up if its due time was missed."""
     return Cause.CATCH_UP if is_late(due_ms, now_ms=now_ms) else Cause.SCHEDULE
 
 
 async def follow_clock(tx: Tx, *, now_ms: int) -> None:
-    """Move a due time closer that is further ahead than its schedule allows: the clock was set back."""
+    """After the clock was set back, move the tasks' due times that are now too far ahead.
+
+    A task of every hour that was due in ten minutes would otherwise be due in a day and ten minutes, if the
+    clock was set back by a day.
+    """
     for task in await tasks.every(tx):
         # A one-time task has a fixed moment: a change of the clock does not move it.
         if task.next_ms is None or task.schedule.kind is ScheduleKind.ONCE:
@@ -120,7 +129,7 @@ async def follow_clock(tx: Tx, *, now_ms: int) -> None:
 
 
 async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: int) -> None:
-    """Recompute the due times of cron schedules in their group's present zone.
+    """Recompute the due times of cron schedules whose group has another time zone now.
 
     `zone_of` returns the zone of a group.
     """
@@ -162,7 +171,7 @@ class ScheduleOutlook:
 
 
 async def outlook(tx: Tx) -> ScheduleOutlook:
-    """Return the next due time, the cron tasks and their groups: they show whether anything is to be done."""
+    """Return the facts that show whether a look at the schedules has anything to do."""
     crons = [task for task in await tasks.every(tx) if task.schedule.kind is ScheduleKind.CRON]
     # Only groups with such a task are read: this runs with each look at what is due.
     cron_groups = [await groups.by_folder(tx, folder) for folder in {task.folder for task in crons}]
@@ -188,10 +197,11 @@ class DueDecision:
 
 
 def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: int) -> DueDecision:
-    """Decide about a scheduled task that is due; `open_turns` are the states of its unfinished turns.
+    """Decide which due times of a task up to now get a run, and when the task is due next. Pure.
 
-    `catch_up` selects among missed due times: none, the latest, or the newest ten. While a run is open,
-    `overlap` decides whether no other is queued or one waits.
+    `open_turns` are the states of its unfinished turns. The task's `catch_up` selects among missed due times:
+    none, the latest, or the newest ten. While an earlier run has not ended, the task's `overlap` decides
+    whether no other is queued or one waits.
     """
     assert task.next_ms is not None
     times = timing.due_times(task.schedule, task.next_ms, now_ms=now_ms)
@@ -213,7 +223,7 @@ def is_late(due_ms: int, *, now_ms: int) -> bool:
 
 
 def _to_catch_up(times: tuple[int, ...], catch_up: CatchUp, now_ms: int) -> tuple[int, ...]:
-    """Return which of the due times, oldest first, get a run."""
+    """Return those of the due times, oldest first, that get a run by the task's rule for missed times."""
     match catch_up:
         case CatchUp.SKIP:
             # Even with `skip` the newest time runs if it is only a little late, since the loop sleeps up to a
@@ -228,7 +238,10 @@ def _to_catch_up(times: tuple[int, ...], catch_up: CatchUp, now_ms: int) -> tupl
 def _without_overlap(
     wanted: tuple[int, ...], open_turns: Collection[TurnState], overlap: Overlap
 ) -> tuple[int, ...]:
-    """Return which of the wanted times get a run while earlier runs of the task have not ended."""
+    """Return those of the wanted due times that get a run, if earlier runs of the task may not have ended.
+
+    `open_turns` are the states of these earlier runs' turns; without any, all wanted times get a run.
+    """
     if not open_turns:
         return wanted
     if overlap is Overlap.SKIP or TurnState.QUEUED in open_turns:
@@ -238,11 +251,14 @@ def _without_overlap(
 
 
 def _reason(count: int, *, is_overlap: bool) -> str:
-    """Return why `count` due times had no run: the run before was not over (`is_overlap`), or Andy was
-    down.
+    """Return why `count` due times of a task had no run, with their number if there are several.
+
+    With `is_overlap` the run before had not ended; otherwise Andy was not running.
     """
     why = OVERLAPS if is_overlap else MISSED
-    # The list of missed times is cut at a maximum, so beyond that the count is "or more".
     if count == 1:
         return why
-    return f"{why} ({count}{' or more' if count >= timing.MAX_CAUGHT_UP - 1 else ''} due times)"
+    # Only the newest due times are looked at, of which one may run. If all others are left out, there may
+    # have been more.
+    more = " or more" if count >= timing.MAX_CAUGHT_UP - 1 else ""
+    return f"{why} ({count}{more} due times)"

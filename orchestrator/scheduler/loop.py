@@ -50,14 +50,17 @@ class Scheduler:
         return cls(host.database, clock=host.clock, wakeups=host.wakeups, bus=host.bus, zone_of=host.zone_of)
 
     async def run(self) -> None:
-        """Queue what is due, until the task is cancelled."""
+        """Queue the runs of scheduled tasks whenever they are due, until cancelled."""
         wait_seconds = await self.fire_due()
         while True:
             await self._wakeups.scheduler.wait(at_most_seconds=wait_seconds)
             wait_seconds = await self.fire_due()
 
     async def fire_due(self) -> float:
-        """Queue all that is due now, and return in how many seconds to look again."""
+        """Queue the runs of scheduled tasks that are due now, and return the seconds until the next look.
+
+        Due times are computed anew if the clock was set back, or the time zone of a group has changed.
+        """
         now_ms = self._clock.now_ms()
         is_set_back = self._was_set_back(now_ms)
         # A read first: most looks find nothing due, and a write transaction would make others wait.
@@ -88,9 +91,9 @@ class Scheduler:
         return before is None or self._ahead_ms < before - SET_BACK_MS
 
     def _publish(self, fired: list[due_tasks.FiredTask]) -> None:
-        """Publish an event for each turn, or for each task without one, and wake the queue."""
+        """Publish an event for each queued turn, and for each task without one; then wake the queue."""
         for fired_task in fired:
-            for turn in fired_task.turns or (None,):
+            for turn in fired_task.turns or (None,):  # one event also for a task without a turn
                 self._bus.publish(
                     f"task.{fired_task.outcome}",
                     group=fired_task.task.folder,

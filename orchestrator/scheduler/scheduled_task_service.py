@@ -75,10 +75,10 @@ class ScheduleReader:
 
 
 async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> ScheduledTask:
-    """Return a scheduled task, of `folder` if that is set.
+    """Return the scheduled task with this id. With `folder`, it has to be a task of that group.
 
     Raises:
-        UnknownTask: there is none, or it is another group's.
+        UnknownTask: there is no such task, or it is another group's.
     """
     task = await tasks.get(tx, task_id)
     # Both cases get the same answer, so that no group can find out which ids others have.
@@ -98,14 +98,15 @@ async def create(
     task_id: str | None = None,
     role: Role = Role.OWNER,
 ) -> ScheduledTask:
-    """Create a scheduled task of a group. Its answers go to the chat in which it was requested.
+    """Create a scheduled task of a group as `request` describes it, and return it.
 
-    `task_id` is the id of an imported task; others get a new one. `role` is the requester's: its turns get no
-    more rights. `asked_in` is that chat; None means the group's own.
+    Its answers go to the chat `asked_in`, in which it was requested; None means the group's own. `role` is
+    the requester's: the task's turns get no more rights than that. `task_id` is the id of an imported task;
+    others get a new one.
 
     Raises:
-        BadSchedule, BadTime: it can never be due, or not as requested.
-        TaskRefused: the group has too many.
+        BadSchedule, BadTime: the schedule is invalid, or the task can never be due.
+        TaskRefused: the group has too many tasks.
     """
     if await tasks.count_open(tx, group.folder) >= MAX_OPEN:
         raise TaskRefused(f"There are {MAX_OPEN} tasks already: cancel some first.")
@@ -133,14 +134,14 @@ async def update(
     now_ms: int,
     role: Role = Role.OWNER,
 ) -> ScheduledTask:
-    """Change the fields of a scheduled task that the request sets.
+    """Change the fields of a scheduled task that the request sets, and return the task.
 
     A new schedule counts from now; it makes a completed task active again. A run that is queued already has
     the old prompt. After a change by somebody of a lesser `role`, the task has no more rights than they.
 
     Raises:
-        BadSchedule, BadTime: nothing is changed.
-        TaskRefused: it is cancelled, or completed and has no new schedule.
+        BadSchedule, BadTime: the new schedule is invalid; nothing is changed.
+        TaskRefused: the task is cancelled, or it is completed and the request sets no schedule.
     """
     schedule_fields = (request.schedule_type, request.schedule_value, request.dst)
     is_moved = any(field is not None for field in schedule_fields)
@@ -162,7 +163,10 @@ async def update(
 def _moved(
     task: ScheduledTask, request: UpdateTask, times: ScheduleReader, *, group: Group, now_ms: int
 ) -> ScheduledTask:
-    """Return the task with the schedule of the request, whose missing parts stay as they were."""
+    """Return a copy of the task with the schedule of the request; parts that the request does not set stay.
+
+    A completed task becomes active. Raises `BadSchedule` and `BadTime`.
+    """
     kind = task.schedule.kind.value if request.schedule_type is None else request.schedule_type
     if request.schedule_value is None and kind != task.schedule.kind:
         raise BadSchedule(f"A change to {kind} needs a value too.")
@@ -181,9 +185,10 @@ def _moved(
 
 
 async def pause(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
-    """Pause a scheduled task until it is resumed; a queued run does not start.
+    """Pause a scheduled task until it is resumed, and return it. A queued run of it does not start.
 
-    Raises `TaskRefused` when it is completed or cancelled.
+    Raises:
+        TaskRefused: the task is completed or cancelled.
     """
     _refuse_over(task)
     if task.status is TaskStatus.ACTIVE:
@@ -192,9 +197,10 @@ async def pause(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
 
 
 async def resume(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
-    """Resume a paused scheduled task at its next time from now, without catching up.
+    """Resume a paused scheduled task at its next time from now, and return it. An active one stays as it is.
 
-    Raises `TaskRefused` when it is completed or cancelled, or its only time has passed.
+    Raises:
+        TaskRefused: the task is completed or cancelled, or its only time has passed.
     """
     _refuse_over(task)
     if task.status is TaskStatus.ACTIVE:
@@ -217,7 +223,7 @@ async def resume(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: 
 
 
 async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
-    """Cancel a scheduled task for good. A queued run does not start; a running one goes on."""
+    """Cancel a scheduled task for good, and return it. A queued run does not start; a running one goes on."""
     if task.status is not TaskStatus.CANCELLED:
         await _put(
             tx,
@@ -229,16 +235,19 @@ async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
                 next_ms=None,
             ),
         )
-        await tasks.note_cancelled_due(tx, task.id, task.next_ms)
+        await tasks.note_cancelled_due(tx, task.id, task.next_ms)  # for `restore`
         # Only queued runs: a running one may be in the middle of something that its tools cannot undo.
         await task_stops.stop_queued(tx, task, reason="its task was cancelled.", now_ms=now_ms)
     return await find(tx, task.id)
 
 
 async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
-    """Undo the cancellation of a scheduled task: it goes on at its next time from now.
+    """Undo the cancellation of a scheduled task, and return it. It goes on at its next time from now.
 
-    Raises `TaskRefused` when its only time has passed.
+    A task that is not cancelled stays as it is.
+
+    Raises:
+        TaskRefused: its only time has passed.
     """
     if task.status is not TaskStatus.CANCELLED:
         return task
@@ -253,14 +262,17 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
 
 
 def _due_before(task: ScheduledTask) -> int:
-    """Return about when a task was due before it was cancelled: an earlier version did not store it."""
+    """Return a time, in epoch milliseconds, from which a cancelled task's due times can be counted.
+
+    It is for a task whose due time was not stored when it was cancelled, as by an earlier version of Andy.
+    """
     if task.schedule.kind is ScheduleKind.ONCE:
         return round(datetime.fromisoformat(task.schedule.value).timestamp() * 1000)
     return task.last_ms or task.created_ms
 
 
 async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
-    """Queue an extra run of a scheduled task, also of a paused or completed one.
+    """Queue an extra run of a scheduled task, also of a paused or completed one, and return the turn's id.
 
     Raises:
         TaskRefused: it is cancelled, or runs or waits already.
@@ -278,7 +290,11 @@ async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
 
 
 def _with_choices(task: ScheduledTask, request: ScheduleTask | UpdateTask) -> ScheduledTask:
-    """Return the task with the choices that the request sets; an empty check removes the check."""
+    """Return a copy of the task with the options that the request sets; the others stay.
+
+    An empty `check`, the script that decides whether a run is needed, removes the script. Raises
+    `BadSchedule`.
+    """
     return replace(
         task,
         context_mode=_choice(ContextMode, request.context_mode, "context_mode", task.context_mode),
@@ -289,7 +305,11 @@ def _with_choices(task: ScheduledTask, request: ScheduleTask | UpdateTask) -> Sc
 
 
 def _choice(kind: type[Choice], text: str | None, name: str, usual: Choice) -> Choice:
-    """Return the choice that a text names, or `usual` without a text. Raises `BadSchedule`."""
+    """Return the member of the enumeration `kind` that a text names, or `usual` if there is no text.
+
+    Raises:
+        BadSchedule: the text is none of its values; `name` is the name of the field, for the error's text.
+    """
     if text is None:
         return usual
     try:
@@ -300,11 +320,13 @@ def _choice(kind: type[Choice], text: str | None, name: str, usual: Choice) -> C
 
 
 def _refuse_over(task: ScheduledTask) -> None:
+    """Raise `TaskRefused` if a task is completed or cancelled."""
     if task.is_over:
         raise TaskRefused(f"Task {task.id} is {task.status.value}.")
 
 
 async def _put(tx: Tx, task: ScheduledTask) -> ScheduledTask:
+    """Store a task, and return it."""
     await tasks.put(tx, task)
     return task
 
@@ -312,7 +334,14 @@ async def _put(tx: Tx, task: ScheduledTask) -> ScheduledTask:
 async def add(
     tx: Tx, folder: str, request: ScheduleTask, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
-    """Create a scheduled task for the owner, audited. Raises what `create` raises, and `UnknownGroup`."""
+    """Create a scheduled task of a group for the owner, with an audit entry, and return it.
+
+    Raises:
+        UnknownGroup: there is no group with this folder.
+        TextEmpty, TextTooLong: the prompt is not acceptable.
+        BadSchedule, BadTime: the schedule is invalid, or the task can never be due.
+        TaskRefused: the group has too many tasks.
+    """
     group = await groups.known(tx, folder)
     if not request.prompt.strip():
         raise TextEmpty
@@ -326,7 +355,9 @@ async def add(
 async def apply_action(
     tx: Tx, task_id: str, action: str, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
-    """Apply one of the owner's actions, with an audit entry: `pause`, `resume`, `cancel`, `restore` or `run`.
+    """Pause, resume, cancel, restore or run a scheduled task for the owner, with an audit entry.
+
+    `action` is one of these words. Return the task.
 
     Raises:
         UnknownTask, TaskRefused, UnknownGroup: nothing was done.
@@ -338,7 +369,13 @@ async def apply_action(
 
 
 async def change(tx: Tx, request: UpdateTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
-    """Change a scheduled task for the owner, with an audit entry. Raises what `find` and `update` raise."""
+    """Change the fields of a scheduled task that the request sets, for the owner, with an audit entry.
+
+    Raises:
+        UnknownTask: there is no such task.
+        BadSchedule, BadTime: the new schedule is invalid; nothing is changed.
+        TaskRefused: the task is cancelled, or it is completed and the request sets no schedule.
+    """
     task = await update(tx, await find(tx, request.task_id), request, times, now_ms=now_ms)
     await _record(tx, task, "change", now_ms=now_ms)
     return task
@@ -347,7 +384,13 @@ async def change(tx: Tx, request: UpdateTask, times: ScheduleReader, *, now_ms: 
 async def act(
     tx: Tx, task: ScheduledTask, action: str, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
-    """Pause, resume, cancel, restore or run a scheduled task. Raises like `apply_action`."""
+    """Pause, resume, cancel, restore or run a scheduled task, and return it. `action` is one of these words.
+
+    Raises:
+        TaskRefused: the task's state does not allow it.
+        UnknownGroup: the task is to run, but its group is no longer registered.
+        BadRequest: there is no such action.
+    """
     match action:
         case "pause":
             return await pause(tx, task, now_ms=now_ms)

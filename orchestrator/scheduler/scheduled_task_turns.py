@@ -18,9 +18,10 @@ SHOWN_CHARS = 80
 async def queue_turn(
     tx: Tx, task: ScheduledTask, group: Group, *, cause: Cause, due_ms: int, now_ms: int
 ) -> TurnId:
-    """Queue a turn for one run of a scheduled task, and return its id.
+    """Queue a turn for one run of a scheduled task, and return the turn's id.
 
-    The run is recorded as running until the turn ends.
+    `cause` says why it runs, and `due_ms` when it was due. The run is recorded as running until the turn
+    ends.
     """
     is_restricted = roles.is_restricted(roles.rights_of(task.role, settings.of(group)), group)
     turn_id = await turns.add_task(
@@ -31,8 +32,9 @@ async def queue_turn(
 
 
 async def why_stopped(tx: Tx, turn: Turn) -> str | None:
-    """Return why a turn is not tried again: its scheduled task was paused or cancelled
-    meanwhile; else None.
+    """Return a reason if the scheduled task of a turn was paused or cancelled since the turn was queued.
+
+    The turn is then not tried again. Return None for any other turn.
     """
     task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
     # A pause from before the turn was queued does not count: a paused task can be run by hand.
@@ -43,7 +45,11 @@ async def why_stopped(tx: Tx, turn: Turn) -> str | None:
 
 
 async def report_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
-    """Notify the group of a failed run that will not be repeated, and pause a task that keeps failing."""
+    """Handle the failure of a turn that runs a scheduled task; do nothing for any other turn.
+
+    The group is notified if the task will not run again by itself. A task that has failed too often in a row
+    is paused.
+    """
     task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
     run = await task_runs.of_turn(tx, turn.id)
     if task is None or run is None:
@@ -77,4 +83,5 @@ def shorten(task: ScheduledTask) -> str:
 
 
 async def _notify_group(tx: Tx, task: ScheduledTask, turn: Turn, text: str, *, key: str, now_ms: int) -> None:
+    """Queue a text to the chat of a task's turn; of texts with the same `key`, only the first is sent."""
     await outbox.add(tx, chat_jid=turn.chat_jid, folder=task.folder, text=text, dedupe_key=key, now_ms=now_ms)

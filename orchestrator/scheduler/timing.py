@@ -34,9 +34,9 @@ def schedule_reader(
     """
 
     def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> PlannedTask:
-        """Return the plan of a schedule in the group's zone, as `plan` does.
+        """Check a schedule for a group, and return it with its first due time in the group's zone.
 
-        A single time may also be in words, if the host can read them.
+        The time of a one-time task is read by `read_time`, if the caller has passed that.
         """
         zone = zone_of(group)
         if kind == ScheduleKind.ONCE and read_time is not None:
@@ -44,6 +44,7 @@ def schedule_reader(
         return plan(kind, value, dst=dst, now_ms=now_ms, zone=zone)
 
     def following(schedule: Schedule, due_ms: int, after_ms: int) -> int | None:
+        """Return the first due time after `after_ms`, counted from the due time `due_ms`; None for none."""
         return following_ms(schedule, due_ms, after_ms=after_ms)
 
     return ScheduleReader(plan=plan_for, following=following)
@@ -75,9 +76,10 @@ def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo)
 
 
 def _cron(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
-    """Return the plan of a cron expression; without `dst`, that is the usual one of the expression.
+    """Return the schedule of a cron expression with its first due time after `now_ms`.
 
-    Raises `BadSchedule`.
+    `dst` is the choice for a time that the clocks show twice; None for the default of the expression. Raises
+    `BadSchedule`.
     """
     expression = cron.checked(value)
     chosen_dst = _dst(dst) or cron.usual_dst(expression)
@@ -88,7 +90,12 @@ def _cron(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Planne
 
 
 def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
-    """Return the plan of an interval: `20 minutes`, `60000` in milliseconds, or `every Monday`."""
+    """Return the schedule of an interval with its first due time.
+
+    The value is a duration such as `20 minutes`, or milliseconds such as `60000`. Words such as `every
+    Monday` are accepted, too, and give a cron schedule. Raises `BadSchedule`, and `BadTime` for unclear
+    words.
+    """
     is_span = _MILLISECONDS.fullmatch(value) or when.duration(value) is not None
     if not is_span:
         text = f"every {value.removeprefix('every ')}"
@@ -100,7 +107,10 @@ def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Pl
 
 
 def _in_words(text: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask | None:
-    """Return the plan of a repetition in words; None if the text is no repetition."""
+    """Return the schedule of a repetition in words, such as `every Tuesday at 8:00`, with its first due time.
+
+    Return None if the text is no repetition. Raises `BadTime` for one without a time of day.
+    """
     repeated = when.recurrence(text, now_ms=now_ms, zone=zone)
     if repeated is None:
         return None
@@ -111,11 +121,15 @@ def _in_words(text: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Pla
 
 
 def _planned(kind: ScheduleKind, value: str, zone: ZoneInfo, next_ms: int) -> PlannedTask:
+    """Return a schedule with the default for daylight saving, and its first due time `next_ms`."""
     return PlannedTask(schedule=Schedule(kind=kind, value=value, timezone=zone.key), next_ms=next_ms)
 
 
 def _dst(text: str | None) -> Dst | None:
-    """Return the choice for the change of clocks; None for none. Raises `BadSchedule`."""
+    """Return the choice, `once` or `both`, for a time that the clocks show twice; None for no text.
+
+    Raises `BadSchedule` for any other text.
+    """
     try:
         return None if text is None else Dst(text)
     except ValueError:
@@ -123,7 +137,11 @@ def _dst(text: str | None) -> Dst | None:
 
 
 def _interval_ms(text: str) -> int:
-    """Return the milliseconds of an interval. Raises `BadSchedule`."""
+    """Return the milliseconds of an interval, which is written in milliseconds or as a duration like `30m`.
+
+    Raises:
+        BadSchedule: it is neither, or too short or too long.
+    """
     every_ms: float
     if _MILLISECONDS.fullmatch(text):
         every_ms = int(text)
@@ -139,7 +157,11 @@ def _interval_ms(text: str) -> int:
 
 
 def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | None:
-    """Return the first due time after `after_ms`, in step with `due_ms`; None when there is none."""
+    """Return the first due time of a schedule after `after_ms`; None when there is none.
+
+    Times are epoch milliseconds. The steps of an interval are counted from `due_ms`, an earlier or later due
+    time.
+    """
     match schedule.kind:
         case ScheduleKind.CRON:
             return _next_cron(schedule, after_ms)
@@ -179,14 +201,14 @@ def _cron_times(schedule: Schedule, due_ms: int, now_ms: int) -> tuple[int, ...]
         start_ms = max(due_ms, now_ms - look_back_ms)
         newest = tuple(_cron_between(schedule, start_ms, now_ms))
         if len(newest) >= MAX_CAUGHT_UP or start_ms == due_ms:
-            # The first time stands as planned, even if the expression would no longer yield it.
+            # `due_ms` counts as it was planned, even if the expression would no longer yield it.
             times = newest if start_ms > due_ms else (due_ms, *newest)
             return times[-MAX_CAUGHT_UP:]
         look_back_ms *= 2
 
 
 def _cron_between(schedule: Schedule, after_ms: int, until_ms: int) -> Iterator[int]:
-    """Yield the due times after `after_ms` and up to `until_ms`."""
+    """Yield the due times of a cron schedule after `after_ms`, up to `until_ms` inclusive."""
     at_ms = _next_cron(schedule, after_ms)
     while at_ms <= until_ms:
         yield at_ms
@@ -194,4 +216,5 @@ def _cron_between(schedule: Schedule, after_ms: int, until_ms: int) -> Iterator[
 
 
 def _next_cron(schedule: Schedule, after_ms: int) -> int:
+    """Return the first due time of a cron schedule after `after_ms`, in epoch milliseconds."""
     return cron.next_ms(schedule.value, after_ms=after_ms, zone=ZoneInfo(schedule.timezone), dst=schedule.dst)

@@ -41,7 +41,9 @@ class WrittenSchedule:
 
 
 def schedule(text: str, *, now_ms: int, zone: ZoneInfo) -> WrittenSchedule:
-    """Return the schedule that `every Monday at 9`, `every 2 hours`, `0 9 * * 1` or `tomorrow at 8` names.
+    """Read a schedule as people write it: `every Monday at 9`, `every 2 hours`, `0 9 * * 1`, `tomorrow at 8`.
+
+    Times of day are in `zone`, and durations count from `now_ms`.
 
     Raises:
         BadTime: it names no schedule, no time of day, or several times; see `RefusedTime.refusal`.
@@ -58,7 +60,10 @@ def schedule(text: str, *, now_ms: int, zone: ZoneInfo) -> WrittenSchedule:
 
 
 def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
-    """Return `2026-11-22T18:30`, with or without offset, `1h30m` or `tomorrow 9am` as epoch milliseconds.
+    """Read a point in time, and return it in epoch milliseconds.
+
+    The text is an ISO time such as `2026-11-22T18:30`, with or without offset, a duration from `now_ms` such
+    as `1h30m`, or words such as `tomorrow 9am`.
 
     A time without offset is in `zone`; if the clocks show it twice, the first to come is meant. A day alone
     means 09:00.
@@ -80,13 +85,19 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
     if due_ms <= now_ms:
         past = TimeRefusal(reason=Reason.PAST, at=read.at)
         raise _refused(text, past, now.astimezone(zone))
-    # A span of hours or less is added to the milliseconds of now, which `read.at` may not have.
-    return now_ms + _ms(read) if isinstance(read, Duration) and not (read.days or read.months) else due_ms
+    if isinstance(read, Duration) and not (read.days or read.months):
+        # A duration of hours or less is added to the milliseconds of now, which `read.at` may not have.
+        return now_ms + _ms(read)
+    return due_ms
 
 
 def duration(text: str) -> timedelta | None:
-    """Return the span that `1h30m`, `1h30` or `2d` names; None if its length is not fixed."""
+    """Return the length of a duration such as `1h30m`, `1h30` or `2d`.
+
+    Return None if the text is no duration, or one of months, whose length is not fixed.
+    """
     read = times.read(text, now=_EPOCH, zone=UTC, policy=times.TimePolicy(days_ahead=_ANY_DAYS))
+    # A text with several meanings is refused with all of them; one of these may be a duration.
     meanings = read.choices if isinstance(read, TimeRefusal) else (read,)
     span = next(
         (meaning for meaning in meanings if isinstance(meaning, Duration) and not meaning.months), None
@@ -95,7 +106,7 @@ def duration(text: str) -> timedelta | None:
 
 
 def recurrence(text: str, *, now_ms: int, zone: ZoneInfo) -> Recurrence | None:
-    """Return the repetition that `every other Tuesday at 8:00` names; None if the text names none.
+    """Read a repetition such as `every other Tuesday at 8:00`; return None if the text is none.
 
     Raises:
         BadTime: it repeats, but lacks a time of day, or can mean several times.
@@ -110,19 +121,24 @@ def recurrence(text: str, *, now_ms: int, zone: ZoneInfo) -> Recurrence | None:
 
 
 def _ms(read: Duration) -> int:
+    """Return the hours and smaller parts of a duration in milliseconds."""
     return round(read.elapsed / timedelta(milliseconds=1))
 
 
 def _refused(text: str, refusal: TimeRefusal, now: datetime) -> RefusedTime:
+    """Return the error for a text that is no usable time; `now` is the present time in the group's zone."""
     return RefusedTime(text, refusal, _why(text, refusal, now))
 
 
 def _why(text: str, refusal: TimeRefusal, now: datetime) -> str:
-    """Return why a text is no time that can be used, and how to write one."""
+    """Return, for a person, why a text is no time that can be used, and how to write one.
+
+    `now` is the present time in the zone of the person's group.
+    """
     at = refusal.at
     shown = text if len(text) <= times.MAX_CHARS else f"{text[: times.MAX_CHARS]}…"
     match refusal.reason:
-        case _ if len(refusal.choices) > 1:
+        case _ if len(refusal.choices) > 1:  # whatever the reason, the text can mean several times
             meant = times.say_choices(refusal, Language.ENGLISH)
             example = times.say(refusal.choices[-1], Language.ENGLISH)  # the earliest may be past
             return f"'{shown}' could be {meant}: say which, such as '{example}'."

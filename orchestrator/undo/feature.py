@@ -43,11 +43,15 @@ class UndoFeature:
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the loops to supervise by their names."""
+        """Return the endless coroutine that the host has to run, by its name."""
         return {"undo": self.run}
 
     async def run(self) -> None:
-        """Record the changes of ended turns, restore files for undos, and delete expired snapshots."""
+        """Do this feature's work on files until cancelled, after each end of a turn and each undo.
+
+        The changes of ended turns are recorded, and files are restored for undos. Every `SWEEP_SECONDS` that
+        is done for all groups, and expired snapshots are deleted.
+        """
         with self._host.bus.listening("turn.answered", "turn.failed", "turn.undone") as events:
             while True:
                 # At each start, too: an undo that a kill interrupted after its commit has files left to
@@ -61,9 +65,9 @@ class UndoFeature:
                         await self.catch_up(Folder(event.group or ""))
 
     async def sweep(self) -> None:
-        """Catch up with all groups, and delete snapshots that can no longer be used.
+        """Record changes of ended turns and restore files for undos in all groups; delete expired snapshots.
 
-        Only groups in which something happened cost more than a look at their turns.
+        A group in which nothing has happened costs only a look at its turns.
         """
         expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
         with_expired = await self._host.database.write(expire)
@@ -78,11 +82,12 @@ class UndoFeature:
                 await asyncio.to_thread(self.files.collect, folder, hashes)
 
     async def before_turn(self, turn: Turn) -> None:
-        """Take a snapshot of a group's files before an agent's turn; an error costs the undo,
-        not the turn.
+        """Take a snapshot of a group's files before an agent's turn, so that its changes can be undone.
+
+        After an error, or if it takes too long, the turn starts without a snapshot.
         """
-        # Neither is asked to change files: a worker keeps its dashboard, a session command acts on the
-        # conversation.
+        # Two kinds of turns change no files: a worker turn updates a dashboard, and a session command acts on
+        # the conversation.
         if turn.kind is TurnKind.WORKER or turn.command is not None:
             return
         clock = self._host.clock
@@ -90,7 +95,8 @@ class UndoFeature:
         try:
             async with asyncio.timeout(BEGIN_SECONDS):
                 await self.catch_up(turn.folder)
-                # A thread cannot be cancelled: at its end it asks whether the turn may have begun meanwhile.
+                # The thread cannot be cancelled. So at its end it calls `is_late`, because the turn may have
+                # begun meanwhile.
                 await asyncio.to_thread(
                     self.files.begin, turn.folder, turn.id, is_late=lambda: clock.steady_ms() > until_ms
                 )

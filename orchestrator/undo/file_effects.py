@@ -20,22 +20,28 @@ log = structlog.get_logger(__name__)
 
 
 async def catch_up(database: Database, files: GroupFiles, folder: Folder, *, now_ms: int) -> None:
-    """Record the changes of a group's ended turns, and restore the files for its undos."""
+    """Record the file changes of a group's ended turns, and restore the files for its undos."""
     for number in await asyncio.to_thread(files.open_turns, folder):
         await settle(database, files, folder, number, now_ms=now_ms)
     await put_due(database, files, folder)
 
 
 async def settle(database: Database, files: GroupFiles, folder: Folder, number: int, *, now_ms: int) -> None:
-    """Record a turn's changes in its group's folder, if the turn has ended."""
+    """Record the changes that a turn made in its group's folder, and delete the snapshot before it.
+
+    `number` is the turn's id. Nothing is done if the turn has not ended. For a turn that is not stored any
+    more, only the snapshot is deleted.
+    """
 
     async def is_over(tx: Tx) -> bool | None:
-        """Return whether the turn has ended; `None` if it is not stored."""
+        """Return whether the turn has ended; None if it is not stored any more."""
         turn = await turns.get(tx, TurnId(number))
         return None if turn is None else turn.ended_ms is not None
 
-    over = await database.read(is_over)  # None for a turn that is not in the store any more
-    if over:
+    has_ended = await database.read(is_over)
+    if has_ended is False:
+        return
+    if has_ended:
         changed = await asyncio.to_thread(files.changes, folder, number)
 
         async def work(tx: Tx) -> None:
@@ -45,8 +51,7 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
                 await record(tx, TurnId(number), changed, now_ms=now_ms)
 
         await database.write(work)
-    if over is not False:
-        await asyncio.to_thread(files.close, folder, number)
+    await asyncio.to_thread(files.close, folder, number)
 
 
 async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int) -> None:
@@ -72,7 +77,10 @@ async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int
 
 
 async def put_due(database: Database, files: GroupFiles, folder: Folder) -> None:
-    """Restore files for a group's undos, repeatable after a crash."""
+    """Restore the files of a group's undos that have not been restored yet, and record that it was done.
+
+    An undo first changes the database, and its files follow. After a crash this is simply repeated.
+    """
     for undo in await database.read(partial(undos.due, folder=folder)):
         effects = await database.read(partial(turn_effects.of_turn, turn_id=undo.turn_id))
         own = [effect for effect in effects if effect.table == FILE]
@@ -83,9 +91,10 @@ async def put_due(database: Database, files: GroupFiles, folder: Folder) -> None
 
 
 def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> list[str]:
-    """Put the files of effects in their later state; return the paths that could not be changed. Blocks.
+    """Bring each file to the state after its effect, if it is in the state before it. Blocks.
 
-    A repetition changes nothing, so a host that was killed in between continues.
+    Return the paths of the files that are in another state, or could not be changed. A repetition changes
+    nothing, so a host that was killed in between does the rest.
     """
     removed = [effect for effect in effects if effect.after is None]
     put = [effect for effect in effects if effect.after is not None]
@@ -101,7 +110,7 @@ def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> lis
 
 
 async def hashes(tx: Tx, folder: Folder) -> set[str]:
-    """Return the hashes of all contents that undoing a group's turns may need."""
+    """Return the hashes of all file contents that undoing a group's turns may need."""
     rows = await tx.execute_fetchall(
         """
         SELECT json_extract(before, '$.content') AS earlier, json_extract(after, '$.content') AS later

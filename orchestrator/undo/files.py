@@ -107,10 +107,10 @@ class GroupFiles:
 
     @contextmanager
     def held(self, folder: str, *, seconds: float = HOLD_SECONDS) -> Iterator[None]:
-        """Lock a group's snapshots for the block.
+        """Lock a group's snapshots during the `with` block, against other threads.
 
         Raises:
-            FolderBusy: another holds the lock for longer than `seconds`.
+            FolderBusy: another thread still has the lock after `seconds`.
         """
         lock = self._folders[folder].lock
         if not lock.acquire(timeout=seconds):
@@ -121,21 +121,24 @@ class GroupFiles:
             lock.release()
 
     def is_small(self, folder: str) -> bool:
-        """Return whether comparing a folder takes only a moment, as far as its last reading shows."""
+        """Return whether reading a group's folder takes only a moment, judged by its size when last read.
+
+        Return False if it was not read since the host started.
+        """
         last = self._folders[folder].last
-        return (
-            last is not None
-            and len(last[0]) <= SMALL_ENTRIES
-            and sum(entry.size for entry in last[0].values()) <= SMALL_BYTES
-        )
+        if last is None:
+            return False
+        tree, _ = last
+        return len(tree) <= SMALL_ENTRIES and sum(entry.size for entry in tree.values()) <= SMALL_BYTES
 
     # Around a turn
 
     def begin(self, folder: str, turn_id: int, *, is_late: Callable[[], bool] = lambda: False) -> None:
-        """Take a snapshot of the folder before a turn; repeated for the same turn, it changes nothing.
+        """Take a snapshot of a group's folder before a turn. Repeated for the same turn, it changes nothing.
 
-        The turn's file has the name of the snapshot, or `!` and the reason why there is none: the folder
-        cannot be read, or the snapshot `is_late`, so the turn may have started meanwhile.
+        A file for the turn then names the snapshot. Or it has `!` and the reason why there is none: the
+        folder cannot be read, or `is_late` returns True at the end, because the turn may have started
+        meanwhile.
         """
         with self._folders[folder].lock:
             turn_file = self._turn_file(folder, turn_id)
@@ -154,7 +157,7 @@ class GroupFiles:
             write_whole(turn_file, name, mode=0o600)
 
     def open_turns(self, folder: str) -> list[int]:
-        """Return the turns that have started and were not compared yet, oldest first."""
+        """Return the ids of a group's turns whose changes of files were not recorded yet, oldest first."""
         with suppress(OSError):
             return sorted(
                 int(turn_file.name)
@@ -164,22 +167,24 @@ class GroupFiles:
         return []
 
     def folders(self) -> list[str]:
-        """Return the groups that have snapshots."""
+        """Return the folders of the groups that have snapshots, sorted."""
         with suppress(OSError):
             return sorted(folder.name for folder in self._root.iterdir())
         return []
 
     def with_open_turns(self) -> list[str]:
-        """Return the groups with turns that have started and were not compared yet."""
+        """Return the folders of the groups with turns whose changes of files were not recorded yet."""
         return [folder for folder in self.folders() if self.open_turns(folder)]
 
     def is_open(self, folder: str, turn_id: int) -> bool:
-        """Return whether a turn has started and was not compared yet."""
+        """Return whether a turn has started, and its changes of files were not recorded yet."""
         return self._turn_file(folder, turn_id).exists()
 
     def changes(self, folder: str, turn_id: int) -> FolderChanges:
-        """Store the present state of a group's folder, and return how it differs from the snapshot before a
-        turn.
+        """Store the present state of a group's folder, and return how it differs from the one before a turn.
+
+        The changes are unknown if there is no snapshot before the turn, the folder cannot be read, or there
+        are too many.
         """
         with self._folders[folder].lock:
             try:
@@ -210,10 +215,10 @@ class GroupFiles:
     # Putting back
 
     def now(self, folder: str, path: str, *, like: Fields | None = None) -> Fields | None:
-        """Return the present entry at a path of the folder; None if there is none or it cannot be read.
+        """Return the fields of the present entry at a path of a group's folder; None if it cannot be read.
 
-        `like` is the entry with which it will be compared: if that is a file whose content was not read, as
-        it was too large, the content of this one is not read either.
+        `like` is the entry with which it will be compared. If that is a file whose content was not read,
+        because it was too large, the content of this one is not read either.
         """
         group = self._folders[folder]
         reads = like is None or not trees.is_unread(_entry(like))
@@ -222,22 +227,27 @@ class GroupFiles:
         return None
 
     def can_put(self, folder: str, fields: Fields | None) -> bool:
-        """Return whether an entry can be restored: its content is stored, or it is None, as there was no
-        file.
+        """Return whether an entry with these fields can be restored: a file only if its content is stored.
+
+        None stands for no entry, which is restored by removing what is there.
         """
         return fields is None or fields["kind"] != "file" or self._content(folder, fields["content"]).exists()
 
     def store_content(self, folder: str, path: str) -> None:
-        """Store the present content of a file, before it is replaced."""
+        """Store the present content of a file, so that it can be restored after it was replaced.
+
+        A file that is missing, unreadable or too large is left out.
+        """
         with self._folders[folder].lock, suppress(OSError, TreeError), self._opened(folder) as root:
             entry = trees.entry_at(root, path, self._folders[folder].cache, LIMITS)
             if entry is not None:
                 self._store_file(folder, root, path, entry)
 
     def put(self, folder: str, path: str, target: Fields | None, *, expected: Fields | None) -> bool:
-        """Restore a path to `target`; return whether it has that state now.
+        """Bring a path of a group's folder from state `expected` to `target`; return whether it is in that.
 
-        A repetition changes nothing. A path in any other state than that or `expected` is left unchanged.
+        Both are fields of an entry; None stands for no entry. A path in any other state than these two is
+        left unchanged, so a repetition changes nothing. A failure is logged.
         """
         with self._folders[folder].lock:
             try:
@@ -253,7 +263,10 @@ class GroupFiles:
                 return False
 
     def _put(self, folder: str, root_fd: int, path: str, target: Fields | None) -> None:
-        """Write the file, link or directory that `target` describes; None removes what is there."""
+        """Write the file, link or directory that `target` describes at `path`; None removes what is there.
+
+        A directory with other files in it is not removed. `root_fd` is the open folder of the group.
+        """
         if target is None:
             try:
                 trees.remove_one(root_fd, path)
@@ -264,7 +277,7 @@ class GroupFiles:
             return
         entry = trees.entry_from(target)
         if entry.kind != "dir":
-            trees.make_room(root_fd, path)
+            trees.make_room(root_fd, path)  # removes an empty directory that is in the place
         if entry.kind == "dir":
             trees.put_directory(root_fd, path, entry, own=give_to_owner_of)
         elif entry.kind == "link":
@@ -276,14 +289,18 @@ class GroupFiles:
     # What is stored
 
     def uncollected(self) -> list[str]:
-        """Return the groups that may have contents which nothing needs: at first all with snapshots."""
+        """Return the folders of the groups that may have stored contents which nothing needs any more.
+
+        After a start of the host, these are all groups with snapshots.
+        """
         return [folder for folder in self.folders() if not self._folders[folder].is_collected]
 
     def collect(self, folder: str, recorded: Collection[str]) -> None:
-        """Remove the contents and trees that nothing needs.
+        """Remove a group's stored file contents and trees that nothing needs any more.
 
-        Needed are the last tree, those before the turns that are not compared yet, the contents of all these,
-        and the contents with the hashes in `recorded`, which stored effects name.
+        A tree lists a folder's files. Needed are the last tree, those from before turns whose changes were
+        not recorded yet, the contents of the files in these, and the contents with the hashes in `recorded`,
+        which the database's effects name.
         """
         with self._folders[folder].lock:
             store = self._root / folder
@@ -311,11 +328,12 @@ class GroupFiles:
             self._forget_stored(folder)
 
     def _forget_stored(self, folder: str) -> None:
+        """Forget what is known of a group's stored contents, so that it is read from the disk again."""
         self._folders[folder].stored_bytes = None
         self._folders[folder].stored.clear()
 
     def stored_bytes(self, folder: str) -> int:
-        """Return the bytes of a group's stored contents."""
+        """Return the number of bytes of a group's stored file contents."""
         group = self._folders[folder]
         with group.lock:
             if group.stored_bytes is None:
@@ -327,26 +345,36 @@ class GroupFiles:
             return group.stored_bytes
 
     def _read(self, folder: str) -> Tree:
-        """Return the present tree of a group's folder. Raises `TreeError`, `OSError`."""
+        """Return the present entries of a group's folder by path, without those of its chat history.
+
+        Raises:
+            TreeError: it has too many entries.
+            OSError: it cannot be read.
+        """
         with self._opened(folder) as root:
             return trees.scan(root, self._folders[folder].cache, limits=LIMITS, skips=OWN)
 
     def _store(self, folder: str, tree: Mapping[str, Entry]) -> None:
         """Store the contents of a tree's files that are not stored yet."""
         group = self._folders[folder]
-        # A forgetting for good deletes all contents at once, so looking for one of them is enough.
+        # All contents may have been deleted, because somebody asked to forget for good. That deletes them at
+        # once, so it is enough to look for one of them.
         if any(not self._content(folder, digest).exists() for digest in islice(group.stored, 1)):
             self._forget_stored(folder)
         with self._opened(folder) as root:
             for path, entry in tree.items():
                 if entry.content in group.stored:
                     continue
-                # One that changes or goes meanwhile was no state that a turn has left.
+                # A file that changes or is removed meanwhile is left out: no turn has left it in this state.
                 with suppress(TreeError, FileNotFoundError, NotADirectoryError, PermissionError):
                     self._store_file(folder, root, path, entry)
 
     def _store_file(self, folder: str, root_fd: int, path: str, entry: Entry) -> None:
-        """Store the content of a file, unless it is too large or the group's store is full."""
+        """Store the content of a file below the open directory `root_fd`, unless it is stored already.
+
+        Nothing is stored of a file that was too large to be read, or if the group's contents would become too
+        many bytes. Raises `TreeError` if the file has changed since `entry` was read.
+        """
         if entry.kind != "file" or trees.is_unread(entry):
             return
         target = self._content(folder, entry.content)
@@ -370,10 +398,12 @@ class GroupFiles:
         self._folders[folder].is_collected = False
 
     def _write_tree(self, folder: str, tree: Tree) -> str:
-        """Store a tree as the group's last one, and return its name, which is its hash."""
+        """Store a tree, the entries of a group's folder, as the last one; return its name, a hash of it."""
         last = self._folders[folder].last
-        if last is not None and last[0] == tree and (self._root / folder / "trees" / last[1]).exists():
-            return last[1]
+        if last is not None:
+            last_tree, last_name = last
+            if last_tree == tree and (self._root / folder / "trees" / last_name).exists():
+                return last_name
         body = json.dumps({path: trees.fields_of(entry) for path, entry in tree.items()}, sort_keys=True)
         name = hashlib.sha256(body.encode()).hexdigest()
         path = self._root / folder / "trees" / name
@@ -386,11 +416,16 @@ class GroupFiles:
         return name
 
     def _read_tree(self, folder: str, name: str) -> Tree:
+        """Return the stored tree with this name. Raises `OSError`, and `ValueError` if it is damaged."""
         body = json.loads((self._root / folder / "trees" / name).read_text(encoding="utf-8"))
         return {path: _entry(fields) for path, fields in body.items()}
 
     @contextmanager
     def _opened(self, folder: str) -> Iterator[int]:
+        """Open a group's folder, following no link, and yield its descriptor.
+
+        Raises `TreeError`, `OSError`.
+        """
         with trees.opened_root(self._groups / folder) as root:
             yield root
 
@@ -399,48 +434,56 @@ class GroupFiles:
         return self._root / folder / "turns" / str(turn_id)
 
     def _content(self, folder: str, digest: str) -> Path:
+        """Return the path of the stored content with this hash."""
         return self._root / folder / "content" / digest
 
 
-def same(one: Entry | None, other: Entry | None) -> bool:
-    """Return whether two entries are the same file, apart from rights that its owner always has. Pure.
+def same(first: Entry | None, second: Entry | None) -> bool:
+    """Return whether two entries have the same kind, content and rights. Pure.
 
-    None stands for no file.
+    Rights that the owner of a file always has are not compared. None stands for no entry.
     """
-    if one is None or other is None:
-        return one is other
-    compared_bits = 0 if one.kind == "link" else 0o777  # the mode of a link means nothing
-    owner_bits = 0o700 if one.kind == "dir" else 0o400
-    return (one.kind, one.size, one.content, one.mode & compared_bits | owner_bits) == (
-        other.kind,
-        other.size,
-        other.content,
-        other.mode & compared_bits | owner_bits,
+    if first is None or second is None:
+        return first is second
+    compared_bits = 0 if first.kind == "link" else 0o777  # the mode of a link means nothing
+    # The owner always has these rights, so they are set in both modes.
+    owner_bits = 0o700 if first.kind == "dir" else 0o400
+    return (first.kind, first.size, first.content, first.mode & compared_bits | owner_bits) == (
+        second.kind,
+        second.size,
+        second.content,
+        second.mode & compared_bits | owner_bits,
     )
 
 
-def is_same(one: Fields | None, other: Fields | None) -> bool:
-    """Return whether the fields of two entries are of the same file, as `same` does. Pure."""
-    return same(None if one is None else _entry(one), None if other is None else _entry(other))
+def is_same(first: Fields | None, second: Fields | None) -> bool:
+    """Return whether the fields of two entries have the same kind, content and rights. Pure.
+
+    None stands for no entry.
+    """
+    return same(None if first is None else _entry(first), None if second is None else _entry(second))
 
 
 def _is_full_directory(now: Fields | None, target: Fields | None) -> bool:
-    """Return whether a directory rightly stays because it contains other files. Pure.
+    """Return whether a directory that should be removed is still there, as it must if it has other files.
 
-    `now` is the present entry, `target` what should be there; None for nothing.
+    Pure. `now` is the present entry, `target` the one that should be there; None for none.
     """
     return target is None and now is not None and now["kind"] == "dir"
 
 
 def _entry(fields: Mapping[str, Any]) -> Entry:
+    """Return the entry with these fields, as they are stored."""
     return Entry(kind=fields["kind"], mode=fields["mode"], size=fields["size"], content=fields["content"])
 
 
 def _fields(entry: Entry | None) -> Fields | None:
+    """Return the fields of an entry, as they are stored; None for no entry."""
     return None if entry is None else trees.fields_of(entry)
 
 
 def _reason(error: Exception) -> str:
+    """Return the reason of an error; for one of the system, without the path."""
     return str(error.strerror or error) if isinstance(error, OSError) else str(error)
 
 
@@ -451,9 +494,12 @@ def _private(directory: Path) -> None:
 
 
 def _clone_or_copy(source: BinaryIO, copy: BinaryIO, entry: Entry) -> None:
-    """Make a copy that shares the file's blocks if the file system can, else copy at most its size.
+    """Copy an open file to `copy`. Both share their blocks on the disk if the file system can do that.
 
-    Raises `TreeError`.
+    `entry` describes the file. No more bytes are copied than it has.
+
+    Raises:
+        TreeError: the file has grown since.
     """
     try:
         # Never a hard link: it shares the inode, so that what a container writes in place would change the
@@ -462,10 +508,10 @@ def _clone_or_copy(source: BinaryIO, copy: BinaryIO, entry: Entry) -> None:
     except OSError as error:
         if error.errno not in {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM}:
             raise
-        left = entry.size
-        while left > 0 and (data := source.read(min(trees.CHUNK_BYTES, left))):
+        remaining_bytes = entry.size
+        while remaining_bytes > 0 and (data := source.read(min(trees.CHUNK_BYTES, remaining_bytes))):
             copy.write(data)
-            left -= len(data)
+            remaining_bytes -= len(data)
     copy.flush()
     if os.fstat(copy.fileno()).st_size > entry.size:
         raise TreeError("a file that grew")

@@ -58,16 +58,17 @@ class OutsideEffect:
     count: int
 
     def text(self, *, is_korean: bool = False) -> str:
-        """Return it in words. Pure."""
-        singular, plural, korean = _WORDS.get(self.kind, _SERVER)
+        """Return the effect in words, with its count, such as `2 searches went out`. Pure."""
+        singular, plural, korean = _WORDS.get(self.kind, _SERVER)  # other kinds are tools of MCP servers
         text = korean if is_korean else f"{{n}} {singular if self.count == 1 else plural}"
         return text.format(n=self.count, name=self.kind)
 
 
 def of(calls: Sequence[ToolCallRecord], **counted: int) -> tuple[OutsideEffect, ...]:
-    """Return the effects of a turn that stay, the most important first. Pure.
+    """Return the effects of a turn that stay even if it is undone: those `counted`, then those of tools.
 
-    `counted` are numbers of other kinds. Failed calls are included: they may have done something.
+    Pure. `calls` are the turn's tool calls, also failed ones, because they may have done something. `counted`
+    are the numbers of other kinds of effects, by kind; a kind with the number 0 is left out.
     """
     counts = Counter(counted)
     counts.update(kind for call in calls if (kind := _kind(call.tool)) is not None)
@@ -75,7 +76,10 @@ def of(calls: Sequence[ToolCallRecord], **counted: int) -> tuple[OutsideEffect, 
 
 
 def _kind(tool: str) -> str | None:
-    """Return the kind of effect that a call of a tool has outside; None if it has none."""
+    """Return the kind of effect that a call of a tool has and that cannot be undone; None if it has none.
+
+    For a tool of an MCP server, the kind is `server/tool`.
+    """
     if tool in _WORDS:
         return tool
     if tool == "mcp__andy__web_search":

@@ -67,18 +67,25 @@ class UndoPlan:
 
 
 def is_listed(effect: RowEffect) -> bool:
-    """Return whether people know a row by itself; others only belong to a listed one. Pure."""
-    if effect.table not in BY_NAME:
+    """Return whether a list of what an undo restores names this row or file by itself. Pure.
+
+    Directories are not named, nor rows that only belong to others and have no title.
+    """
+    if effect.table not in BY_NAME:  # it is a file or a directory
         return any(entry is not None and entry["kind"] != "dir" for entry in (effect.before, effect.after))
     return BY_NAME[effect.table].title is not None
 
 
 def item_of(effect: RowEffect) -> UndoItem:
-    """Return the item for an effect, named as people know the row. Pure."""
+    """Return the item by which a list names the row or file that undoing an effect restores. Pure."""
     row = effect.after if effect.before is None else effect.before
-    change = (
-        "removed" if effect.before is None else "brought_back" if effect.after is None else "changed_back"
-    )
+    # Undoing brings the row from the state after the effect to the one before it.
+    if effect.before is None:
+        change = "removed"
+    elif effect.after is None:
+        change = "brought_back"
+    else:
+        change = "changed_back"
     # File names may contain surrogates, which no database and no messenger accepts.
     title = visible(short(_title(effect, row or {}), TITLE_CHARS))
     is_folder = effect.table not in BY_NAME and (row or {}).get("kind") == "dir"
@@ -87,9 +94,9 @@ def item_of(effect: RowEffect) -> UndoItem:
 
 def _title(effect: RowEffect, row: dict[str, Any]) -> str:
     """Return the name by which people know a changed row or file; empty if it has none."""
-    if effect.table not in BY_NAME:
+    if effect.table not in BY_NAME:  # it is a file, whose key is its path
         return str(effect.key[0])
     title = BY_NAME[effect.table].title
-    if title == "payload_json":
+    if title == "payload_json":  # a column with JSON, of which people know the message
         return str(json.loads(row[title]).get("message") or row["event_type"])
     return str(row.get(title) or "") if title else ""

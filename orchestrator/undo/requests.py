@@ -50,10 +50,10 @@ class UndoRequests:
     async def answer(
         self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool, role: Role
     ) -> ReplyAtOnce | None:
-        """Undo what a message asks to undo and return the reply; None for any other message.
+        """If a message asks to undo something, do that and return the reply; for any other, return None.
 
-        `text` is the message without the trigger. `is_asked`: whether the message is for Andy. `role` is the
-        sender's.
+        `text` is the message without the words that address Andy. `is_asked` says whether it is for Andy.
+        `role` is the sender's.
         """
         request = None if message.reaction or not is_asked else read(text)
         if request is None:
@@ -67,7 +67,11 @@ class UndoRequests:
     async def _undo(
         self, tx: Tx, group: Group, message: Inbound, request: RequestedUndo, role: Role, *, is_korean: bool
     ) -> ReplyAtOnce | None:
-        """Undo the turn that a message refers to and return the reply; None leaves it to the agent."""
+        """Undo the turn that a message refers to, and return the reply with the outcome or the refusal.
+
+        Return None if there is no such turn, if it had no effect, or if "redo" does not refer to an undo:
+        then the agent answers the message. Raises `NotYet` while a turn of the group runs.
+        """
         turn = await self._find_turn(tx, group, message)
         if turn is None or (request.is_redo and await undos.get(tx, turn.id) is None):
             return None
@@ -88,8 +92,10 @@ class UndoRequests:
         return _reply(texts.done(done.plan, is_korean=is_korean), turn_id=done.turn_id)
 
     async def _find_turn(self, tx: Tx, group: Group, message: Inbound) -> Turn | None:
-        """Return the turn of the quoted message; without a quote, the last turn of the chat that had an
-        effect. None if there is none.
+        """Return the turn that a message refers to, or None if there is none.
+
+        That is the turn of the message that it quotes; without a quote, the last turn of the chat with an
+        effect.
         """
         if message.quote is not None:
             number = await _turn_of_quoted(tx, message)
@@ -100,7 +106,9 @@ class UndoRequests:
 
 
 def _reply(text: str, *, turn_id: TurnId | None = None) -> ReplyAtOnce:
-    """Return a reply that no agent reads as a request, so that it does not undo the same once more.
+    """Return a reply by the host itself.
+
+    The request is then not shown to the agent, which could undo once more.
 
     `turn_id` is the turn of the undo; None if nothing was undone.
     """
@@ -118,11 +126,13 @@ class RequestedUndo:
 
 
 def read(text: str) -> RequestedUndo | None:
-    """Return the undo that a whole message requests; None for a sentence that only contains the
-    word. Pure.
+    """Return the undo that a message requests, in English or Korean; None if it requests none. Pure.
+
+    The whole message has to be such a request: a sentence that only contains the word is none.
     """
     visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
     words = " ".join(visible.replace(",", " ").lower().split()).strip(" .!~…。?")
+    # Blanks are left out in Korean, where people set them differently.
     match = _ENGLISH.fullmatch(words) or _KOREAN.fullmatch(words.replace(" ", ""))
     if match is None:
         return None
@@ -130,9 +140,9 @@ def read(text: str) -> RequestedUndo | None:
 
 
 async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
-    """Return the turn of the quoted message: the one that it asked in, or the one that sent it.
+    """Return the id of the turn to which the message that `message` quotes belongs; None if it is not known.
 
-    None if neither is known.
+    A quoted message of Andy's was sent by the turn, and one of a person asked something in it.
     """
     assert message.quote is not None
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
@@ -145,7 +155,10 @@ async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
 
 
 async def _only_for(tx: Tx, group: Group, message: Inbound, turn: Turn, role: Role) -> str | None:
-    """Return the people, besides those above them, who may undo a turn; None if the sender may."""
+    """Return None if the sender of `message` may undo a turn; else the names of the people who may.
+
+    Those are the people who asked in the turn. People with a higher role may undo it, too, but are not named.
+    """
     requests = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
     # Somebody with a lesser role than when they asked may not change again what they could change then.
     is_only_asker = rank(role) <= rank(turn.role) and await people.asked_alone(tx, requests, message)

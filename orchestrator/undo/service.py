@@ -90,7 +90,7 @@ class UndoDone:
     plan: UndoPlan
 
     def to_row(self) -> dict[str, Any]:
-        """Return it as the command line and HTTP show it."""
+        """Return the undo as JSON fields, as the command line and HTTP show it."""
         plan = self.plan
         return {
             "turn": self.turn_id,
@@ -113,6 +113,7 @@ class Messenger(Protocol):
 
 
 def _no_messenger(jid: ChatJid) -> None:
+    """Return None for every chat: the default where no messenger can delete messages."""
     del jid
 
 
@@ -132,7 +133,7 @@ class UndoService:
         return messenger is not None and needed in messenger.features
 
     async def by_number(self, tx: Tx, number: int) -> Turn:
-        """Return a turn. Raises `UnknownTurn`."""
+        """Return the turn with this number. Raises `UnknownTurn` if there is none."""
         # `number` is what somebody typed: one that is too large for SQLite would raise another error.
         turn = await turns.get(tx, TurnId(number)) if 0 < number < 2**53 else None
         if turn is None:
@@ -142,7 +143,8 @@ class UndoService:
     async def last(self, tx: Tx, folder: Folder, *, chat_jid: ChatJid | None = None) -> Turn | None:
         """Return the last turn of a group that had an effect and is not undone; None if there is none.
 
-        With `chat_jid`, only turns of that chat count.
+        Only recent turns that have ended are looked at. With `chat_jid`, only turns that answered in that
+        chat count.
         """
         since_ms = self.clock.now_ms() - turn_effects.UNDO_MS
         for turn in await turns.recent(tx, limit=RECENT_TURNS, folder=folder):
@@ -156,10 +158,12 @@ class UndoService:
         return None
 
     async def plan(self, tx: Tx, turn: Turn) -> UndoPlan:
-        """Return the effect of undoing a turn. Reads files, so it blocks: call it in `Database.write`.
+        """Return all that undoing a turn would do, and what it cannot undo.
+
+        Reads files, so it blocks: call it in `Database.write`, which runs in a thread of its own.
 
         Raises:
-            NotYet: its files are still being compared.
+            NotYet: the files of the turn's group are being read, or have to be read first.
         """
         try:
             with self.files.held(turn.folder):
@@ -168,9 +172,12 @@ class UndoService:
             raise NotYet(turn) from error
 
     async def _plan(self, tx: Tx, turn: Turn) -> UndoPlan:
-        """Return the effect of undoing a turn, after recording its changed files if that was not done yet.
+        """Return all that undoing a turn would do, and what it cannot undo.
 
-        Raises `FolderBusy` if the folder is too large to compare its files now.
+        The files that the turn changed are recorded first, if that was not done yet.
+
+        Raises:
+            FolderBusy: that would take too long now, because the group's folder is large.
         """
         if turn.ended_ms is not None and self.files.is_open(turn.folder, turn.id):
             # The request may come before the comparison of files that follows each turn. A large folder is
@@ -205,6 +212,7 @@ class UndoService:
             and message.state in _POSSIBLY_SENT
             and (message.text or message.reacts_to is None)
         ]
+        # The messages of which an undo has already requested the deletion.
         withdrawn = await withdrawals.already_requested(tx, {message.id for message in possibly_sent})
         deletable = tuple(
             message
@@ -213,6 +221,8 @@ class UndoService:
             and message.state is OutboxState.SENT
             and self.can_withdraw(message)
         )
+        # Directories are named only if there is no file to name.
+        named_files = [effect for effect in files if is_listed(effect)] or files
         return UndoPlan(
             turn=turn,
             rows=rows,
@@ -221,8 +231,7 @@ class UndoService:
             has_unsent_command=any(message.id in commanded and message.state in _UNSENT for message in sent),
             sent=deletable,
             waiting_runs=tuple(run for run in runs if run.state is TurnState.QUEUED),
-            # Folders are named only if there is no file to name.
-            items=tuple(map(item_of, (*filter(is_listed, rows), *(list(filter(is_listed, files)) or files)))),
+            items=tuple(map(item_of, (*filter(is_listed, rows), *named_files))),
             later=tuple(later),
             outside=outside.of(
                 await tool_calls.of_turn(tx, turn.id),
@@ -237,7 +246,7 @@ class UndoService:
         )
 
     async def _is_unchanged_since(self, tx: Tx, folder: Folder, effect: RowEffect) -> bool:
-        """Return whether a row or file is still as the turn left it."""
+        """Return whether a row or file is still as the turn left it, so that an undo loses nothing newer."""
         if effect.table == turn_effects.FILE:
             # A file in its earlier state loses nothing either: it needs no undo any more.
             return any(
@@ -249,14 +258,17 @@ class UndoService:
     async def undo(
         self, tx: Tx, turn: Turn, *, by: str, is_forced: bool = False, reason: str | None = None
     ) -> UndoDone:
-        """Undo a turn.
+        """Undo a turn in the transaction, and return what was done. Its files are restored after the commit.
 
-        `is_forced` overwrites later changes, too. `reason` is that of the undo's own turn.
+        The undo is a turn of its own, which can be undone, too. `by` names who undoes it. `reason` is the
+        text that is recorded with the undo's turn, by default that it undoes. `is_forced` overwrites later
+        changes.
 
         Raises:
-            NotYet: a turn of the group is running.
-            NothingToUndo: nothing can be restored, or it is undone already.
-            BuiltOn: something was changed since.
+            NotYet: a turn of the group is running, or the files of this turn cannot be compared now.
+            NothingToUndo: nothing can be restored, or the turn is undone already.
+            SomethingInPlace: something else is in the place of a row that the turn removed.
+            BuiltOn: something was changed since, and `is_forced` is not set.
         """
         for open_turn in await turns.unsettled_of(tx, turn.folder):
             if open_turn.state is TurnState.RUNNING or open_turn.id == turn.id:
@@ -272,14 +284,17 @@ class UndoService:
         return UndoDone(turn_id=await self._carry_out(tx, plan, by=by, reason=reason), plan=plan)
 
     async def _carry_out(self, tx: Tx, plan: UndoPlan, *, by: str, reason: str | None) -> TurnId:
-        """Restore what the plan contains, as a turn of its own, and return that turn's id.
+        """Carry out the plan of an undo as a turn of its own, and return that turn's id.
 
-        Raises `SomethingInPlace` if a removed row's place is taken. `by` says who undoes it; `reason` is that
-        turn's reason, by default that it undoes.
+        Rows are restored, waiting messages are not sent, and waiting runs do not begin. `by` names who undoes
+        it. `reason` is the text that is recorded with the undo's turn, by default that it undoes.
+
+        Raises:
+            SomethingInPlace: another row has the place of one that the turn removed; nothing is changed.
         """
         turn, now_ms = plan.turn, self.clock.now_ms()
         reason = reason or UNDONE.format(number=turn.id)
-        # The caller's transaction goes on after a failure here: the reply to the request is stored in it.
+        # A savepoint, because the caller's transaction goes on after a failure: the reply is stored in it.
         await tx.execute("SAVEPOINT undo")
         try:
             number = await turns.add_answered(
@@ -301,7 +316,11 @@ class UndoService:
         return number
 
     async def _record(self, tx: Tx, plan: UndoPlan, number: TurnId, *, by: str, now_ms: int) -> None:
-        """Record the undo as a turn with effects of its own, so that it can itself be undone."""
+        """Record an undo, whose rows are restored, with its file changes as effects of the turn `number`.
+
+        So it can itself be undone. The deletion of sent messages is requested, the group's agent is informed,
+        and the events of the change are announced. `by` names who undoes the turn.
+        """
         turn = plan.turn
         for effect in plan.files:  # a hundred of them are read again in a few milliseconds
             now = self.files.now(turn.folder, effect.key[0], like=effect.after)
@@ -310,11 +329,12 @@ class UndoService:
             await turn_effects.add(
                 tx, replace(effect, turn_id=number, before=now, after=effect.before), now_ms=now_ms
             )
-        # Like any group that is removed, it leaves no hook, question or task that waits.
+        # A group that the undo unregisters leaves no hook, question or task that waits, as if it were
+        # removed.
         for folder, chat_jids in _unregistered(plan.rows).items():
             await registration.end_waiting(tx, folder, chat_jids, now_ms=now_ms)
-        # The files follow after the commit. Until they are restored, this row makes every start go on with
-        # them.
+        # The files are restored after the commit. If the host is killed before, the next start finds this row
+        # and restores them.
         undo = Undo(
             turn_id=number,
             undoes=turn.id,
@@ -343,12 +363,18 @@ class UndoService:
 
 
 def _count_out_of_reach(effects: Sequence[RowEffect], kind: str) -> int:
-    """Return the number of effects of a kind that are in the host's files, where no undo reaches."""
+    """Return the number of effects of a kind, `noted` or `forgotten`, that no undo can reverse.
+
+    They are changes in the host's own files.
+    """
     return sum(effect.table == turn_effects.OUT_OF_REACH and effect.key[0] == kind for effect in effects)
 
 
 def _unregistered(effects: Sequence[RowEffect]) -> dict[Folder, list[ChatJid]]:
-    """Return the groups that undoing these effects unregisters, each with its chats. Pure."""
+    """Return the folders of the groups that undoing these effects unregisters, each with its chats. Pure.
+
+    Those are the groups that the undone turn has registered.
+    """
     added = [effect for effect in effects if effect.before is None and effect.after is not None]
     folders = [
         Folder(effect.after["folder"])
@@ -367,9 +393,10 @@ def _commanded(effects: Sequence[RowEffect]) -> set[int]:
 
 
 async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> tuple[RowEffect, ...]:
-    """Return, for an undo's turn, the messages that it skipped and that undoing it makes pending again.
+    """Return the messages that a turn kept from being sent, and that undoing the turn makes pending again.
 
-    Empty for any other turn: its messages are not rows to restore, but are deleted or not sent.
+    Only a turn that is itself an undo has such. For any other turn this is empty: its messages are not rows
+    to restore, but are deleted or not sent.
     """
     if await undos.get(tx, turn.id) is None:
         return ()
@@ -377,7 +404,10 @@ async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -
 
 
 async def _messages_of(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> list[Outgoing]:
-    """Return a turn's answers and the messages of its commands, without an undo's messages about itself."""
+    """Return a turn's answers, and the messages that its commands queued.
+
+    Of a turn that is itself an undo, the answers are left out: they only report the undo.
+    """
     answers = [] if await undos.get(tx, turn.id) is not None else await outbox.of_turn(tx, turn.id)
     commanded = await outbox.by_ids(tx, _commanded(effects))
     known = {message.id for message in commanded}
@@ -385,7 +415,7 @@ async def _messages_of(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> list
 
 
 async def _runs_of(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:
-    """Return the turns of scheduled tasks that a turn queued."""
+    """Return the turns of scheduled tasks that a turn queued; `effects` are the effects of that turn."""
     numbers = [
         TurnId(effect.key[0]) for effect in effects if effect.table == "turns" and effect.before is None
     ]
@@ -393,8 +423,11 @@ async def _runs_of(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:
 
 
 async def _request_of(tx: Tx, later: Sequence[TurnId]) -> str:
-    """Return the start of the request that made a later change; empty if no turn did."""
-    for number in later:
-        requests = await messages.requests_of(tx, number, limit=1)
-        return short(requests[0].text, TITLE_CHARS) if requests else f"turn {number}"
-    return ""
+    """Return the start of the request in the first of these turns, which made a later change.
+
+    Return `turn N` if the turn has no request, and an empty text if there is no turn.
+    """
+    if not later:
+        return ""
+    requests = await messages.requests_of(tx, later[0], limit=1)
+    return short(requests[0].text, TITLE_CHARS) if requests else f"turn {later[0]}"

@@ -35,7 +35,7 @@ SAY_AGAIN = "Say “undo” again to have it as it was."
 
 
 def done(plan: UndoPlan, *, is_korean: bool) -> str:
-    """Return the reply to an undo that was carried out."""
+    """Return the reply to an undo that was carried out: what it did, what stays, and how to redo it."""
     listed = items(plan, is_korean=is_korean)
     if is_korean:
         text = f"되돌렸어요: {', '.join(listed)}."
@@ -47,7 +47,10 @@ def done(plan: UndoPlan, *, is_korean: bool) -> str:
 
 
 def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
-    """Return the effects of an undo, one text for each; those beyond `MAX_ITEMS` are counted."""
+    """Return a short text for each thing that an undo restores or stops.
+
+    Restored things beyond `MAX_ITEMS`, messages and runs are only counted.
+    """
     listed = [_item(item, is_korean=is_korean) for item in plan.items[:MAX_ITEMS]]
     if len(plan.items) > MAX_ITEMS:
         more = len(plan.items) - MAX_ITEMS
@@ -70,7 +73,10 @@ def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
 
 
 def later(plan: UndoPlan, *, is_korean: bool) -> list[str]:
-    """Return the later changes, each with the request that made it; at most `MAX_ITEMS`."""
+    """Return a text for each thing that was changed since the turn, with the request that changed it.
+
+    At most `MAX_ITEMS` are returned.
+    """
     # Changes without a title say little: one is shown only if no other has one.
     shown = [change for change in plan.later if change.item.title][:MAX_ITEMS] or list(plan.later[:1])
     by = "" if is_korean else "by "
@@ -81,7 +87,7 @@ def later(plan: UndoPlan, *, is_korean: bool) -> list[str]:
 
 
 def built_on(plan: UndoPlan, *, is_korean: bool) -> str:
-    """Return the question whether to undo a turn in spite of later changes."""
+    """Return the reply that nothing was undone because of later changes, and how to undo in spite of them."""
     listed = (", " if is_korean else "; ").join(later(plan, is_korean=is_korean))
     if is_korean:
         return (
@@ -95,34 +101,37 @@ def built_on(plan: UndoPlan, *, is_korean: bool) -> str:
 
 
 def nothing(plan: UndoPlan, *, is_korean: bool) -> str:
-    """Return why nothing of a turn with effects can be restored."""
+    """Return the reply that nothing of a turn can be restored, with the effects that stay."""
     start = "되돌릴 수 있는 것이 없어요." if is_korean else "There is nothing that I can put back."
     return f"{start} {left(plan, is_korean=is_korean)}".rstrip()
 
 
 def something_in_place(*, is_korean: bool) -> str:
-    """Return why nothing was undone when the place of a removed item is taken."""
+    """Return the reply that nothing was undone, because something else is in the place of a removed item."""
     if is_korean:
         return "없어진 것의 자리에 다른 것이 있어서 아무것도 되돌리지 않았어요. 먼저 그것을 없애 주세요."
     return "Something else is in the place of what was removed, so I have undone nothing: remove that first."
 
 
 def busy(*, is_korean: bool) -> str:
-    """Return why nothing is undone while a turn of the group runs."""
+    """Return the reply that nothing is undone while a turn of the group runs."""
     if is_korean:
         return "지금 하는 일이 있어요. 끝난 뒤에 다시 말하거나, 먼저 “그만”이라고 말해 주세요."
     return "I am still working on something here: say it again once that is done, or “stop” first."
 
 
 def only(names: str, *, is_korean: bool) -> str:
-    """Return who may undo a turn."""
+    """Return the reply that the sender may not undo a turn, and who may: the people in `names`, or the owner.
+
+    `names` is empty if nobody asked in the turn.
+    """
     if is_korean:
         return f"이것은 {f'부탁한 사람({names})이나 ' if names else ''}주인만 되돌릴 수 있어요."
     return f"Only {f'the one who asked ({names}) or ' if names else ''}the owner can undo this."
 
 
 def left(plan: UndoPlan, *, is_korean: bool) -> str:
-    """Return what stays, in a sentence; empty if nothing does."""
+    """Return a sentence about the effects of a turn that cannot be undone; empty if there are none."""
     listed = ", ".join(effect.text(is_korean=is_korean) for effect in plan.outside)
     if not listed:
         return ""
@@ -130,10 +139,12 @@ def left(plan: UndoPlan, *, is_korean: bool) -> str:
 
 
 def _item(item: UndoItem, *, is_korean: bool) -> str:
+    """Return the name of an item and what happened to it, such as `the reminder “Milk” is back`."""
     english, korean = _CHANGES[item.change]
     return f"{_name(item, is_korean=is_korean)} {korean if is_korean else english}"
 
 
 def _name(item: UndoItem, *, is_korean: bool) -> str:
+    """Return the kind and the title of an item, such as `the reminder “Milk”`."""
     english, korean = _KINDS.get(item.kind, ("", ""))
     return f"{korean if is_korean else english} “{item.title}”".strip()

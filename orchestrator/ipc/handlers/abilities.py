@@ -27,7 +27,10 @@ ISOLATED = "This run is apart from the group's conversation: it leaves no trace 
 
 
 async def use_dashboard(tx: Tx, caller: CommandCaller, command: UseDashboard) -> CommandResult:
-    """Call a dashboard tool for the agent whose turn runs; the store says whose turn that is."""
+    """Call a dashboard tool for the group's agent, and return its result.
+
+    The turn is the one that the store has as running, not one that the agent claims.
+    """
     if caller.dashboards is None:
         return refused(NOT_HERE, NO_DASHBOARDS)
     reply = await caller.dashboards.answer(
@@ -37,7 +40,7 @@ async def use_dashboard(tx: Tx, caller: CommandCaller, command: UseDashboard) ->
 
 
 async def show_dashboard(tx: Tx, caller: CommandCaller, command: ShowDashboard) -> CommandResult:
-    """Return what is on the caller's dashboard."""
+    """Return what is on the dashboard of the caller's group, as text for a person."""
     del command
     if caller.dashboards is None:
         return refused(NOT_HERE, NO_DASHBOARDS)
@@ -45,7 +48,10 @@ async def show_dashboard(tx: Tx, caller: CommandCaller, command: ShowDashboard) 
 
 
 async def set_next_wake(tx: Tx, caller: CommandCaller, command: SetNextWake) -> CommandResult:
-    """Store when the caller's agent wants to wake next, and return when it will."""
+    """Store when the group's agent wants to wake by itself next, and return the time at which it will.
+
+    The two differ (`bounded`) if the owner's limits do not allow the requested time.
+    """
     if caller.loops is None:
         return refused(NOT_HERE, NO_LOOPS)
     try:
@@ -58,7 +64,10 @@ async def set_next_wake(tx: Tx, caller: CommandCaller, command: SetNextWake) -> 
 
 
 async def control_loop(tx: Tx, caller: CommandCaller, command: ControlLoop) -> CommandResult:
-    """Switch a loop on or off, pause it, or wake it."""
+    """Switch a group's loop, the agent's waking by itself, on or off, pause it, or wake it.
+
+    Without a group in the command, it is the caller's.
+    """
     if caller.loops is None:
         return refused(NOT_HERE, NO_LOOPS)
     folder = command.target_folder or caller.group.folder
@@ -72,7 +81,7 @@ async def control_loop(tx: Tx, caller: CommandCaller, command: ControlLoop) -> C
 async def use_notices(
     tx: Tx, caller: CommandCaller, command: NotifySelf | AcknowledgeNotice | ListNotices | CancelNotice
 ) -> CommandResult:
-    """Carry out a notice command for the agent whose turn runs."""
+    """Carry out a command about notices, lines for the agent and not for people, and return the result."""
     if caller.notices is None:
         return refused(NOT_HERE, NO_NOTICES)
     reply = await caller.notices.answer(tx, caller.group, caller.turn, command, caller.request_id)
@@ -80,7 +89,10 @@ async def use_notices(
 
 
 async def remember(tx: Tx, caller: CommandCaller, command: Remember) -> CommandResult:
-    """Return the result of a context tool. It ran before this transaction, because it writes files."""
+    """Return the result of a context tool, which was called before this transaction, because it writes files.
+
+    There is none if this host has no such tools.
+    """
     del tx, command
     return caller.early_result or refused(NOT_HERE, NO_CONTEXT)
 

@@ -31,8 +31,11 @@ class TooManyFiles(FileRefused):
 
 
 async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> CommandResult:
-    """Queue the copy of the file; reply `bad_file` when there is none."""
-    assert caller.file is not None
+    """Queue a message with a file, of which `caller.file` is a copy, or return why there is no copy.
+
+    The message goes to the chat in the command, else to the caller's. A repeated request is not sent twice.
+    """
+    assert caller.file is not None  # set for each such command, before the transaction
     if isinstance(caller.file, FileRefused):
         return refused(caller.file.code, str(caller.file))
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.chat
@@ -56,7 +59,11 @@ async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> Command
 
 
 async def check_room(tx: Tx, group: Group, *, now_ms: int) -> None:
-    """Check that a group may send another file now. Raises `TooManyFiles`."""
+    """Check that a group may send another file now.
+
+    Raises:
+        TooManyFiles: too many files of the group have not been sent yet.
+    """
     waiting = await outbox.unsent_files(tx, group.folder, since_ms=now_ms - RETENTION_MS)
     if waiting >= MAX_WAITING:
         raise TooManyFiles(f"{waiting} files have not been sent yet: wait until they are.")
@@ -72,13 +79,17 @@ class OutgoingFiles:
     """The copies of waiting files, in `data/outgoing/`, which no container sees."""
 
     def __init__(self, home: Path, *, limit: int) -> None:
-        """`limit` is in bytes; 0 sends none."""
+        """`limit` is the most bytes of a file; with 0 no files are sent."""
         self._home = home
         self._limit = limit
         self._directory = home / "data" / "outgoing"
 
     def copy(self, folder: str, path: str) -> Attachment:
-        """Copy a file that a group's agent names. Blocks. Raises `FileRefused`."""
+        """Copy the file at `path` in the group's folder, as its agent names it, and return the copy. Blocks.
+
+        Raises:
+            FileRefused: files are switched off, or this one may not be sent, such as for its size.
+        """
         if not self._limit:
             return no_files(folder, path)
         target = self._directory / f"{_PREFIX}{secrets.token_hex(12)}"

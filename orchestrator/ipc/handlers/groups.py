@@ -18,7 +18,7 @@ ONLY_OWNER = "Only the owner gives main a chat, on the machine itself: 'andy gro
 
 
 async def register_group(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> CommandResult:
-    """Register a chat as a group, or add it to one; never to main, whatever a container says."""
+    """Register a chat as a new group or, if the command says so, add it to an existing one except main."""
     if command.is_added:
         return await _add_chat(tx, caller, command)
     group = Group(
@@ -40,7 +40,7 @@ async def register_group(tx: Tx, caller: CommandCaller, command: RegisterGroup) 
 
 
 async def _add_chat(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> CommandResult:
-    """Add a chat to an existing group; refused for the main group."""
+    """Add a chat to an existing group. This is refused for main, the owner's group."""
     try:
         # Whoever writes in a chat of main is obeyed as the owner, so only the owner may add one.
         if (await groups.known(tx, command.folder)).is_main:
@@ -67,7 +67,7 @@ async def change_group(tx: Tx, caller: CommandCaller, command: ChangeGroup) -> C
         async with group_changes.in_one_step(tx, group.folder):
             group = await changes.set_profile(tx, command.folder, profile, by=FROM_MAIN, now_ms=caller.now_ms)
             for address, word in (command.people or {}).items():
-                role = None if word == people.DEFAULT else Role(word)
+                role = None if word == people.DEFAULT else Role(word)  # None removes the setting
                 group = await people.set_role(
                     tx, command.folder, address, role, by=FROM_MAIN, now_ms=caller.now_ms
                 )
@@ -81,7 +81,10 @@ async def change_group(tx: Tx, caller: CommandCaller, command: ChangeGroup) -> C
 
 
 async def unregister_group(tx: Tx, caller: CommandCaller, command: UnregisterGroup) -> CommandResult:
-    """Unregister a group, or take one of its chats off; its files and messages stay."""
+    """Unregister a group or, if the command names a chat, remove that chat from the group.
+
+    The group's files and messages stay.
+    """
     try:
         if command.jid is not None:
             chat_departure = await registration.remove_chat(

@@ -66,7 +66,10 @@ async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> C
 
 
 async def send_poll(tx: Tx, caller: CommandCaller, command: SendPoll) -> CommandResult:
-    """Queue a question with options for the chat that the turn answers."""
+    """Queue a poll, a question with options, for the chat that the turn answers.
+
+    The same poll is sent once in a turn. It is refused when too many texts wait, or too many polls were sent.
+    """
     jid, turn = caller.chat, caller.turn
     try:
         poll = _poll_of(caller, command)
@@ -98,7 +101,11 @@ async def send_poll(tx: Tx, caller: CommandCaller, command: SendPoll) -> Command
 
 
 def _poll_of(caller: CommandCaller, command: SendPoll) -> Poll:
-    """Return the poll that a command describes. Raises `BadRequest` with what is invalid."""
+    """Return the poll that a command describes, without its message's id, which is not known yet.
+
+    Raises:
+        BadRequest: a part of the command is invalid; the text says which.
+    """
     question = " ".join(command.question.split())
     options = tuple(" ".join(option.split()) for option in command.options)
     if not question or len(question) > mailbox.MAX_QUESTION_CHARS:
@@ -128,7 +135,10 @@ def _poll_of(caller: CommandCaller, command: SendPoll) -> Poll:
 
 
 async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> CommandResult:
-    """Queue an emoji for a message of the turn's chat, or remove the last one."""
+    """Queue an emoji as a reaction to a message of the turn's chat. An empty emoji removes the reaction.
+
+    It is refused outside of a turn, and in a chat whose messenger has no reactions.
+    """
     emoji, turn = command.emoji.strip(), caller.turn
     if emoji and not is_emoji(emoji):
         return refused("bad_arguments", "emoji: give one emoji and nothing else, or none to take yours away.")
@@ -155,9 +165,10 @@ async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> Comma
 
 
 async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
-    """Return the newest message of people in a turn's chat that contains `words`; None if there is none.
+    """Return the newest message of a person in the turn's chat that contains `words`; None if there is none.
 
-    Without words, the newest that the turn answers. Those of hooks are left out: no messenger has them.
+    With empty `words`, return the newest message that the turn answers. Messages of hooks, which programs
+    brought, are left out, because no messenger has them.
     """
     if words.strip():
         wanted = " ".join(composed(words).casefold().split())
@@ -211,7 +222,11 @@ async def _notify_of_flood(tx: Tx, caller: CommandCaller) -> None:
 
 
 def _dedupe_key(caller: CommandCaller, jid: ChatJid, text: str, turn: Turn | None) -> str:
-    """Return the key that two equal texts of a turn share, so that a retried turn does not repeat itself."""
+    """Return the key by which the outbox recognises a repeated text, which it does not send again.
+
+    In a turn, it is the same for equal texts to a chat, so that a turn that is tried again does not repeat
+    itself. Outside of a turn, each request has its own.
+    """
     if turn is None:
         return f"say:{caller.group.folder}:{caller.request_id}"
     digest = hashlib.sha256(f"{jid} {text}".encode()).hexdigest()[:20]

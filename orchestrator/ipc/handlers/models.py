@@ -17,7 +17,10 @@ ALLOWED = (WorkKind.ALL, WorkKind.TASKS, WorkKind.WORKER, WorkKind.SUMMARIES)
 
 
 async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> CommandResult:
-    """Choose a model for a group or for all, or list the services and choices."""
+    """Choose the model for a kind of work, for one group or for all; without a model, list what there is.
+
+    Only models of services that the owner has added can be chosen. A special word clears the choice.
+    """
     if command.model is None:
         return await _list_choices(tx)
     if command.work not in {*ALLOWED}:
@@ -48,7 +51,7 @@ async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> C
 
 
 async def _list_choices(tx: Tx) -> CommandResult:
-    """Return the services that can be chosen, and the models that are."""
+    """Return the model services that can be chosen, and the models that are chosen for each kind of work."""
     services = await model_services.every(tx)
     chosen = await model_services.choices(tx)
     return CommandResult(

@@ -17,7 +17,11 @@ from orchestrator.store.database import Tx
 
 
 async def set_reminder(tx: Tx, caller: CommandCaller, command: SetReminder) -> CommandResult:
-    """Store a reminder. Its time counts from the request; a time that has passed since means at once."""
+    """Store a reminder, a text that is sent to the chat at its time, and return its number and time.
+
+    A duration counts from the request, which may have waited. A time that has passed since then means at
+    once.
+    """
     if caller.dashboards is None:
         return refused(NOT_HERE, NO_DASHBOARDS)
     try:
@@ -51,7 +55,7 @@ async def cancel_reminder(tx: Tx, caller: CommandCaller, command: CancelReminder
     # Another group's reminder is treated as if it did not exist.
     if reminder is None or not (caller.group.is_main or reminder.folder == caller.group.folder):
         return refused("unknown_reminder", f"There is no reminder {command.reminder_id} here.")
-    # A turn of main was shown no other group's board.
+    # The turn counts only for its own group's board, which its agent was shown: main's saw no other group's.
     turn_id = _turn_id(caller) if reminder.folder == caller.group.folder else None
     try:
         await caller.dashboards.reminders.end(tx, reminder, now_ms=caller.now_ms, turn_id=turn_id)
@@ -80,7 +84,10 @@ def _turn_id(caller: CommandCaller) -> int | None:
 
 
 def _serialize(reminder: Notification, caller: CommandCaller) -> dict[str, Any]:
-    """Return a reminder as the agent's program reads it. Times are epoch ms, and local with offset."""
+    """Return a reminder as JSON fields for the agent's program.
+
+    `due_ms` is its time in epoch milliseconds, and `due` the same in the group's zone, with offset.
+    """
     return {
         "id": reminder.number,
         "text": reminder.message,

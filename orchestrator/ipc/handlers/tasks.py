@@ -21,7 +21,7 @@ DONE = {
 
 
 async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) -> CommandResult:
-    """Create a task for the caller's group or, from main, for any."""
+    """Create a scheduled task, a prompt that runs at its time, for the caller's group; from main, for any."""
     try:
         group = await groups.known(tx, command.target_folder or caller.group.folder)
         is_once = command.schedule_type == ScheduleKind.ONCE
@@ -43,7 +43,7 @@ async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) ->
 
 
 async def update_task(tx: Tx, caller: CommandCaller, command: UpdateTask) -> CommandResult:
-    """Change the fields of a task that the command names; the rest stays."""
+    """Change those fields of a scheduled task that are set in the command, and return the task."""
     try:
         task = await scheduled_task_service.update(
             tx,
@@ -59,7 +59,7 @@ async def update_task(tx: Tx, caller: CommandCaller, command: UpdateTask) -> Com
 
 
 async def act_on_task(tx: Tx, caller: CommandCaller, command: ActOnTask) -> CommandResult:
-    """Pause, resume or end a task, or queue a run of it now, whatever its schedule."""
+    """Pause, resume or cancel a scheduled task, or queue a run of it now, whatever its schedule."""
     try:
         task = await _find(tx, caller, command.task_id)
         if command.action == "run":
@@ -78,7 +78,7 @@ def _changed(task: ScheduledTask, word: str) -> CommandResult:
 
 
 async def list_tasks(tx: Tx, caller: CommandCaller, command: ListTasks) -> CommandResult:
-    """List the caller's unfinished tasks; for main, those of all groups."""
+    """List the unfinished scheduled tasks of the caller's group; for main, those of all groups."""
     del command
     visible_tasks = await tasks.every(tx, None if caller.group.is_main else caller.group.folder)
     lines = [
@@ -92,7 +92,11 @@ async def list_tasks(tx: Tx, caller: CommandCaller, command: ListTasks) -> Comma
 
 
 async def _find(tx: Tx, caller: CommandCaller, task_id: str) -> ScheduledTask:
-    """Return a task of the caller's group or, for main, of any. Raises `UnknownTask`."""
+    """Return the scheduled task with this id, of the caller's group or, for main, of any.
+
+    Raises:
+        UnknownTask: there is none that the caller may see.
+    """
     return await scheduled_task_service.find(
         tx, task_id, folder=None if caller.group.is_main else caller.group.folder
     )

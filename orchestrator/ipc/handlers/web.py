@@ -18,8 +18,9 @@ TOO_LATE = "The search waited too long behind other commands: nothing was sent. 
 
 
 async def search_web(tx: Tx, caller: CommandCaller, command: SearchWeb) -> CommandResult:
-    """Return the result of `search`, which ran before this transaction: a slow service would
-    block the store.
+    """Return the result of a web search, which was made before this transaction.
+
+    A slow search service would otherwise block the database. There is no result if nobody searches here.
     """
     del tx, command
     return caller.early_result or refused("not_available", "Nobody searches the web for this group.")
@@ -28,18 +29,20 @@ async def search_web(tx: Tx, caller: CommandCaller, command: SearchWeb) -> Comma
 async def search(
     service: SearchCommands, group: Group, turn: Turn | None, command: SearchWeb, *, now_ms: int
 ) -> CommandResult:
-    """Search, and return the results or why there are none. Raises nothing, because
-    other commands wait for it.
+    """Search the web for an agent's turn, and return the results, or why there are none.
+
+    It is refused outside of a running turn, and if the request has waited too long. Nothing is raised,
+    because an error would stop all requests of the group.
     """
     if turn is None or turn.run_id is None or turn.ended_ms is not None:
         return refused("no_turn", NO_TURN)
     if command.asked_ms is not None and now_ms - command.asked_ms > MAX_SEARCH_MS:
         return refused("too_late", TOO_LATE)
-    asking = SearchingTurn(
+    searching_turn = SearchingTurn(
         run_id=turn.run_id, turn_id=turn.id, kind=turn.kind, task_id=turn.task_id, role=turn.role
     )
     try:
-        return CommandResult(text=await service.search(group, asking, command.query))
+        return CommandResult(text=await service.search(group, searching_turn, command.query))
     except BadRequest as refusal:
         return refused(refusal.code, str(refusal))
     except Exception:  # one command must not stop the mailbox of a group
