@@ -39,11 +39,12 @@ class FileNotStored(BadRequest):
 
 
 async def received(source: ApiSource, folder: str, name: str) -> Response:
-    """Answer with a file of a group's attachments.
+    """Answer with a file of a group's attachments, as a download.
 
     Raises:
-        UnknownGroup, FileRefused
+        UnknownGroup: there is no such group.
         FileNotStored: no file has this name.
+        FileRefused: the file cannot be sent, for example because it is too large.
     """
     group = await source.read(lambda tx: groups.known(tx, folder))
     path = f"{attachments.FOLDER}/{name}"
@@ -59,10 +60,14 @@ async def received(source: ApiSource, folder: str, name: str) -> Response:
 
 
 async def sent(source: ApiSource, folder: str, message: str) -> Response:
-    """Answer with the copy of the file that was sent with a message of Andy.
+    """Answer with the copy of the file that Andy sent with a message, as a download.
+
+    `message` is the id of the message.
 
     Raises:
-        UnknownGroup, NoMessage, FileNotStored
+        UnknownGroup: there is no such group.
+        NoMessage: there is no such message with a file.
+        FileNotStored: the copy was deleted.
     """
     outgoing = await source.read(lambda tx: sent_file(tx, folder, message))
     body = await asyncio.to_thread(_open_copy, source.home, outgoing)
@@ -70,12 +75,14 @@ async def sent(source: ApiSource, folder: str, message: str) -> Response:
 
 
 def file_routes(source: ApiSource) -> list[Route]:
-    """Return the routes by which programs download both kinds of files."""
+    """Return the routes by which programs download the files of messages and the files that Andy sent."""
 
     async def get_received(request: Request) -> Response:
+        """Answer with the file of a group's attachments that the address names."""
         return await received(source, request.path_params["folder"], request.path_params["name"])
 
     async def get_sent(request: Request) -> Response:
+        """Answer with the file that was sent with the message that the address names."""
         return await sent(source, request.path_params["group"], request.path_params["id"])
 
     return [
@@ -85,9 +92,10 @@ def file_routes(source: ApiSource) -> list[Route]:
 
 
 def _open_copy(home: Home, message: Outgoing) -> BinaryIO:
-    """Open the copy of the file that was sent with a message. Blocks. Raises `FileNotStored`.
+    """Open the copy of the file that was sent with a message. Blocks.
 
-    Only the file name of the stored path is used: the store may be from another home.
+    Only the file name of the stored path is used: the store may be from another home. Raises `FileNotStored`
+    if there is no such copy.
     """
     name = message.attachment.path.name if message.attachment else ""
     if not _COPY.fullmatch(name):
@@ -101,7 +109,7 @@ def _open_copy(home: Home, message: Outgoing) -> BinaryIO:
 
 
 def _answer(body: BinaryIO, name: str) -> Response:
-    """Return an answer that the browser saves under a name and never shows."""
+    """Return an answer with an open file's contents, which the browser saves as `name` and never shows."""
     headers = {
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         "X-Content-Type-Options": "nosniff",
@@ -112,7 +120,7 @@ def _answer(body: BinaryIO, name: str) -> Response:
 
 
 def _chunks(body: BinaryIO) -> Iterator[bytes]:
-    """Yield a file in pieces, and close it at the end."""
+    """Yield the contents of an open file in pieces, and close it at the end."""
     # A plain iterator, which Starlette reads in threads: a slow disk then holds up no other request.
     with body:
         while chunk := body.read(CHUNK_BYTES):

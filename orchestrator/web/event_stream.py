@@ -19,7 +19,7 @@ LISTENING = ": listening\n\n"
 
 
 def server_sent(kind: str, *, data: str, id: str) -> str:  # noqa: A002 - as the standard names it
-    """Return one event in the format of the stream; `data` is one line."""
+    """Return one event in the format of server-sent events; `data` must be one line."""
     return f"event: {kind}\nid: {id}\ndata: {data}\n\n"
 
 
@@ -32,6 +32,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncGenerator[str]) -> None:
+        """Take the events, each in the format of server-sent events."""
         # nginx holds events back until its buffer is full, unless the second header forbids it.
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         # The base class counts the body that it was given: a length of 0 would end the stream at once.
@@ -39,7 +40,7 @@ class EventStream(Response):
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Answer one request with the stream; a `HEAD` request gets only the headers."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with aclosing(self._events):
             if scope["method"] != "HEAD":
@@ -47,7 +48,10 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
     async def _send_until_closed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events until there are no more, the client disconnects, or the server stops."""
+        """Send the events until there are no more, the client disconnects, or the server stops.
+
+        Raises the error of sending, if it failed.
+        """
         sending = asyncio.create_task(self._send_all(send), name="web:stream")
         tasks = [sending, asyncio.create_task(_until_disconnected(receive), name="web:stream-client")]
         stopping: asyncio.Event | None = scope.get("state", {}).get(STOPPING)
@@ -64,12 +68,12 @@ class EventStream(Response):
             sending.result()  # raises the error of sending, if it failed
 
     async def _send_all(self, send: Send) -> None:
-        """Send the events to the client until they end."""
+        """Send each event to the client as it comes, until there are no more."""
         async for event in self._events:
             await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
 
 
 async def _until_disconnected(receive: Receive) -> None:
-    """Wait until the client disconnects."""
+    """Wait until the client of a request has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

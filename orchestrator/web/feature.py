@@ -53,10 +53,11 @@ TRIES = 20
 
 @contextmanager
 def listen_locally(port: int) -> Iterator[tuple[socket.socket, ...]]:
-    """Listen on both loopback addresses of this machine; port 0 lets the system choose.
+    """Give the block sockets that listen on both loopback addresses of this machine, at the same port.
 
-    Browsers connect to `andy.localhost` on ::1 first: another program that listened there would receive the
-    cookie. A machine without IPv6 has one listener.
+    Port 0 lets the system choose. Browsers connect to `andy.localhost` on ::1 first: another program that
+    listened there would receive the cookie. A machine without IPv6 has one listener. They are closed after
+    the block.
 
     Raises:
         AndyError: the port is taken.
@@ -69,7 +70,7 @@ def listen_locally(port: int) -> Iterator[tuple[socket.socket, ...]]:
 
 
 def _loopback_pair(port: int) -> tuple[socket.socket, ...]:
-    """Return the listeners on 127.0.0.1 and ::1 at the same port; only the first without IPv6.
+    """Return sockets that listen on 127.0.0.1 and ::1 at the same port; only the first without IPv6.
 
     Raises:
         AndyError: the port is taken; for port 0, `TRIES` ports that the system chose are.
@@ -92,7 +93,7 @@ def _loopback_pair(port: int) -> tuple[socket.socket, ...]:
 
 
 def _taken(host: str, port: int, error: OSError) -> AndyError:
-    """Return the error that a port is taken, which names the fix."""
+    """Return the error that says that a port of `host` is taken, and how to choose another."""
     return AndyError(
         f"Port {port} of {host} is taken ({error.strerror}): choose another with ANDY_PORT"
         f" or 'andy up --port {port + 1 if port < MAX_PORT else port - 1}'."
@@ -124,12 +125,12 @@ class WebFeature:
     """Returns the loops that fail at the moment, by name."""
 
     async def serve(self, listeners: Sequence[socket.socket], published_address: str | None) -> None:
-        """Serve until cancelled at `listeners`, and at the port of `published_address` if there is one."""
+        """Serve HTTP until cancelled, at `listeners` and at the published address, if there is one."""
         with fronted(listeners[0], published_address) as fronts:
             await self._serve((*listeners[1:], *fronts))
 
     async def _serve(self, listeners: Sequence[socket.socket]) -> None:
-        """Serve at `listeners` until cancelled, and write the refused requests to the audit meanwhile."""
+        """Serve HTTP at `listeners` until cancelled, and write refused requests to the audit meanwhile."""
         from orchestrator.web.connections import WebProtocol
         from orchestrator.web.refusals import RefusalAudit
 
@@ -149,7 +150,10 @@ class WebFeature:
             noting.cancel()
 
     def _app(self, on_refusal: Callable[..., None]) -> Any:
-        """Return the web application; routes that are needed later are loaded at their first request."""
+        """Return the web application; routes that are needed later are loaded at their first request.
+
+        `on_refusal` is called for each refused request.
+        """
         from orchestrator.web.api.routes import first_routes
         from orchestrator.web.app import web_app
         from orchestrator.web.chat_service import ChatService
@@ -176,11 +180,11 @@ class WebFeature:
         sessions = SessionService(host.database, host.reader, token=self.token, clock=host.clock)
 
         async def is_session(cookie: str, agent: str) -> bool:
-            """Return whether a cookie is that of a signed-in browser."""
+            """Return whether a cookie is that of a browser that is signed in to the console."""
             return await sessions.find(cookie, agent=agent) is not None
 
         def more_routes() -> list[BaseRoute]:
-            """Return the routes that only a request other than `/healthz` needs; their import takes long."""
+            """Return all routes but the first ones; they are loaded late, because their import takes long."""
             from orchestrator.web.api.routes import more_routes
 
             services = self._services(chat, status)
@@ -197,7 +201,7 @@ class WebFeature:
         )
 
     def _services(self, chat: ChatService, status: StatusService) -> ApiServices:
-        """Return the services that the routes of the API use."""
+        """Return the services that the routes of the HTTP API call."""
         from orchestrator.web.api.dashboards import DashboardApi
         from orchestrator.web.api.groups import GroupApi
         from orchestrator.web.api.lists import ApiSource
@@ -247,7 +251,7 @@ class WebFeature:
         )
 
     def _addresses(self, services: ApiServices, on_refusal: Callable[..., None]) -> list[BaseRoute]:
-        """Return the routes for clients that have a secret address instead of the token."""
+        """Return the routes for programs that know a secret address: to read calendars and to post texts."""
         from orchestrator.web.calendars import CalendarService, calendar_routes
         from orchestrator.web.hooks import HookService, hook_routes
 
@@ -265,11 +269,11 @@ class WebFeature:
     def _console(
         self, services: ApiServices, sessions: SessionService, on_refusal: Callable[..., None]
     ) -> list[BaseRoute]:
-        """Return the routes of the console, which is built at the first request for one of its pages."""
+        """Return the routes of the console; its pages are built at the first request for one of them."""
         from orchestrator.web.console.mount import console_routes
 
         def build() -> ASGIApp:
-            """Build the console, at the first request to it."""
+            """Return the application of the console's pages. Blocks while their modules are imported."""
             from orchestrator.web.console.app import build_console
             from orchestrator.web.console.page import ConsoleServices
 

@@ -52,9 +52,11 @@ class AccessGuard:
         web_origin: str | None = None,
         is_session: IsSession | None = None,
     ) -> None:
-        """`web_origin` is the origin of a reverse proxy in front of the server: `https://andy.example`.
+        """Take the application that gets the allowed requests.
 
-        `is_session` returns whether a cookie is that of a session of the console.
+        `token` is the API's, `on_refusal` is called for each refused request. `web_origin` is the origin of a
+        reverse proxy in front of the server: `https://andy.example`. `is_session` returns whether a cookie is
+        that of a session of the console.
         """
         self._is_session = is_session
         self._app = app
@@ -65,7 +67,7 @@ class AccessGuard:
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass an allowed request to the app; refuse and count any other."""
+        """Pass an allowed request to the application; answer and report a refused one."""
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             refusal = self._refusal_of_origin(scope, headers) or await self._refusal_of_person(scope, headers)
@@ -86,7 +88,7 @@ class AccessGuard:
             self._under_way -= 1
 
     def _refusal_of_origin(self, scope: Scope, headers: Headers) -> _Refusal | None:
-        """Return the refusal of a request for another host, or from a page of another origin; or None."""
+        """Return the refusal of a request for another host or from another origin; None if it is allowed."""
         # Against DNS rebinding: a site whose name resolves to 127.0.0.1 still sends its own name.
         host = headers.get("host", "")
         if host != self._web_host and not _is_own_host(host, scope):
@@ -100,7 +102,7 @@ class AccessGuard:
         return None
 
     async def _refusal_of_person(self, scope: Scope, headers: Headers) -> _Refusal | None:
-        """Return the refusal of a request that needs a token and has none, or is one too many; or None."""
+        """Return the refusal of a request that lacks the token, or is one too many; None if it is allowed."""
         # Behind these paths a session or a secret is checked; `/healthz` shows nothing that is private.
         if _is_open(scope["path"]):
             return None
@@ -118,7 +120,7 @@ class AccessGuard:
         return None
 
     async def _may_read(self, scope: Scope, headers: Headers) -> bool:
-        """Return whether a request only reads below `/api/`, with the cookie of a console session."""
+        """Return whether a request only reads, below `/api/`, and has the cookie of a console session."""
         # Reading alone: browsers send a cookie without being asked, also for a page at another port.
         if self._is_session is None or scope["method"] != "GET" or not scope["path"].startswith(READ_PATHS):
             return False
@@ -145,7 +147,7 @@ class _Refusal:
 
 
 def _refused_request(scope: Scope, refusal: _Refusal) -> RefusedRequest:
-    """Return a refused request as it is counted for the audit."""
+    """Return a refused request as it is counted for the audit, without secrets in its path."""
     client = scope.get("client")
     return RefusedRequest(
         error=refusal.error,
@@ -157,12 +159,12 @@ def _refused_request(scope: Scope, refusal: _Refusal) -> RefusedRequest:
 
 
 def _is_open(path: str) -> bool:
-    """Return whether a path needs no token: the health check, the console, calendars and hooks."""
+    """Return whether a path needs no token: the health check, the console, secret calendars and hooks."""
     return path in OPEN_PATHS or path.startswith(secret_addresses.SECRET_PATHS) or _is_console(path)
 
 
 def is_from_elsewhere(headers: Headers) -> bool:
-    """Return whether a page of another origin made this request."""
+    """Return whether a page of another origin made this request, as browsers report it."""
     return headers.get("sec-fetch-site") in {"cross-site", "same-site"}
 
 
@@ -173,23 +175,27 @@ def _is_link_to_console(scope: Scope, headers: Headers) -> bool:
 
 
 def _is_console(path: str) -> bool:
-    """Return whether a path is of the console, the root included."""
+    """Return whether a path belongs to the console; `/` does, too."""
     return path in {"/", CONSOLE} or path.startswith(f"{CONSOLE}/")
 
 
 def _is_own_host(host: str, scope: Scope) -> bool:
-    """Return whether the `Host` of a request is this machine, with the port at which it arrived."""
+    """Return whether the `Host` header of a request names this machine and the port at which it arrived."""
     if host_of(host) not in OWN_HOSTS:
         return False
     server = scope.get("server")
     if not server or server[1] is None:
         return True
-    port = host.rpartition(":")[2] if host_of(host) != host else ""
+    has_port = host_of(host) != host
+    port = host.rpartition(":")[2] if has_port else ""
     return port == str(server[1]) or (not port and server[1] == _PORTS.get(scope["scheme"]))
 
 
 def _is_same_origin(origin: str, scheme: str, host: str) -> bool:
-    """Return whether an origin is that of this server, under the name that the request uses."""
+    """Return whether a page's origin is that of this server under `host`.
+
+    A port that is left out is the usual one of its scheme.
+    """
     try:
         page, server = urlsplit(origin), urlsplit(f"{scheme}://{host}")
         return (page.scheme, page.hostname, page.port or _PORTS.get(page.scheme)) == (
@@ -202,7 +208,10 @@ def _is_same_origin(origin: str, scheme: str, host: str) -> bool:
 
 
 def _token_in(authorization: str) -> bytes:
-    """Return the bearer token, or the password of basic authentication with any user name."""
+    """Return the token in an `Authorization` header: a bearer token, or the password of any user.
+
+    Empty if none.
+    """
     kind, _, credential = authorization.partition(" ")
     match kind.lower():
         case "bearer":
@@ -216,11 +225,16 @@ def _token_in(authorization: str) -> bytes:
 
 
 def host_of(value: str) -> str:
-    """Return the host of a `Host` header, without its port."""
-    return value.rsplit(":", 1)[0] if value.count(":") == 1 or value.startswith("[") else value
+    """Return the host in a `Host` header, without its port."""
+    # An IPv6 address has colons of its own; in this header it is in brackets, which end it without a port.
+    is_address_with_port = value.startswith("[") and not value.endswith("]")
+    return value.rsplit(":", 1)[0] if value.count(":") == 1 or is_address_with_port else value
 
 
 def _refused(status: int, code: str, text: str, *, given: str | None = None) -> _Refusal:
-    """Return a refusal with this status; `given` is the host or the origin that the request named."""
+    """Return the refusal of a request, with the answer: its HTTP status, an error code and a text for people.
+
+    `given` is the host or the origin that the request named.
+    """
     response = JSONResponse({"error": {"code": code, "message": text}}, status_code=status)
     return _Refusal(error=code, response=response, given=given)

@@ -86,15 +86,17 @@ class HookService:
     clock: Clock
 
     async def check(self, secret: str) -> None:
-        """Check that a hook has this secret and accepts a text now.
+        """Check that a hook has this secret and may bring a text now.
 
-        Raises `UnknownAddress`, `HookOverused`.
+        Raises:
+            UnknownAddress: no hook of a group has this secret.
+            HookOverused: the hook has brought as many texts as it may for now.
         """
         async with self.reader.reading() as tx:
             await self._usable_hook(tx, secret, now_ms=self.clock.now_ms())
 
     async def bring(self, secret: str, text: str, *, key: str | None = None) -> None:
-        """Store a text as a message of the hook's group, and count it.
+        """Store a program's text as a message of the hook's group, and count it.
 
         A text that is sent again with the same `key` of the program is counted, but not stored again.
 
@@ -106,7 +108,7 @@ class HookService:
             raise TextTooLong(len(text), MAX_CHARS)
 
         async def take(tx: Tx) -> Taken:
-            """Store the message of the hook for its group; return what the intake reports."""
+            """Store the text as a message of the hook's group, and return the report of the intake."""
             now_ms = self.clock.now_ms()
             # Checked again: the hook may have been revoked, or used up, while the body arrived.
             hook, group = await self._usable_hook(tx, secret, now_ms=now_ms)
@@ -116,7 +118,12 @@ class HookService:
         self.intake.announce(await self.database.write(take))
 
     async def _usable_hook(self, tx: Tx, secret: str, *, now_ms: int) -> tuple[SecretAddress, Group]:
-        """Return the hook with this secret and its group. Raises `UnknownAddress`, `HookOverused`."""
+        """Return the hook with this secret, and its group.
+
+        Raises:
+            UnknownAddress: no hook of a group has this secret.
+            HookOverused: the hook has brought as many texts as it may for now.
+        """
         hook = await addresses.by_secret(tx, AddressKind.HOOK, hashed(secret))
         group = await groups.by_folder(tx, hook.folder) if hook else None
         # One error for all cases: it does not tell whether a secret was ever valid. Main takes no hook,
@@ -134,7 +141,7 @@ class HookService:
 def message_of(
     hook: SecretAddress, group: Group, text: str, *, now_ms: int, key: str | None = None
 ) -> Inbound:
-    """Return the text of a hook as a message of its group's notify chat. Pure, but for a new id.
+    """Return the text of a hook as a message of its group's notify chat. Pure, but for a random id.
 
     With a `key`, the id is derived from it: the same text that is sent again is the same message.
     """
@@ -155,12 +162,15 @@ def message_of(
 
 
 def cleaned(text: str) -> str:
-    """Return a text without control characters and direction marks; line breaks become `\\n`. Pure."""
+    """Return a text without control characters and direction marks, and without spaces around it. Pure.
+
+    Every line break becomes `\\n`.
+    """
     return _UNSEEN.sub("", _LINE_ENDS.sub("\n", text)).strip()
 
 
 def text_in(body: bytes, content_type: str) -> str:
-    """Return the text in the body of a request. Pure.
+    """Return the text that a program has sent in the body of a request. Pure.
 
     Raises:
         UnreadableType: the body has another type, or is not UTF-8.
@@ -188,7 +198,7 @@ def text_in(body: bytes, content_type: str) -> str:
 
 
 def _form(text: str) -> dict[str, str]:
-    """Return the one field of a form. Raises `BadBody` for any other form."""
+    """Return the one field of a form by its name. Raises `BadBody` for a form with no or several fields."""
     try:
         # Two fields are let through, so that the second one is refused with a text of its own below.
         fields = parse_qsl(
@@ -205,10 +215,16 @@ def _form(text: str) -> dict[str, str]:
 
 
 def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
-    """Return the route to which programs post texts. No answer reveals anything about the group."""
+    """Return the route to which programs post texts. No answer reveals anything about the group.
+
+    `on_refusal` is called for each refused request.
+    """
 
     async def bring(request: Request) -> Response:
-        """Store a posted text as a message; report a refused request, since nobody has to sign in here."""
+        """Store a posted text as a message and answer with status 202.
+
+        A refused request is answered and reported, since nobody has to sign in here.
+        """
         try:
             return await _bring(request)
         except (UnknownAddress, HookOverused) as error:
@@ -223,7 +239,9 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
     async def _bring(request: Request) -> Response:
         """Check the address, read the body, and store its text as a message.
 
-        Raises `BodyTooSlow`, `UnreadableType`.
+        Raises:
+            UnknownAddress, HookOverused: before the body is read.
+            BodyTooSlow, UnreadableType, BadBody, TextEmpty, TextTooLong: nothing was stored.
         """
         secret = request.path_params["secret"]
         # Whoever has no valid address is refused before a byte of the body is read.
@@ -245,7 +263,7 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
 def _key_of(request: Request) -> str | None:
     """Return the key by which a program marks a text that it may send again; None without one.
 
-    Raises `BadBody`.
+    Raises `BadBody` if it is empty or too long.
     """
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= MAX_KEY_CHARS:
@@ -254,7 +272,7 @@ def _key_of(request: Request) -> str | None:
 
 
 def _refused_request(request: Request, code: str) -> RefusedRequest:
-    """Return a refused request as it is counted for the audit, without its secret."""
+    """Return a refused request as it is counted for the audit, without the secret of its address."""
     return RefusedRequest(
         error=code,
         path=f"{HOOKS}…",

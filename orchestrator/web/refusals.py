@@ -55,7 +55,10 @@ class RefusalAudit:
         on_added: Callable[[], None] = lambda: None,
         period_seconds: float = PERIOD_SECONDS,
     ) -> None:
-        """`on_added` is called after rows were written."""
+        """Take the database of the audit. `on_added` is called after rows were written.
+
+        `period_seconds` is the least time between two rows about the same error.
+        """
         self._database = database
         self._on_added = on_added
         self._clock = clock
@@ -66,7 +69,10 @@ class RefusalAudit:
         self._wakeup = Wakeup()
 
     def note(self, refusal: RefusedRequest) -> None:
-        """Count a refusal with those of the same error; only the first one's details are written."""
+        """Count a refused request, to be written to the audit by `run`.
+
+        Requests with the same error are counted together; only the details of the first one are written.
+        """
         counted = self._counted.get(refusal.error)
         if counted is None:
             self._counted[refusal.error] = _Counted(first=refusal, first_ms=self._clock.now_ms())
@@ -75,7 +81,7 @@ class RefusalAudit:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Write counted refusals until cancelled, and then the remaining ones."""
+        """Write the counted refusals to the audit until cancelled, and then those that remain."""
         try:
             while True:
                 await self._wakeup.wait(at_most_seconds=self._until_due())
@@ -95,7 +101,10 @@ class RefusalAudit:
         )
 
     async def write(self, kinds: Collection[str] | None = None) -> None:
-        """Write the counted refusals of `kinds`, or all; after an error of the disk they stay counted."""
+        """Write the counted refusals with the errors `kinds`, or all if it is None, to the audit.
+
+        After an error of the database they stay counted, and the error is logged.
+        """
         written = {kind: counted for kind, counted in self._counted.items() if kinds is None or kind in kinds}
         if not written:
             return
@@ -118,7 +127,7 @@ class RefusalAudit:
 
 
 def _event(counted: _Counted) -> audit.AuditEvent:
-    """Return the audit row of counted refusals."""
+    """Return the audit row about counted refusals of one kind."""
     first = counted.first
     detail = {
         "error": first.error,
@@ -132,8 +141,9 @@ def _event(counted: _Counted) -> audit.AuditEvent:
 
 
 def _plain(text: str) -> str:
-    """Return a stranger's text as one short line of ASCII characters.
+    """Return a text of a stranger as one short line of ASCII characters, others escaped.
 
     The one other character is `…`, by which a path shows that a secret was left out.
     """
+    # The slice removes the quotes that `ascii` adds.
     return ascii(text[:MAX_CHARS])[1:-1].replace(r"\u2026", "…")

@@ -94,6 +94,7 @@ async def test_a_page_of_another_port_of_this_machine_may_not_come_in(
     [
         {"Host": "localhost:8700", "Origin": "http://localhost:8700", "Sec_Fetch_Site": "same-origin"},
         {"Host": "[::1]:8700", "Origin": "http://[::1]:8700"},
+        {"Host": "[::1]", "Origin": "http://[::1]"},
         {"Host": "127.0.0.1", "Origin": "http://127.0.0.1:80"},
         {"Host": "localhost:8700", "Sec_Fetch_Site": "none"},
     ],

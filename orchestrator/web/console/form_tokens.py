@@ -55,14 +55,14 @@ class ChangedSince(BadRequest):
     http_status = 409
 
     def __init__(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-        """`before` has the state that the page showed, `now` the present one; both by field."""
+        """Take the state that the page showed (`before`) and the present one (`now`), as texts by field."""
         super().__init__()
         self.before = dict(before)
         self.now = dict(now)
 
     @property
     def shown(self) -> list[tuple[str, str, str]]:
-        """Return the name, earlier and present value of each field, but not of internal ones (`_…`)."""
+        """Name, earlier value and present value of each field, without internal fields (`_…`)."""
         return [
             (name, before, self.now.get(name, ""))
             for name, before in self.before.items()
@@ -86,12 +86,16 @@ class SentForm:
     def __init__(
         self, fields: Mapping[str, list[str]], files: Mapping[str, UploadedFile] | None = None
     ) -> None:
+        """Take the values of each field that was sent, by the field's name, and the uploaded files."""
         self._fields = fields
         self._files = files or {}
 
     @classmethod
     def parse(cls, body: bytes) -> SentForm:
-        """Return a body of the type `application/x-www-form-urlencoded`. Raises `FormForged` for others."""
+        """Return the form in a body of the type `application/x-www-form-urlencoded`.
+
+        Raises `FormForged` for a body that is not UTF-8 or has more than `MAX_FIELDS` fields.
+        """
         try:
             text = body.decode()
             return cls(parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
@@ -99,35 +103,38 @@ class SentForm:
             raise FormForged from error
 
     def text(self, name: str) -> str:
-        """Return a field without spaces around it; empty if it was not sent."""
+        """Return the last value of a field without spaces around it; empty if the field was not sent."""
         return self.raw(name).strip()
 
     def raw(self, name: str) -> str:
-        """Return a field unchanged, but for line breaks, which become `\\n`."""
+        """Return the last value of a field as it was typed; empty if the field was not sent.
+
+        Line breaks become `\\n`.
+        """
         return self._fields.get(name, [""])[-1].replace("\r\n", "\n")
 
     def all(self, name: str) -> list[str]:
-        """Return all values of a field, such as those of its ticked boxes."""
+        """Return all values that a field was sent with, such as those of the ticked boxes of one name."""
         return list(self._fields.get(name, []))
 
     @property
     def names(self) -> Collection[str]:
-        """Return the names of the fields that were sent."""
+        """The names of the fields that were sent."""
         return self._fields.keys()
 
     def is_set(self, name: str) -> bool:
-        """Return whether a field was sent, as browsers send only boxes that are ticked."""
+        """Return whether a field was sent; browsers send a box only if it is ticked."""
         return name in self._fields
 
     def file(self, name: str) -> UploadedFile | None:
-        """Return the file of a field; None if no file was chosen."""
+        """Return the uploaded file of a field; None if no file was chosen."""
         file = self._files.get(name)
         return file if file is not None and file.name else None
 
     def shown_state(self) -> dict[str, str]:
-        """Return the state that the page showed when it was opened.
+        """Return the state of the thing to change that the page showed, as texts by field.
 
-        Raises `FormForged` if the form has none.
+        The form sends it in a hidden field. Raises `FormForged` if it has none.
         """
         try:
             return {str(name): str(value) for name, value in json.loads(self.raw(SHOWN_STATE)).items()}
@@ -135,10 +142,13 @@ class SentForm:
             raise FormForged from error
 
     def check_unchanged(self, present: Mapping[str, object]) -> None:
-        """Compare the state that the page showed when it was opened with the present one, field by field.
+        """Check that the thing to change still has the state that the page showed.
+
+        `present` is its present state, by field.
 
         Raises:
-            ChangedSince: they differ; the error page shows both.
+            ChangedSince: the states differ; the error page shows both.
+            FormForged: the form does not have the state that the page showed.
         """
         present_texts, before = state_as_text(present), self.shown_state()
         if before != present_texts:
@@ -153,12 +163,12 @@ class TakenForm:
 
 
 def state_as_text(state: Mapping[str, object]) -> dict[str, str]:
-    """Return the state that a page shows, each field as text. Pure."""
+    """Return a state that a page shows with each value as text, empty for None. Pure."""
     return {name: "" if value is None else str(value) for name, value in state.items()}
 
 
 def typed(form: SentForm | None, *names: str) -> dict[str, str]:
-    """Return the typed values of a form that is shown again; empty texts for a new form. Pure."""
+    """Return the values of the named fields of a form that is shown again; empty texts for None. Pure."""
     return {name: form.raw(name) if form else "" for name in names}
 
 
@@ -172,13 +182,19 @@ class FormGuard:
         """Numbers of forms that are being carried out, by which a second click is recognised."""
 
     def make(self, key: str) -> str:
-        """Return the field of a new form. `key` is the secret of the session."""
+        """Return the hidden field of a new form: a random number, and its signature with `key`.
+
+        `key` is the secret of the browser's session, so no other site can make such a field.
+        """
         number = secrets.token_urlsafe(12)
         return f"{number}.{_seal(key, number)}"
 
     @asynccontextmanager
     async def carrying_out(self, signed_in: SignedIn, field: str) -> AsyncIterator[TakenForm]:
-        """Accept a form while its change is carried out in the block; it may be sent again if that fails.
+        """Accept a sent form while the block carries out its change; each form is accepted once.
+
+        The block sets `is_done` once the change was made. If it does not, or raises, the form may be sent
+        again. `field` is the form's hidden field, see `make`.
 
         Raises:
             FormForged: it was not made for this session.
@@ -207,7 +223,10 @@ class FormGuard:
             self._under_way.discard(number)
 
     async def _use(self, session_id: str, number: str) -> None:
-        """Record that a form is carried out. Raises `FormSentTwice` or `FormCutOff` if it was before."""
+        """Record that the form with this number is carried out now.
+
+        Raises `FormSentTwice` if it was carried out before, `FormCutOff` if it is unknown how far that came.
+        """
         async with self._database.transaction() as tx:
             if await web_sessions.use_form(tx, session_id, number, now_ms=self._clock.now_ms()):
                 return
@@ -216,7 +235,7 @@ class FormGuard:
         raise FormSentTwice if is_done else FormCutOff
 
     async def _settle(self, number: str, *, is_done: bool) -> None:
-        """Record that a form was carried out to the end; if not `is_done`, it may be sent again."""
+        """Record that the form with this number was carried out; if not `is_done`, let it be sent again."""
         async with self._database.transaction() as tx:
             if is_done:
                 await web_sessions.finish_form(tx, number)

@@ -40,7 +40,11 @@ class LiveStreams:
     """Serves the streams of all browsers; each open one has a queue and a timer."""
 
     def __init__(self, bus: EventBus, *, start: str, kinds: Iterable[str] = ("*",)) -> None:
-        """`start` identifies this start of the host; `kinds` are the kinds of events that any page needs."""
+        """Take the bus that publishes the host's events.
+
+        `start` identifies this start of the host in the ids of events; `kinds` are the patterns of the kinds
+        of events that any page needs.
+        """
         self._bus = bus
         self._start = start
         self._kinds = tuple(sorted(set(kinds)))
@@ -48,20 +52,20 @@ class LiveStreams:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further stream is served."""
+        """Whether `MAX_STREAMS` streams are open, so that no further one may be opened."""
         return self._open >= MAX_STREAMS
 
     @property
     def now(self) -> str:
-        """The id of the newest event."""
+        """The id of the newest event of the host, such as `START-17`."""
         return f"{self._start}-{self._bus.ring[-1].n if self._bus.ring else 0}"
 
     async def events(self, after: str, *, is_welcome: Callable[[], Awaitable[bool]]) -> AsyncGenerator[str]:
-        """Yield server-sent events until the browser disconnects or `is_welcome` returns False.
+        """Yield a browser's server-sent events until it disconnects or `is_welcome` returns False.
 
-        `is_welcome` is called at every pause, and at least every `PING_SECONDS`.
-
-        `after` is the id of the last event that the browser knows.
+        They are `change` with the kinds and groups of events, `all` when everything may have changed, `live`
+        once the missed events were sent, and `live-over` at the end. `after` is the id of the last event that
+        the browser knows. `is_welcome` is called at every pause, and at least every `PING_SECONDS`.
         """
         self._open += 1
         try:
@@ -74,15 +78,15 @@ class LiveStreams:
                     yield server_sent("change", id=newest_id, data=_as_json(missed))
                 yield server_sent("live", id=newest_id, data="")
                 loop = asyncio.get_running_loop()
-                checked = loop.time()
+                checked_at = loop.time()
                 while True:
                     changes = await self._changes(queue)
                     # The id is read with the changes: an event that arrives while they are sent is after it.
                     yield server_sent("change", id=self.now, data=_as_json(changes)) if changes else PING
                     # Checked by the clock too: on a busy host there is always a change, and a browser that
                     # was signed out elsewhere would continue to get them.
-                    if not changes or loop.time() - checked >= PING_SECONDS:
-                        checked = loop.time()
+                    if not changes or loop.time() - checked_at >= PING_SECONDS:
+                        checked_at = loop.time()
                         if not await is_welcome():
                             yield server_sent("live-over", id=self.now, data="")
                             return
@@ -90,7 +94,11 @@ class LiveStreams:
             self._open -= 1
 
     async def _changes(self, queue: asyncio.Queue[HostEvent]) -> set[Change]:
-        """Wait for the next events; return an empty set if there were none for a while."""
+        """Wait for the next events, and return the kind and the group of each.
+
+        Events that come within `COLLECT_SECONDS` are returned together. Empty if none came for
+        `PING_SECONDS`.
+        """
         try:
             async with asyncio.timeout(PING_SECONDS):
                 events = [await queue.get()]
@@ -102,7 +110,10 @@ class LiveStreams:
         return {(event.kind, event.group) for event in events}
 
     def _missed(self, after: str) -> set[Change] | None:
-        """Return the changes after the event with the id `after`; None if they are not known any more."""
+        """Return the kind and the group of each event after the one with the id `after`.
+
+        None if the host does not know them any more, or the id is not one of its own.
+        """
         # An id is `START-NUMBER`: after a restart of the host the numbers begin anew. A browser may send
         # anything, also a number so long that `int` refuses it.
         start, _, number = after.rpartition("-")
@@ -115,10 +126,10 @@ class LiveStreams:
         }
 
     def _is_wanted(self, event: HostEvent) -> bool:
-        """Return whether the kind of an event fits one of the page's patterns."""
+        """Return whether a page may need this event, by the kind of the event."""
         return any(fnmatchcase(event.kind, kind) for kind in self._kinds)
 
 
 def _as_json(changes: set[Change]) -> str:
-    """Return changes as a JSON list of `[kind, group]`, always in the same order."""
+    """Return changes as a JSON list of `[kind, group]` pairs, in a fixed order."""
     return json.dumps(sorted(changes, key=str), separators=(",", ":"))

@@ -34,12 +34,16 @@ _CELL = re.compile(r"<(tr|td|th)\b([^>]*)>")
 
 
 def rich(text: str, *, limit: int = MAX_CHARS) -> Markup:
-    """Return a text of a chat as HTML, cut after `limit` characters. Pure."""
+    """Return a chat's text as HTML: escaped, with its marks for bold, code and so on rendered. Pure.
+
+    The text is cut after `limit` characters.
+    """
     shown = text[:limit]
     parts: list[Markup] = []
     # `split` with one group returns the texts outside and inside of fences alternately.
-    for number, part in enumerate(_FENCE.split(shown)):
-        if number % 2:
+    for index, part in enumerate(_FENCE.split(shown)):
+        is_fenced = index % 2 == 1
+        if is_fenced:
             parts.append(Markup("<pre><code>{}</code></pre>").format(plain(part.strip("\n"))))
         elif part.strip():
             parts.append(_paragraphs(part))
@@ -47,7 +51,10 @@ def rich(text: str, *, limit: int = MAX_CHARS) -> Markup:
 
 
 def plain(text: str) -> Markup:
-    """Return a text escaped, with direction marks and control characters made visible. Pure."""
+    """Return a text as HTML without any marks: escaped, and with its hidden characters made visible. Pure.
+
+    Hidden characters are control characters and those that change the direction of writing.
+    """
     safe = _CONTROL.sub("\ufffd", text)
     if not _TURNING.search(safe):
         return escape(safe)
@@ -60,19 +67,20 @@ def plain(text: str) -> Markup:
 
 
 def written_out(text: str) -> Markup:
-    """Return the text of an agent's request, escaped and with hidden characters written out. Pure."""
+    """Return the text of an agent's request as escaped HTML, with hidden characters written out. Pure."""
     return escape(all_visible(text))
 
 
 def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
-    """Return the rows of a table with each cell's heading in it, for screens too narrow for columns. Pure.
+    """Return the rows of a table with each cell's column heading in its `data-label`. Pure.
 
-    `rows` is the output of a template: texts in it are escaped, so every tag in it is the template's own.
+    Screens that are too narrow for columns show it. `rows` is the output of a template: texts in it are
+    escaped, so every tag in it is the template's own.
     """
-    column = 0
+    column = 0  # the index of the next cell in its row
 
     def label(tag_match: re.Match[str]) -> str:
-        """Return a tag of the table, a cell with the heading of its column as `data-label`."""
+        """Return a tag of the table: a cell that has a heading gets it as `data-label`."""
         nonlocal column
         tag, attributes = tag_match.groups()
         if tag == "tr":
@@ -88,9 +96,10 @@ def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
 
 
 def host_notes(subject: str) -> list[str]:
-    """Return the decoded form of each encoded part of a host name, with the scripts of its letters. Pure.
+    """Return a host name with its encoded letters decoded, and the scripts of its letters beyond ASCII. Pure.
 
-    A name may look like a known one with other letters: `xn--80ak6aa92e.com` is shown as аррӏе.com.
+    Empty for a name without encoded parts. A name may look like a known one with other letters:
+    `xn--80ak6aa92e.com` is shown as аррӏе.com. A port after the name is left out.
     """
     host = subject.rpartition(":")[0] or subject
     if "xn--" not in host.lower():
@@ -101,7 +110,10 @@ def host_notes(subject: str) -> list[str]:
 
 
 def _decoded(label: str) -> str:
-    """Return a part of a host name without its encoding; unchanged if it has none, or a wrong one."""
+    """Return one part of a host name with its `xn--` encoding decoded.
+
+    It is unchanged if it is not encoded, or the encoding is wrong.
+    """
     try:
         return label[4:].encode("ascii").decode("punycode") if label.startswith("xn--") else label
     except (UnicodeError, ValueError, OverflowError):
@@ -109,29 +121,29 @@ def _decoded(label: str) -> str:
 
 
 def _script(character: str) -> str:
-    """Return the script of a letter, such as Cyrillic: the first word of its Unicode name. Pure."""
+    """Return the script of a letter, such as `Cyrillic`: the first word of its Unicode name. Pure."""
     return unicodedata.name(character, "UNKNOWN").split()[0].split("-")[0].title()
 
 
 def _visible_code(character: str) -> Markup:
-    """Return the code of a hidden character as visible HTML: `U+202E`."""
+    """Return the HTML that shows a hidden character by its code, such as `U+202E`."""
     code = f"U+{ord(character):04X}"
     return Markup('<span class="turning" title="{0}"><span class="unseen">{0}</span></span>').format(code)
 
 
 def is_cut(text: str, *, limit: int = MAX_CHARS) -> bool:
-    """Return whether `rich` shortens a text."""
+    """Return whether a text is longer than the `limit` after which `rich` cuts it."""
     return len(text) > limit
 
 
 def _paragraphs(text: str) -> Markup:
-    """Return lines as HTML; lines of a list become list entries."""
+    """Return lines of text as HTML paragraphs; lines that begin as list items become a list."""
     out: list[Markup] = []
     lines: list[Markup] = []
     items: list[Markup] = []
 
     def close() -> None:
-        """Add the collected lines as a paragraph, or the collected items as a list."""
+        """Add the collected lines as a paragraph and the collected items as a list, and collect anew."""
         if lines:
             out.append(Markup("<p>{}</p>").format(Markup("<br>").join(lines)))
         if items:
@@ -153,7 +165,7 @@ def _paragraphs(text: str) -> Markup:
 
 
 def _inline_html(text: str) -> Markup:
-    """Return one line as HTML, with its marks (bold, italic, code, links) rendered."""
+    """Return one line of text as HTML, with its marks (bold, italic, code, links) rendered."""
     parts: list[Markup] = []
     end = 0
     for match in _MARK.finditer(text):
@@ -164,7 +176,7 @@ def _inline_html(text: str) -> Markup:
 
 
 def _mark_html(match: re.Match[str]) -> Markup:
-    """Return one mark as HTML: code, a link, bold or italic text."""
+    """Return one mark that `_MARK` has found as HTML: code, a link, bold or italic text."""
     if match["code"] is not None:
         return Markup("<code>{}</code>").format(plain(match["code"]))
     if match["link"] is not None:
@@ -176,11 +188,16 @@ def _mark_html(match: re.Match[str]) -> Markup:
 
 
 def _link_html(address: str) -> Markup:
-    """Return a link that shows its whole target; an address with hidden characters stays text."""
+    """Return a web address as an HTML link that shows its whole target.
+
+    An address with hidden characters, or with a user name before the host, stays text. Punctuation after the
+    address is no part of it.
+    """
     target = address.rstrip(_AFTER_LINK)
     punctuation = plain(address[len(target) :])
     # Before an "@" stands a user name, which may look like a host: https://bank.example@evil.example.
-    if _TURNING.search(target) or "@" in target.split("/")[2]:
+    host = target.split("/")[2]
+    if _TURNING.search(target) or "@" in host:
         return plain(target) + punctuation
     link = Markup('<a href="{0}" rel="noreferrer noopener nofollow" target="_blank">{0}</a>')
     return link.format(target) + punctuation

@@ -15,14 +15,17 @@ from orchestrator.web.guard import CONSOLE
 
 
 def console_routes(build: Callable[[], ASGIApp], sessions: SessionService) -> list[BaseRoute]:
-    """Return the routes of the console. `build` may block; it is called at the first request for a page."""
+    """Return the routes of the console: its pages, and the one by which a program gets a one-time code.
+
+    `build` makes the application of the pages. It may block, and is called at the first request for a page.
+    """
 
     async def enter(_: Request) -> Response:
-        """Redirect from the root to the console."""
+        """Redirect a request for `/` to the console."""
         return RedirectResponse(f"{CONSOLE}/", status_code=303)
 
     async def make_code(_: Request) -> Response:
-        """Answer with the path of a sign-in with a new code, and how many seconds it is valid."""
+        """Make a one-time code, and answer with the path of its sign-in page and its validity in seconds."""
         # After '#', an address stays in the browser: it is in no log, and no request has it.
         path = f"{CONSOLE}/sign-in#{sessions.make_code()}"
         return JSONResponse({"path": path, "seconds": CODE_MS // 1000}, status_code=201)

@@ -53,30 +53,30 @@ class Waiting:
 
 
 async def read_waiting(view: View) -> Waiting:
-    """Return the matters that wait for the owner, from the store and the folder of backups."""
+    """Return everything that waits for the owner, from the store and the folder of backups."""
     host = view.host
     async with host.reader.reading() as tx:
         owner_matters = await owner_needs(
             tx, now_ms=view.now_ms, zone=view.console.zone, zone_of=host.zone_of
         )
-        every = await groups.every(tx)
+        all_groups = await groups.every(tx)
         unsent = await outbox.given_up(tx, limit=MAX_UNSENT)
     backup_ms = await asyncio.to_thread(_newest_backup_ms, host.home.root / "backups")
-    registered_ms = min((group.added_ms for group in every), default=view.now_ms)
+    registered_ms = min((group.added_ms for group in all_groups), default=view.now_ms)
     # Without a backup, its age counts from the first group on: a new home has nothing yet to lose.
     since_ms = registered_ms if backup_ms is None else backup_ms
     return Waiting(
         needs=owner_matters,
         logins=tuple(_ended_logins(view)),
         unsent=unsent,
-        names={group.folder: group.name for group in every},
+        names={group.folder: group.name for group in all_groups},
         backup_ms=backup_ms,
         is_backup_old=view.now_ms - since_ms > OLD_BACKUP_MS,
     )
 
 
 def _ended_logins(view: View) -> Iterator[EndedLogin]:
-    """Yield the messengers that stay disconnected until the owner acts."""
+    """Yield each messenger that is on but stays disconnected until the owner acts, with its state."""
     channels = {channel.name: channel for channel in view.services.channels.all}
     for messenger in view.services.channels.messengers:
         status = channel_state(channels[messenger.name], None)
@@ -85,6 +85,6 @@ def _ended_logins(view: View) -> Iterator[EndedLogin]:
 
 
 def _newest_backup_ms(folder: Path) -> int | None:
-    """Return when the newest backup in the home's own folder was made, or None if it has none. Blocks."""
+    """Return when the newest backup in `folder` was made (epoch ms), or None if there is none. Blocks."""
     times_ms = [path.stat().st_mtime_ns // 1_000_000 for path in folder.glob("*.tar.gz")]
     return max(times_ms, default=None)

@@ -91,7 +91,7 @@ class Page:
 
     @property
     def path(self) -> str:
-        """The path to which the navigation leads."""
+        """The path to which the navigation leads: the first one that the page shows."""
         return next(iter(self.shows))
 
 
@@ -138,7 +138,7 @@ class Console:
     """A session → the text that its next page shows once."""
 
     def page(self, name: str) -> Page | None:
-        """Return the page with this name, or None."""
+        """Return the page with this name, or None if there is none."""
         return next((page for page in self.pages if page.name == name), None)
 
 
@@ -148,6 +148,11 @@ class View:
     def __init__(
         self, console: Console, request: Request, *, page: Page | None, signed_in: SignedIn | None
     ) -> None:
+        """Take a request to the console.
+
+        `page` is the page to which the request's route belongs, None for an error page. `signed_in` is the
+        browser's session, None before the sign-in. Language and theme are read from the request.
+        """
         self.console = console
         self.services = console.services
         self.host = console.services.host
@@ -166,9 +171,11 @@ class View:
         """The names of the groups that `choices` was called with, by folder."""
         self.error: str | None = None
         """The reason why a form was refused; the page that shows it again says so at its top."""
-        chosen = request.cookies.get("andy_language", "")
+        chosen_language = request.cookies.get("andy_language", "")
         self.language = (
-            chosen if chosen in LANGUAGES else preferred_language(request.headers.get("accept-language", ""))
+            chosen_language
+            if chosen_language in LANGUAGES
+            else preferred_language(request.headers.get("accept-language", ""))
         )
         theme = request.cookies.get("andy_theme", "")
         self.theme = theme if theme in THEMES else "auto"
@@ -182,9 +189,9 @@ class View:
 
     @property
     def here(self) -> str:
-        """The path of this page with its query, without the requested part.
+        """The path of this page with its query, but without the query's `part`.
 
-        For the answer to a form, it is the path of the page that the form was on.
+        In the answer to a form, it is that of the page that the form was on.
         """
         if self.request.method != "GET":
             return came_from(self.request)
@@ -198,40 +205,41 @@ class View:
 
     @property
     def part(self) -> str | None:
-        """The name of the live part that is requested alone; None for the whole page."""
+        """The name of the part of the page that is requested alone, to update it; None for the whole page."""
         name = self.query("part")
         return name if self.page and name in self.page.live else None
 
     @property
     def is_signed_in(self) -> bool:
-        """Return whether the page is for a browser with a session."""
+        """Whether the browser of this request is signed in."""
         return self._signed_in is not None
 
     @property
     def signed_in(self) -> SignedIn:
-        """The session of the request; every route of a page has one."""
+        """The browser's session. Only for routes behind the sign-in, which always have one."""
         assert self._signed_in is not None, "only pages behind the sign-in ask"
         return self._signed_in
 
     def query(self, name: str, default: str = "") -> str:
-        """Return a parameter of the query; `default` if it is missing."""
+        """Return a parameter of the address's query; `default` if it is missing."""
         return str(self.request.query_params.get(name, default))
 
     def number(self, name: str, default: int = 0) -> int:
-        """Return a number of the query; `default` if it is missing or invalid."""
+        """Return a parameter of the address's query as a number; `default` if it is missing or no number."""
         # `isdigit` alone accepts signs such as '²', which `int` refuses. 15 digits fit the store's integers.
         text = self.query(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else default
 
     def path_param(self, name: str) -> str:
-        """Return the part of the request's path that matches `{name}` in the path of the route."""
+        """Return the part of the request's path that stands for `{name}` in the path of the route."""
         return str(self.request.path_params[name])
 
     def choices(self, groups: Iterable[Group], *, first: str = "base.all_groups") -> list[tuple[str, str]]:
-        """Return the options of a list of groups: the folder and the name of each; two of one name differ.
+        """Return the options of a list from which a group is chosen: pairs of a group's folder and its name.
 
-        `first` is the key of the text of the first option, which stands for no group; empty for no such
-        option. The names are added to `group_names`.
+        Of groups with the same name, the folder is added to the name. `first` is the key of the text of an
+        option before them that stands for no group; with an empty key there is none. The names are added to
+        `group_names`.
         """
         named = [(group.folder, all_visible(group.name[:60])) for group in groups]
         self.group_names |= named
@@ -242,14 +250,19 @@ class View:
     # Texts
 
     def t(self, key: str, /, **values: object) -> str:
-        """Return a text; `.key` is one of this page."""
-        whole = f"{self.page.name}{key}" if key.startswith(".") and self.page else key
-        return self.console.catalogue.text(self.language, whole, **values)
+        """Return the text with this key in the page's language; a key that begins with `.` is one of this
+        page.
+
+        `values` replace the placeholders in the text.
+        """
+        full_key = f"{self.page.name}{key}" if key.startswith(".") and self.page else key
+        return self.console.catalogue.text(self.language, full_key, **values)
 
     def why(self, error: Exception) -> str:
-        """Return the text for an error: the catalogue's for its code if there is one, else the error's own.
+        """Return the text of an error in the page's language, if there is one for its code; else the error's
+        own.
 
-        Attributes of the error, such as the name of a group, are values of the catalogue's text.
+        Attributes of the error, such as the name of a group, replace the placeholders in the text.
         """
         own_text = str(error) if isinstance(error, AndyError) else ""
         values = {name: str(value)[:MAX_VALUE_CHARS] for name, value in vars(error).items()} | {
@@ -270,18 +283,18 @@ class View:
         return own_text or self.t("errors.http_other")
 
     def reason(self, text: str | None) -> str:
-        """Return a stored reason, translated if it is one of Andy's own texts."""
+        """Return a reason that the host has stored, translated if it is one of Andy's own texts."""
         key = key_of(text or "")
         return self.translated(key, text or "") if key else text or ""
 
     def translated(self, key: str, english: str) -> str:
-        """Return the translation of an English text of the code; the English if there is none."""
+        """Return the text with this key in the page's language; `english`, the original, if there is none."""
         return self.console.catalogue.translated(self.language, key, english, {})
 
     def at(self, at_ms: int | None, *, zone: ZoneInfo | None = None) -> Markup:
-        """Return a time in short local form, with the full form as its title; a dash for None.
+        """Return a time as HTML, such as `09:30`, or `Tue 24 Nov 09:30` on another day than today.
 
-        Without a `zone`, that is the console's.
+        The full time is its title. A dash for None. `zone` is the console's time zone if it is None.
         """
         if at_ms is None:
             return Markup("–")
@@ -294,14 +307,17 @@ class View:
         )
 
     def minute(self, at_ms: int) -> Markup:
-        """Return the time of day, for lines below a date."""
+        """Return the time of day as HTML, such as `09:30`; the full time is its title."""
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.console.zone)
         return Markup('<time datetime="{}" title="{}">{}</time>').format(
             moment.isoformat(timespec="seconds"), f"{moment:%Y-%m-%d %H:%M:%S %Z}", f"{moment:%H:%M}"
         )
 
     def when(self, at_ms: int) -> Markup:
-        """Return a time in the form for lists: the time of day if it is today, else the day."""
+        """Return a time as HTML for lists: the time of day if it is today, else the day.
+
+        The full time is its title.
+        """
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.console.zone)
         today = datetime.fromtimestamp(self.now_ms / 1000, self.console.zone).date()
         is_today = moment.date() == today
@@ -312,7 +328,7 @@ class View:
         )
 
     def second(self, at_ms: int | None) -> Markup:
-        """Return a time to the second, for timelines; a dash for None."""
+        """Return the time of day to the second as HTML; the full time is its title. A dash for None."""
         if at_ms is None:
             return Markup("–")
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.console.zone)
@@ -321,7 +337,7 @@ class View:
         )
 
     def day(self, date: str) -> str:
-        """Return a date such as `2026-11-24` as `Today, Tue 24 Nov`."""
+        """Return a date such as `2026-11-24` for people: `Today, Tue 24 Nov`."""
         day = datetime.fromisoformat(date).date()
         today = datetime.fromtimestamp(self.now_ms / 1000, self.console.zone).date()
         near = {-1: "base.yesterday", 0: "base.today", 1: "base.tomorrow"}.get((day - today).days)
@@ -329,7 +345,7 @@ class View:
         return f"{self.t(near)}, {shown}" if near else shown
 
     def date(self, day: date_type, today: date_type) -> str:
-        """Return a day as `Tue 24 Nov`, with the year if it is not this one."""
+        """Return `day` as `Tue 24 Nov`, with the year if it is another one than that of `today`."""
         key = "base.date" if day.year == today.year else "base.date_with_year"
         return self.t(
             key,
@@ -340,7 +356,7 @@ class View:
         )
 
     def span(self, seconds: float) -> str:
-        """Return a duration in two units at most: `12 s`, `4 min`, `3 h 5 min`, `2 days`."""
+        """Return a duration for people, in two units at most: `12 s`, `4 min`, `3 h 5 min`, `2 days`."""
         if seconds < 60:
             return self.t("base.seconds", n=f"{seconds:.0f}")
         minutes = int(seconds // 60)
@@ -352,37 +368,44 @@ class View:
         return self.t("base.days", n=hours // 24)
 
     def ago(self, at_ms: int) -> str:
-        """Return how long ago a time was: `4 min ago`."""
+        """Return how long ago a time (epoch ms) was, for people: `4 min ago`."""
         return self.t("base.ago", span=self.span(max(0, self.now_ms - at_ms) / 1000))
 
     @property
     def now_ms(self) -> int:
-        """Return the current time, in epoch ms."""
+        """The current time in epoch milliseconds."""
         return self.console.clock.now_ms()
 
     # The answer
 
     def form_field(self) -> str:
-        """Return the signed number of a new form."""
+        """Return the value of the hidden field that every form needs: a number, signed for this session."""
         return self.console.forms.make(self.signed_in.secret)
 
     def seen(self, state: Mapping[str, object]) -> str:
-        """Return the hidden field with the state that a form shows, for `SentForm.check_unchanged`."""
+        """Return the value of the hidden field with the state that a form shows, as JSON.
+
+        With it `SentForm.check_unchanged` finds out whether somebody else has changed the state meanwhile.
+        """
         return json.dumps(state_as_text(state), ensure_ascii=False)
 
     def refused(self, action: str) -> bool:
-        """Return whether the page is shown again because the form of this address was refused."""
+        """Return whether the page is shown again because its form with the address `action` was refused."""
         return self.error is not None and self.request.url.path == self.url(action)
 
     def flash(self) -> Flash | None:
-        """Return the text about the change before this page; None after the first call."""
+        """Return the text about the change that led to this page, once; None if there is none."""
         # A page that refreshes a part of itself just then would take the text from the one that is opened.
         if self._signed_in is None or self.query("part"):
             return None
         return self.console.flashes.pop(self._signed_in.session.id, None)
 
     def live_parts(self) -> str:
-        """Return the events for each live part of this page, in the form that `console.js` reads."""
+        """Return the kinds of events that change each live part of this page, as JSON for `console.js`.
+
+        Parts in `everywhere` react to the events of every group, the others only to those of the page's
+        group.
+        """
         parts = self.page.live if self.page else {}
         everywhere = {"needs": NEEDS} | {
             name: parts[name] for name in (self.page.of_all_groups if self.page else ())
@@ -391,17 +414,18 @@ class View:
         return json.dumps({"parts": of_this_group, "everywhere": everywhere}, separators=(",", ":"))
 
     def asset(self, name: str) -> str:
-        """Return the path of a file in `static/`, with its hash."""
+        """Return the path of a file in `static/`, which contains a hash of the file's contents."""
         return self.console.assets[name]
 
     def url(self, path: str) -> str:
-        """Return the address of a path of the console, such as `/now`."""
+        """Return the address of a path of the console, such as `/console/now` for `/now`."""
         return ROOT + path
 
     def render(self, template: str, *, status: int = 200, **data: Any) -> Response:
-        """Render the page, or the requested part of it, from a template and its data.
+        """Return the page, or the requested part of it, as rendered from a template with `data`.
 
-        A page whose `error` is set shows it at the top, and opens the form that it is about.
+        A page whose `error` is set shows it at the top, opens the form that it is about, and has the status
+        422.
         """
         if self.error and status == 200:
             status = 422
@@ -415,10 +439,11 @@ class View:
         return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": policy(self.nonce)})
 
     def done(self, path: str, text: str | None = None, *, undo: str = "") -> Response:
-        """Redirect the browser to a page after a change; the session's next page shows `text` once.
+        """Redirect the browser to `path` after a change; the session's next page shows `text` once.
 
-        `undo` is the address of a form without fields that undoes the change: a button beside the text.
-        After a form on Now, `path` is ignored: the browser goes back to Now and the other matters that wait.
+        `undo` is the address of a form without fields that undoes the change: a button beside the text. If
+        the form was on the page Now, `path` is ignored: the browser goes back to Now and the other matters
+        that wait.
         """
         if came_from(self.request) == f"{ROOT}/now":
             path = "/now"
@@ -431,7 +456,10 @@ class View:
 
 
 def policy(nonce: str | None = None) -> str:
-    """Return the content security policy of a page; scripts and styles need the number `nonce`."""
+    """Return the content security policy of a page, which says what a browser may load and run for it.
+
+    Only scripts of the console itself, and inline scripts with the random text `nonce`, may run.
+    """
     scripts = "'self'" + (f" 'nonce-{nonce}'" if nonce else "")
     return (
         f"default-src 'none'; script-src {scripts}; style-src 'self'; connect-src 'self'; img-src 'self';"
@@ -470,20 +498,27 @@ def templates() -> Environment:
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status of the answer to an error."""
+    """Return the HTTP status with which an error is answered."""
     if isinstance(error, HTTPException):
         return error.status_code
+    # Any other error is the host's own, and may be over at the next try.
     return error.http_status if isinstance(error, BadRequest) else 503
 
 
 def came_from(request: Request) -> str:
-    """Return the path of the console page that sent a request, by its `Referer`; else that of the console."""
+    """Return the path, with its query, of the console page that sent a request, by its `Referer` header.
+
+    The path of the console itself if the header is missing or names another place.
+    """
     parts = urlsplit(request.headers.get("referer", "")[:2000])
     return own_path(parts.path + (f"?{parts.query}" if parts.query else "")) or f"{ROOT}/"
 
 
 def own_path(text: str) -> str | None:
-    """Return a path that a browser sent if it is one of the console; None if it could lead elsewhere."""
+    """Return a path that a browser sent, with its query, if it is one of the console; else None.
+
+    A path that could lead to another host is refused.
+    """
     parts = urlsplit(text[:2000])
     path = parts.path
     # A browser could read a backslash, `//` or a control character as the beginning of another host.
@@ -498,6 +533,6 @@ def own_path(text: str) -> str | None:
 
 
 def _path_below_root(request: Request) -> str:
-    """Return the path of a request without that of the console."""
+    """Return the path of a request below that at which the console is mounted."""
     path, root = str(request.scope["path"]), str(request.scope["root_path"])
     return path.removeprefix(root) if root and path.startswith(root) else path

@@ -48,6 +48,9 @@ KEYS: Mapping[str, str] = {
 
 
 def key_of(reason: str) -> str | None:
-    """Return the key of a stored reason; None for a text that is not Andy's own. Pure."""
+    """Return the key, in the catalogue of texts, of a reason that the host stores as English text. Pure.
+
+    None for a text that is not one of Andy's own.
+    """
     key = KEYS.get(reason)
     return None if key is None else f"reasons.{key}"

@@ -51,7 +51,7 @@ class SignedIn:
 
     @property
     def cookie(self) -> str:
-        """The value of the session's cookie."""
+        """The value of the cookie by which the browser shows its session."""
         return f"{self.session.id}.{self.secret}"
 
 
@@ -59,7 +59,10 @@ class SessionService:
     """Makes one-time codes and sessions, and finds the session of a cookie."""
 
     def __init__(self, database: Database, reader: Database, *, token: str, clock: Clock) -> None:
-        """`token` is that of the API; whoever has it may sign in."""
+        """Take the database for writing, and `reader` for reading.
+
+        `token` is that of the API: it signs anybody in.
+        """
         self._database = database
         self._reader = reader
         self._token = token
@@ -69,7 +72,10 @@ class SessionService:
         self._tries = TokenBucket(clock, at_once=WRONG_AT_ONCE, a_second=WRONG_A_MINUTE / 60)
 
     def make_code(self) -> str:
-        """Return a code that signs one browser in, once, within 30 s."""
+        """Return a new one-time code, which signs in one browser within `CODE_MS`.
+
+        Of too many unused codes, the oldest become invalid.
+        """
         now_ms = self._clock.now_ms()
         self._codes = {name: code for name, code in self._codes.items() if code[1] > now_ms}
         # The oldest goes first: a dict keeps its entries in the order in which they came.
@@ -80,7 +86,9 @@ class SessionService:
         return f"{name}.{secret}"
 
     async def sign_in(self, credential: str, *, agent: str) -> SignedIn:
-        """Start a session for a credential, the token or a code; `agent` is the browser's `User-Agent`.
+        """Start the session of a browser that sends a credential: the token, or a one-time code.
+
+        `agent` is the browser's `User-Agent`. The sign-in is written to the audit.
 
         Raises:
             SignInRefused: it is neither the token nor a valid code.
@@ -104,10 +112,11 @@ class SessionService:
         return SignedIn(session=session, secret=secret)
 
     def _use_code(self, credential: str) -> bool:
-        """Use up a code and return whether it was valid.
+        """Return whether a text is a valid one-time code, which is invalid from then on.
 
         A wrong guess uses up no code, or somebody who guesses could lock others out.
         """
+        # `make_code` has joined the two.
         name, _, secret = credential.partition(".")
         code_hash, until_ms = self._codes.get(name, ("", 0))
         if self._clock.now_ms() >= until_ms or not hmac.compare_digest(hashed(secret), code_hash):
@@ -116,7 +125,12 @@ class SessionService:
         return True
 
     def _check_token(self, credential: str) -> None:
-        """Check that a text is the token. Raises `SignInRefused`, `TooManyTries`."""
+        """Check that a text is the token of the API.
+
+        Raises:
+            SignInRefused: it is not.
+            TooManyTries: too many wrong tries came before.
+        """
         # Before the comparison: while tries are refused, even the right token is, or guessing could go on.
         if self._tries.wait_ms() > 0:
             raise TooManyTries
@@ -125,9 +139,11 @@ class SessionService:
             raise SignInRefused
 
     async def find(self, cookie: str, *, agent: str) -> SignedIn | None:
-        """Return the session of a cookie; None if it has expired, was revoked or never existed.
+        """Return the session of a browser's cookie; None if it has expired, was revoked or never existed.
 
-        If another kind of browser sends the cookie, it may be stolen: the session then lists both browsers.
+        `agent` is the browser's `User-Agent`. If another kind of browser sends the cookie, it may be stolen:
+        the session then lists both browsers, and the audit has a row. At most once a minute, the use is
+        recorded.
         """
         name, _, secret = cookie.partition(".")
         if not (name and secret):
@@ -150,7 +166,10 @@ class SessionService:
         return SignedIn(session=session, secret=secret)
 
     async def sign_out(self, signed_in: SignedIn) -> None:
-        """End a session. Raises `UnknownSession` if it ended meanwhile."""
+        """End a browser's session, and write that to the audit.
+
+        Raises `UnknownSession` if it ended meanwhile.
+        """
         async with self._database.transaction() as tx:
             await web_sessions.remove(tx, signed_in.session.id)
             await audit.append(
@@ -164,24 +183,29 @@ class SessionService:
 
 
 def browser_name(agent: str) -> str:
-    """Return the browser and the system of a `User-Agent`, such as `Firefox (Linux)`. Pure.
+    """Return the browser and the system that a `User-Agent` names, such as `Firefox (Linux)`. Pure.
 
     An unknown browser is shown by the beginning of its `User-Agent`.
     """
     system = next(
         (name for name in ("iPhone", "iPad", "Android", "Windows", "Mac OS", "Linux") if name in agent), ""
     )
+    # In this order: Edge names itself Chrome, too, and both name themselves Safari.
     names = {"Edg/": "Edge", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
+    # `ascii` makes control characters and foreign letters visible; the slice removes its quotes.
     name = next((name for part, name in names.items() if part in agent), ascii(agent[:40])[1:-1])
     return f"{name} ({system})" if system else name or "?"
 
 
 def _with_browser(stored: str, name: str) -> str:
-    """Return the browsers of a session with another one added, if the row has room for it. Pure."""
+    """Return the names of a session's browsers, as it stores them, with the browser `name` added. Pure.
+
+    They are unchanged if it is among them, or if they would be longer than `MAX_BROWSER_CHARS`.
+    """
     longer = f"{stored}{ALSO}{name}"
     return stored if name in stored.split(ALSO) or len(longer) > MAX_BROWSER_CHARS else longer
 
 
 def hashed(secret: str) -> str:
-    """Return the SHA-256 of a secret, in hex."""
+    """Return the SHA-256 of a secret in hex, as the store has it."""
     return sha256(secret.encode()).hexdigest()

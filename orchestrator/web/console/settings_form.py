@@ -72,9 +72,10 @@ class SentSettings:
 
 @cache
 def fields() -> Mapping[str, SettingField]:
-    """Return the fields of all settings by name, in the order of their declaration. Pure.
+    """Return the fields of the form of a group's settings, by the name of the setting. Pure.
 
-    They are cached: Pydantic takes 25 ms to make the schema, and a page needs it a dozen times.
+    They are in the order in which the settings are declared, and cached: Pydantic takes 25 ms to make the
+    schema, and a page needs it a dozen times.
     """
     schema = GroupConfig.model_json_schema()["properties"]
     infos = GroupConfig.model_fields.items()
@@ -83,17 +84,18 @@ def fields() -> Mapping[str, SettingField]:
 
 
 def others() -> list[str]:
-    """Return the settings that are in no section. Pure."""
+    """Return the names of the settings that the form shows behind "More settings". Pure."""
     named = {name for section in SECTIONS.values() for name in section}
     return [name for name in fields() if name not in named]
 
 
 def _field(name: str, info: FieldInfo, schema: Mapping[str, Any]) -> SettingField:
-    """Return the field of a setting, from its declaration and its JSON schema, which has the bounds."""
+    """Return the form's field for a setting, from the setting's declaration and its JSON schema."""
     if name in SPECIAL:
         return SettingField(name=name, kind=SPECIAL[name])
     # Pydantic writes `float | None` as `anyOf`, whose first entry has the bounds.
     bounds: Mapping[str, float] = schema if "minimum" in schema else schema.get("anyOf", [{}])[0]
+    # The form shows this setting in minutes.
     scale = MINUTE_MS if name == "timeout_ms" else 1
     least, most = (bounds[side] / scale if side in bounds else None for side in ("minimum", "maximum"))
     return SettingField(
@@ -106,7 +108,7 @@ def _field(name: str, info: FieldInfo, schema: Mapping[str, Any]) -> SettingFiel
 
 
 def _kind(annotation: Any) -> Kind:
-    """Return the kind of field for a setting of this type."""
+    """Return the kind of form field for a setting whose type is `annotation`."""
     kinds = _plain_types(annotation)
     if bool in kinds:
         return "check"
@@ -118,7 +120,10 @@ def _kind(annotation: Any) -> Kind:
 
 
 def _plain_types(annotation: Any) -> set[Any]:
-    """Return the types that a value may have, without their bounds. Pure."""
+    """Return the types that a value of the type `annotation` may have, without bounds and parameters. Pure.
+
+    For `Annotated[float, …] | None`, these are `float` and `NoneType`.
+    """
     origin = get_origin(annotation)
     if origin is Annotated:
         return _plain_types(get_args(annotation)[0])
@@ -128,7 +133,7 @@ def _plain_types(annotation: Any) -> set[Any]:
 
 
 def _options(annotation: Any) -> tuple[str, ...]:
-    """Return the values of the first `Literal` or enumeration in a type; empty if it has none. Pure."""
+    """Return the values of the first `Literal` or enumeration within a type; empty if it has none. Pure."""
     if annotation is SearchService:
         return tuple(service.value for service in SearchService)
     if get_origin(annotation) is Literal:
@@ -144,7 +149,7 @@ def _options(annotation: Any) -> tuple[str, ...]:
 
 
 def stored_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored settings as the values of the form's fields. Pure."""
+    """Return a group's stored settings as the values of the form's fields, by the fields' names. Pure."""
     values = {name: config.get(name, "") for name in fields()}
     egress = config.get("egress", CLOSED)
     rules = config.get("ask", [])
@@ -166,7 +171,10 @@ def stored_values(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def typed_values(form: SentForm) -> dict[str, Any]:
-    """Return the typed values of a form that is shown again. Pure."""
+    """Return the values that were typed into a form, to show the form again. Pure.
+
+    They are in the shape in which `stored_values` has those of stored settings.
+    """
     return {
         **{name: form.raw(name) for name in fields()},
         "speech": form.is_set("speech"),
@@ -181,7 +189,8 @@ def typed_values(form: SentForm) -> dict[str, Any]:
 
 
 def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
-    """Return a group's profile and settings as texts by their labels, to see whether somebody changed them.
+    """Return a group's profile and settings as texts by their labels, to notice that somebody has changed
+    them.
 
     `label(key)` returns the label that the page shows for a setting.
     """
@@ -205,10 +214,10 @@ def read(
     has_gateway: bool,
     explain: Callable[[str, str], str],
 ) -> SentSettings:
-    """Return the values of a form.
+    """Return the profile and the settings in a form, and the reason for each field that cannot be used.
 
-    `has_gateway` is that of `model_choices.check_choice`; `explain(field, reason)` returns the text about an
-    unusable value.
+    `has_gateway` is that of `model_choices.check_choice`; `explain(field, reason)` returns the text that
+    people read about an unusable value.
     """
     profile = GroupProfile(name=form.raw("name"), trigger=form.raw("trigger"))
     # Main answers every message, so its form has no such field.
@@ -235,7 +244,7 @@ def read(
 
 
 def _profile_mistakes(group: Group, profile: GroupProfile) -> list[tuple[str, str]]:
-    """Return the fields of a profile that cannot be used, each with the reason."""
+    """Return pairs of a field and a reason for the fields of a profile that cannot be used for this group."""
     mistakes = []
     # One at a time: a wrong name would otherwise hide a wrong trigger.
     for part in (GroupProfile(name=profile.name), GroupProfile(trigger=profile.trigger)):
@@ -249,7 +258,10 @@ def _profile_mistakes(group: Group, profile: GroupProfile) -> list[tuple[str, st
 def _model_mistakes(
     form: SentForm, services: Sequence[ModelService], *, has_gateway: bool
 ) -> list[tuple[str, str]]:
-    """Return the fields of models that cannot be used, each with the reason."""
+    """Return pairs of a field and a reason for the models in a form that cannot be used.
+
+    `has_gateway` is that of `model_choices.check_choice`.
+    """
     mistakes = []
     models = [("model", form.text("model")), *(("models", form.text(f"models_{work}")) for work in WORK)]
     for name, model in models:
@@ -262,9 +274,9 @@ def _model_mistakes(
 
 
 def _read_number(form: SentForm, name: str) -> float | str | None:
-    """Return a number, or None for an empty field.
+    """Return the number in a form's field, or None for an empty field.
 
-    An invalid number stays text, so that the validation names its field.
+    An invalid number stays text, so that the validation names its field. Minutes become milliseconds.
     """
     text = form.text(name)
     try:
@@ -281,26 +293,27 @@ def _read_number(form: SentForm, name: str) -> float | str | None:
 
 
 def _read_egress(form: SentForm, name: str) -> object:
-    """Return the group's network setting: a name, a list of hosts, or None for the default."""
+    """Return the network setting in a form: a name, an `allowlist` of hosts, or None for the default."""
     if form.text(name) == LISTED:
         return {"allowlist": _read_lines(form, "egress_hosts")}
     return form.text(name) or None
 
 
 def _read_ask(form: SentForm, name: str) -> list[str] | None:
-    """Return the rules for what needs approval, or None for the default."""
+    """Return the rules in a form for actions that need approval, or None for the default."""
     rules = [settings.EGRESS_RULE] if form.is_set("ask_egress") else []
     return [*rules, *_read_lines(form, name)] or None
 
 
 def _read_skills(form: SentForm, name: str) -> list[str] | None:
-    """Return the names of the ticked skills; None: all skills."""
+    """Return the names of the ticked skills in a form; None stands for all skills."""
     return None if form.is_set("skills_all") else form.all(name)
 
 
 def _read_mounts(form: SentForm, name: str = "mounts") -> list[dict[str, Any]]:
-    """Return the mounts, each with its `path`, whether it is `writable`, and its `name` if it has one."""
+    """Return the folders to mount in a form, each with `path`, `writable`, and `name` if it has one."""
     mounts = []
+    # One more than is allowed, so that the validation can refuse it.
     for index in range(settings.MAX_MOUNTS + 1):
         path, mount_name = form.text(f"{name}_path{index}"), form.text(f"{name}_name{index}")
         if path:
@@ -310,12 +323,12 @@ def _read_mounts(form: SentForm, name: str = "mounts") -> list[dict[str, Any]]:
 
 
 def _read_models(form: SentForm, name: str) -> dict[str, str]:
-    """Return the chosen model of each kind of work that has one."""
+    """Return the chosen model in a form for each kind of work that has one, by the kind of work."""
     return {work: model for work in WORK if (model := form.text(f"{name}_{work}"))}
 
 
 def _read_lines(form: SentForm, name: str) -> list[str]:
-    """Return the lines of a field without empty ones."""
+    """Return the lines of a form's field, without empty lines and without spaces around them."""
     return [line.strip() for line in form.raw(name).split("\n") if line.strip()]
 
 

@@ -69,12 +69,12 @@ class NoNotification(BadRequest):
 
 
 async def show(view: View) -> Response:
-    """Show the board of the group that the query names, or the boards of all groups."""
+    """Show the dashboard of the group that the query names, or those of all groups."""
     return await _show(view, view.query("group"))
 
 
 async def show_notification(view: View) -> Response:
-    """Show one notification with its history. Raises `NoNotification`."""
+    """Show one notification of a dashboard with its history. Raises `NoNotification`."""
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.path_param("folder"))
         notification = await board_notifications.get(tx, group.folder, view.path_param("id"))
@@ -92,7 +92,7 @@ async def show_notification(view: View) -> Response:
 
 
 async def add_task(view: View, form: SentForm) -> Response:
-    """Add a task to the board of the group that the form names."""
+    """Add the task in a form to the dashboard of the group that the form names."""
     priority = Priority.HIGH if form.is_set("important") else Priority.MEDIUM
     arguments = {"title": form.text("title"), "deadline": form.text("deadline"), "priority": priority.value}
     folder = form.text("whose")
@@ -100,7 +100,7 @@ async def add_task(view: View, form: SentForm) -> Response:
 
 
 async def edit_task(view: View, form: SentForm) -> Response:
-    """Change a task's title, deadline, priority and progress, as far as the form differs from the task."""
+    """Change those of a task's title, deadline, priority and progress that differ in the form."""
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.path_param("folder"))
         task = await board_tasks.get(tx, group.folder, view.path_param("id"))
@@ -115,7 +115,7 @@ async def edit_task(view: View, form: SentForm) -> Response:
 
 
 def editable(task: BoardTask, zone: ZoneInfo) -> dict[str, str]:
-    """Return the fields of a task that can be changed in place, as their form shows them. Pure."""
+    """Return the fields of a task that its form can change, as the form shows them, by name. Pure."""
     return {
         "title": task.title,
         "deadline": deadline_text(task.deadline, zone),
@@ -125,16 +125,19 @@ def editable(task: BoardTask, zone: ZoneInfo) -> dict[str, str]:
 
 
 def deadline_text(deadline: Deadline | None, zone: ZoneInfo) -> str:
-    """Return a deadline as a form takes it: `2026-12-24`, or with a time of day. Pure."""
+    """Return a deadline as a form takes it: `2026-12-24`, or `2026-12-24 18:00`. Pure.
+
+    Empty for None.
+    """
     if deadline is None:
         return ""
     return deadline.date or local_iso(deadline.at_ms, zone)[:16].replace("T", " ")
 
 
 async def change_task(view: View, form: SentForm) -> Response:
-    """Complete, reopen, park, drop, block or unblock a task, or move it to the history.
+    """Complete, reopen, park, drop, block or unblock a task, or move it to the history, as the address says.
 
-    Raises `NoTaskAction`.
+    Raises `NoTaskAction` for any other action.
     """
     action, task = view.path_param("action"), {"task_id": view.path_param("id")}
     if action == "archive":
@@ -151,7 +154,7 @@ async def change_task(view: View, form: SentForm) -> Response:
 
 
 async def reopen_task(view: View, form: SentForm) -> Response:
-    """Reopen a task that was just completed or dropped."""
+    """Reopen a task that was just completed or dropped, whatever version the page showed."""
     arguments = {"task_id": view.path_param("id"), **TASK_ACTIONS["reopen"]}
     return await _call_tool(
         view, form, view.path_param("folder"), "update_task", arguments, done=".did_reopen"
@@ -159,19 +162,22 @@ async def reopen_task(view: View, form: SentForm) -> Response:
 
 
 async def answer(view: View, form: SentForm) -> Response:
-    """Answer a question; an answer that leaves no doubt changes its task at once."""
+    """Answer a question with the text of the form.
+
+    An answer that leaves no doubt changes the question's task at once.
+    """
     arguments = {"question_id": view.path_param("id"), "answer": form.text("answer")}
     return await _change(view, form, "answer_question", arguments, done=".did_answer")
 
 
 async def remove_question(view: View, form: SentForm) -> Response:
-    """Close a question without an answer."""
+    """Close a question of a dashboard without an answer."""
     arguments = {"question_id": view.path_param("id")}
     return await _change(view, form, "remove_question", arguments, done=".did_remove_question")
 
 
 async def cancel_notification(view: View, form: SentForm) -> Response:
-    """Cancel a pending notification."""
+    """Cancel a pending notification of a dashboard."""
     arguments = {"notification_id": view.path_param("id")}
     return await _change(view, form, "cancel_notification", arguments, done=".did_cancel")
 
@@ -179,11 +185,13 @@ async def cancel_notification(view: View, form: SentForm) -> Response:
 async def _change(
     view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done: str, undo: str = ""
 ) -> Response:
-    """Change a row of the board by a tool, if the row still has the version that the page showed.
+    """Change a row of a dashboard by a tool, if the row still has the version that the page showed.
 
-    `done` is the key of the text about the change, `undo` the address of a form that reverses it.
+    `tool` is the name of the tool, `done` the key of the text about the change, `undo` the address of a form
+    that reverses it.
 
     Raises:
+        FormForged: the form does not say which version the page showed.
         ChangedSince: the row has another version; the person is shown both states.
     """
     shown = form.shown_state()
@@ -206,10 +214,13 @@ async def _call_tool(
     version: int | None = None,
     undo: str = "",
 ) -> Response:
-    """Call a tool of a group's dashboard, and redirect to the board; a refusal is shown there instead.
+    """Call a tool of a group's dashboard, and redirect to the dashboard; a refusal is shown there instead.
 
     `done` is the key of the text about the change, `undo` the address of a form that reverses it. `version`
-    is the version that the row must have.
+    is the version that the row must still have; None for any.
+
+    Raises:
+        ChangedSince: the row has another version; the person is shown both states.
     """
     result = await view.api.dashboards.use(folder, tool, arguments, expect_version=version)
     # The tool says only that the row has changed. It is read again, so that the person sees both states.
@@ -229,9 +240,10 @@ async def _call_tool(
 
 
 def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str, Any]) -> str:
-    """Return the text about a change; `done` is its key, `tool` the tool that made it, `data` its result.
+    """Return the text that tells a person that a change was made.
 
-    The text also says what a person may not expect: that a deadline is past, or who reads an answer.
+    `tool` is the tool that made it, `done` the key of its text, `data` the tool's result. The text also says
+    what a person may not expect: that a deadline is past, or who reads an answer.
     """
     if tool == "answer_question":
         has_model = view.services.containers.orders.agent(group) == "claude"
@@ -244,7 +256,10 @@ def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str
 
 
 def _is_over(view: View, deadline: str, zone: ZoneInfo) -> bool:
-    """Return whether a deadline has passed; it is `2026-12-24`, or an ISO time with its offset."""
+    """Return whether a deadline has passed.
+
+    It is a date such as `2026-12-24`, or an ISO time with its offset.
+    """
     now = datetime.fromtimestamp(view.now_ms / 1000, zone)
     # A day without a time is over only when the day itself is.
     if len(deadline) == len("2026-12-24"):
@@ -253,17 +268,17 @@ def _is_over(view: View, deadline: str, zone: ZoneInfo) -> bool:
 
 
 def came_from_group(view: View) -> bool:
-    """Return whether a form was on the board of one group."""
+    """Return whether the form of this request was on the dashboard of one group."""
     return "group=" in view.here
 
 
 def _board_path(view: View, folder: str) -> str:
-    """Return the path of the board that a form was on: that of its group, or of all groups."""
+    """Return the path of the page that this request's form was on: one group's dashboard, or all."""
     return f"/board?group={folder}" if came_from_group(view) else "/board"
 
 
 def refusal(view: View, tool: str, code: str) -> str:
-    """Return why a tool did nothing, in the language of the page; never a code."""
+    """Return the text, in the page's language, that says why a tool has refused a change with this code."""
     for key in (f"board.refused_{tool}_{code}", f"board.refused_{code}"):
         if view.console.catalogue.has(key):
             return view.t(key)
@@ -271,9 +286,9 @@ def refusal(view: View, tool: str, code: str) -> str:
 
 
 def shown_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInfo) -> dict[str, object]:
-    """Return the state of a row that a form about it shows: the texts that people see, and its version.
+    """Return the state of a row of a dashboard that a form about it shows.
 
-    The keys are the labels of the texts, and `_version`.
+    The keys are the labels of the texts that people see, and `_version` for the row's version.
     """
     match row:
         case BoardTask():
@@ -299,7 +314,7 @@ def shown_row(view: View, row: BoardTask | Question | Notification, zone: ZoneIn
 
 
 def _deadline_text(view: View, deadline: Deadline, zone: ZoneInfo) -> str:
-    """Return a deadline as people read it: a day, or a day and a time."""
+    """Return a deadline as people read it: `Tue 24 Nov`, or `Tue 24 Nov 18:00`."""
     if deadline.date is None:
         return _moment_text(view, deadline.at_ms, zone)
     return view.date(
@@ -308,7 +323,10 @@ def _deadline_text(view: View, deadline: Deadline, zone: ZoneInfo) -> str:
 
 
 def _moment_text(view: View, at_ms: int, zone: ZoneInfo) -> str:
-    """Return a time with its date, even if it is today: it is compared with what was shown another day."""
+    """Return a time as people read it, always with its date: `Tue 24 Nov 18:00`.
+
+    The text is compared with the one that a page showed, maybe on another day.
+    """
     moment = datetime.fromtimestamp(at_ms / 1000, zone)
     today = datetime.fromtimestamp(view.now_ms / 1000, zone).date()
     return f"{view.date(moment.date(), today)} {moment:%H:%M}"
@@ -327,26 +345,29 @@ class Boards:
 
 
 async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Response:
-    """Show the board of a group, or of all if `folder` is empty; `form` is one that was refused."""
+    """Show the dashboard of the group `folder`, or those of all groups if it is empty.
+
+    `form` is a form that was refused, with its typed values; `view.error` has the reason.
+    """
     history_rows = max(HISTORY_STEP, view.number("history"))
     async with view.host.reader.reading() as tx:
-        every = await groups.every(tx)
+        all_groups = await groups.every(tx)
         if folder:
             boards = await _board_of(
                 tx, await groups.known(tx, folder), history_rows=history_rows, now_ms=view.now_ms
             )
         else:
             boards = await _boards_of_all(tx)
-    zones = {group.folder: view.host.zone_of(group) for group in every}
-    names = dict(view.choices(every, first=""))
+    zones = {group.folder: view.host.zone_of(group) for group in all_groups}
+    names = dict(view.choices(all_groups, first=""))
     titles = {(task.folder, task.id): task.title for task in (*boards.tasks, *boards.archived)}
     query = f"?group={boards.group.folder}&history={history_rows}" if boards.group else ""
     return view.render(
         "board.html",
         here=view.url(f"/board{query}"),
         group=boards.group.folder if boards.group else "",
-        choices=view.choices(every),
-        whose=view.choices(every, first=""),
+        choices=view.choices(all_groups),
+        whose=view.choices(all_groups, first=""),
         names=names,
         zones=zones,
         tasks=_by_state(boards.tasks),
@@ -368,7 +389,10 @@ async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Res
 
 
 async def _board_of(tx: Tx, group: Group, *, history_rows: int, now_ms: int) -> Boards:
-    """Return the board of one group; of its history `history_rows` rows and, if there is one, one more."""
+    """Return the dashboard of one group, with the notifications of the last `DELIVERED_DAYS` that are over.
+
+    Of the history, `history_rows` tasks and one more are read, which shows that there are older ones.
+    """
     snapshot = await board.snapshot(tx, group.folder)
     since_ms = now_ms - DELIVERED_DAYS * DAY_MS
     over = await board_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
@@ -383,7 +407,10 @@ async def _board_of(tx: Tx, group: Group, *, history_rows: int, now_ms: int) -> 
 
 
 async def _boards_of_all(tx: Tx) -> Boards:
-    """Return the tasks and open questions of all groups, at most `MAX_ROWS` of each."""
+    """Return the tasks and open questions of all groups, at most `MAX_ROWS` of each.
+
+    One more task is read, which shows that there are more.
+    """
     tasks = await board_tasks.on_boards_of_all(tx, limit=MAX_ROWS + 1)
     return Boards(
         group=None,
@@ -403,7 +430,10 @@ class DueText(NamedTuple):
 
 
 def due(view: View, task: BoardTask, zone: ZoneInfo) -> DueText:
-    """Return when a task is due, as people say it, and whether it is late."""
+    """Return when a task is due, as people say it, and whether it is late.
+
+    The text is such as `in 3 days, Tue 24 Nov`.
+    """
     deadline = task.deadline
     if deadline is None:
         return DueText(view.t("board.no_deadline"), is_late=False)
@@ -424,7 +454,10 @@ def due(view: View, task: BoardTask, zone: ZoneInfo) -> DueText:
 
 
 def _by_state(tasks: Iterable[BoardTask]) -> dict[str, list[BoardTask]]:
-    """Return the tasks by state, in the order in which the page shows the states. Pure."""
+    """Return tasks by their state, in the order in which the page shows the states. Pure.
+
+    States without tasks are left out.
+    """
     by_state: dict[str, list[BoardTask]] = {
         name: [] for name in ("active", "blocked", "someday", "completed", "cancelled")
     }

@@ -98,12 +98,12 @@ class SettingRow:
 
     @property
     def is_own(self) -> bool:
-        """Whether the owner has set it, now or for the next start."""
+        """Whether the owner has set this setting, now or for the next start."""
         return bool(self.source) or self.changed is not None
 
 
 async def show(view: View) -> Response:
-    """Show the backups, the last restore, the settings, and the machines of the swarm."""
+    """Show the backups, the last restore, the settings, and the machines of the Docker Swarm."""
     home = view.host.home
     return view.render(
         "care.html",
@@ -117,7 +117,7 @@ async def show(view: View) -> Response:
 
 
 async def _nodes(view: View) -> list[NodeView] | None:
-    """Return the machines of the swarm: an empty list without a swarm, None if they cannot be read."""
+    """Return the machines of the Docker Swarm; an empty list without a swarm, None if they cannot be read."""
     try:
         return await view.services.containers.nodes()
     except AndyError as error:
@@ -126,7 +126,7 @@ async def _nodes(view: View) -> list[NodeView] | None:
 
 
 async def show_doctor(view: View) -> Response:
-    """Show the findings of the last run of the doctor, or of the present one so far."""
+    """Show the findings of the last run of the doctor, or of the present run so far."""
     doctor = view.console.doctor
     # Read before the findings: a run that ends in between still counts as running, so the page looks again.
     is_running = doctor.is_running
@@ -136,13 +136,16 @@ async def show_doctor(view: View) -> Response:
 
 
 async def start_doctor(view: View, _: SentForm) -> Response:
-    """Start every check of `andy doctor` in a process of its own; one run at a time."""
+    """Start every check of `andy doctor` in a process of its own, unless a run is under way."""
     is_new = await view.console.doctor.start()
     return view.done("/care/doctor", None if is_new else view.t(".doctor_runs"))
 
 
 async def make_backup(view: View, _: SentForm) -> Response:
-    """Write a backup into `backups/`, named after the local time. Raises `BackupUnderWay`."""
+    """Write a backup into `backups/`, named after the local time, and go back to the page.
+
+    Raises `BackupUnderWay` while another backup is made or checked.
+    """
     home = view.host.home
     local_now = datetime.fromtimestamp(view.now_ms / 1000, view.console.zone)
     target = home.root / "backups" / f"andy-{local_now:%Y%m%d-%H%M%S}.tar.gz"
@@ -150,7 +153,7 @@ async def make_backup(view: View, _: SentForm) -> Response:
         raise BackupUnderWay
 
     def write() -> make.BackupResult:
-        """Write the backup without `.env`, and make its folder if there is none."""
+        """Write the backup, without `.env`, and create its folder if there is none. Blocks."""
         target.parent.mkdir(mode=0o700, exist_ok=True)
         return make.back_up(
             home, target, with_env=False, replaces=False, clock=SystemClock(), say=_ignore_progress
@@ -162,7 +165,10 @@ async def make_backup(view: View, _: SentForm) -> Response:
 
 
 async def take_upload(view: View, form: SentForm) -> Response:
-    """Store a backup that was uploaded in `backups/`, and show what it contains."""
+    """Store an uploaded backup in `backups/`, and lead to the page that shows what it contains.
+
+    A file that is no backup is refused on the page.
+    """
     file = form.file("file")
     # Two bytes tell a wrong file at once. The archive itself is checked on the page that comes next.
     if file is None or file.body.read(2) != GZIP:
@@ -175,9 +181,10 @@ async def take_upload(view: View, form: SentForm) -> Response:
 
 
 def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
-    """Write an uploaded backup into a folder, under a free name like the sent one; return that. Blocks.
+    """Write an uploaded backup into `folder` under a free name like `sent_name`, and return that name.
+    Blocks.
 
-    Raises `BackupError`.
+    Raises `BackupError` if it cannot be written; nothing is left then.
     """
     stem = UNSAFE.sub("-", PurePath(sent_name).name.removesuffix(".tar.gz")).strip("-._")[:80] or "backup"
     # Written under a name that no list shows, and renamed once it is on the disk: what is listed is whole.
@@ -199,7 +206,10 @@ def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
 
 
 async def show_restore(view: View) -> Response:
-    """Read a whole backup, and show what a restore of it would do. Raises `BackupUnderWay`."""
+    """Read the whole backup that the address names, and show what a restore of it would do.
+
+    Raises `NoSuchBackup`; `BackupUnderWay` while another backup is made or checked.
+    """
     path = await requested_backup(view)
     if view.console.backups.locked():
         raise BackupUnderWay
@@ -224,9 +234,13 @@ async def show_restore(view: View) -> Response:
 
 
 async def restore(view: View, form: SentForm) -> Response:
-    """Record that a backup is to be restored. Andy restarts once the next page was shown, and restores it.
+    """Request that the backup which the address names is restored, and restart Andy, who then restores it.
 
-    Raises `NothingStartsAnew`.
+    The request is recorded for the next start, and in the audit.
+
+    Raises:
+        NothingStartsAnew: nothing would start Andy again.
+        ChangedSince: the file has changed, or a backup was restored, since the page was shown.
     """
     path, host = await requested_backup(view), view.host
     if view.services.restart is None:
@@ -241,13 +255,16 @@ async def restore(view: View, form: SentForm) -> Response:
     )
     # The restored store knows none of the present containers, so the next start must find none of them.
     view.services.containers.end_all_at_shutdown()
-    # Normally the next page restarts the host once it was sent; this is for browsers that do not ask for it.
+    # Normally the next page restarts the host once it was sent; this is for browsers that do not request it.
     asyncio.get_running_loop().call_later(RESTART_SECONDS, view.services.restart)
     return view.done("/care/restoring")
 
 
 async def show_restoring(view: View) -> Response:
-    """Show that Andy restarts and, after that, how the restore ended."""
+    """Show that Andy restarts for a restore and, after that, how the restore ended.
+
+    While a restore is requested, this restarts the host once the page was sent.
+    """
     record = await asyncio.to_thread(read_record, view.host.home)
     answer = view.render("care_restoring.html", record=record)
     if record is not None and record.state == "asked" and view.services.restart is not None:
@@ -257,12 +274,12 @@ async def show_restoring(view: View) -> Response:
 
 
 async def _restart_host(restart: Callable[[], None]) -> None:
-    """Restart the host; a coroutine, so that it is called in the event loop."""
+    """Restart the host. A coroutine, so that Starlette calls it in the event loop and not in a thread."""
     restart()
 
 
 async def _state(view: View, path: Path) -> dict[str, object]:
-    """Return the state that a confirmation is valid for: this file, and no restore since."""
+    """Return the state for which a confirmed restore is valid: this very file, and no other restore since."""
     record = await asyncio.to_thread(read_record, view.host.home)
     file_status = await asyncio.to_thread(path.stat)
     return {
@@ -274,13 +291,13 @@ async def _state(view: View, path: Path) -> dict[str, object]:
 
 
 async def download(view: View) -> Response:
-    """Send a backup as a download."""
+    """Send the backup that the address names as a download. Raises `NoSuchBackup`."""
     path = await requested_backup(view)
     return FileResponse(path, media_type="application/gzip", filename=path.name)
 
 
 async def requested_backup(view: View) -> Path:
-    """Return the path of the backup that the address names. Raises `NoSuchBackup`."""
+    """Return the path of the backup in `backups/` that the address names. Raises `NoSuchBackup`."""
     name = view.path_param("name")
     path = view.host.home.root / "backups" / name
     # The form of the name is checked first, because the system raises an error for one that is too long.
@@ -294,7 +311,7 @@ async def requested_backup(view: View) -> Path:
 
 
 def _backups_in(folder: Path) -> list[BackupFile]:
-    """Return the backups in a folder, newest first. Blocks."""
+    """Return the backups in `folder`, newest first. Blocks."""
     paths = [
         path for path in folder.glob("*.tar.gz") if BACKUP.fullmatch(path.name) and not path.is_symlink()
     ]
@@ -329,9 +346,9 @@ def _settings(view: View) -> list[SettingRow]:
 
 
 def shown_setting(name: str, value: Any, redactor: Redactor) -> str:
-    """Return a setting as a page may show it.
+    """Return the value of a setting as text that a page may show, without secrets.
 
-    Of a command only the program is shown, because an argument may be a key of any shape.
+    Of a command only the program is shown, because an argument may be a key of any form.
     """
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if name == "andy_speech_command" and text:

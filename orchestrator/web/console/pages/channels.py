@@ -43,7 +43,11 @@ async def show(view: View) -> Response:
 
 
 async def pair(view: View, form: SentForm) -> Response:
-    """Ask a messenger for a QR code, or for the letters that the phone of a number takes."""
+    """Request the QR code of a messenger, or with `by_number` the letters to type on the phone of that
+    number.
+
+    The next page shows it. Raises `BadRequest` for a messenger that is not paired by phone.
+    """
     service = view.api.pairings.get(form.text("channel"))
     if service is None:
         raise BadRequest(view.t(".not_paired_by_phone"))
@@ -60,7 +64,7 @@ async def pair(view: View, form: SentForm) -> Response:
 async def add(view: View, form: SentForm) -> Response:
     """Log in to a messenger with the answers of the form, and switch it on from the next start.
 
-    Raises `BadRequest`.
+    A refused login is shown on the page. Raises `BadRequest` if there is no such messenger.
     """
     name = form.text("channel")
     if name not in await asyncio.to_thread(discovery.names):
@@ -84,7 +88,7 @@ async def add(view: View, form: SentForm) -> Response:
 
 
 def _question(view: View, channel: ChannelDescription, question: LoginQuestion) -> str:
-    """Return a question of a messenger's login in the page's language, or as it is if that has no text."""
+    """Return the text of a login question in the page's language; its own text if the page has none."""
     key = f"channels.question_{channel.name}_{question.name}"
     return view.t(key) if view.console.catalogue.has(key) else question.text
 
@@ -114,7 +118,10 @@ class ConnectionCard:
 
 
 async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm | None = None) -> Response:
-    """Show the page; `error` says why pairing was refused for `phone`, `form` is a login that was refused."""
+    """Show the page. `error` says why the pairing of the phone number `phone` was refused.
+
+    `form` is a login form that was refused; `view.error` has the reason.
+    """
     statuses = (await view.api.status())["channels"]
     progress = {name: await _progress(service) for name, service in view.api.pairings.items()}
     cards = [
@@ -127,8 +134,8 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
         for messenger in view.services.channels.messengers
     ]
     chats = await view.host.reader.read(group_reports.chat_rows)
-    every = await asyncio.to_thread(discovery.installed)
-    owners = [messenger_of(chat, every) for chat in chats]
+    installed_messengers = await asyncio.to_thread(discovery.installed)
+    owners = [messenger_of(chat, installed_messengers) for chat in chats]
     return view.render(
         "channels.html",
         status=422 if error or form else 200,
@@ -154,13 +161,19 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
 
 
 def messenger_of(chat: Mapping[str, Any], messengers: Collection[ChannelDescription]) -> str:
-    """Return the messenger that owns the address of a chat, else the one that the chat was seen in. Pure."""
+    """Return the name of the messenger that owns a chat's address; else of the one that saw the chat. Pure.
+
+    Empty if neither is known.
+    """
     owner = next((messenger.name for messenger in messengers if messenger.owns(ChatJid(chat["jid"]))), "")
     return owner or chat["channel"] or ""
 
 
 def _others(home: Path, on: Collection[str]) -> list[OtherMessenger]:
-    """Return the messengers that are not on, and why one cannot be used. Blocks."""
+    """Return the installed messengers that are not on, with the reason if one cannot be used. Blocks.
+
+    `on` are the names of those that are on.
+    """
     try:
         wanted: Collection[str] = config.load(home).channels
     except SettingError:
@@ -180,7 +193,10 @@ def _others(home: Path, on: Collection[str]) -> list[OtherMessenger]:
 
 
 def _card(view: View, channel: ChannelDescription, status: dict[str, Any], *, account: str) -> ConnectionCard:
-    """Return a messenger that is on, as the page shows it; `account` is that of its pairing, if any."""
+    """Return a messenger that is on, as the page shows it.
+
+    `status` is the report of its connection, `account` the account of its pairing; empty if it has none.
+    """
     channel_status = ChannelStatus.model_validate(status)
     has_text = view.console.catalogue.has(f"channels.state_{channel_status.state}")
     return ConnectionCard(
@@ -197,7 +213,7 @@ def _card(view: View, channel: ChannelDescription, status: dict[str, Any], *, ac
 
 
 def advice(view: View, channel: ChannelDescription, status: Mapping[str, Any]) -> str:
-    """Return what to do about a connection that is down, in the language of the page; empty when it is up."""
+    """Return what to do about a messenger that is disconnected, in the page's language; empty if nothing."""
     english = str(status.get("advice", ""))
     translation = channel.advice.get(str(status.get("state")), {}).get(view.language)
     return (
@@ -208,13 +224,13 @@ def advice(view: View, channel: ChannelDescription, status: Mapping[str, Any]) -
 
 
 def _qr(content: str) -> Markup:
-    """Return the QR code of a text as HTML."""
+    """Return the QR code that contains a text, as HTML."""
     # Safe as HTML: the library draws the code with numbers, and writes no text of its content.
     return Markup(inline_picture(content))  # noqa: S704
 
 
 async def _progress(service: PairingService) -> dict[str, Any]:
-    """Return the state of pairing; a login that cannot be read is shown as a pairing that failed."""
+    """Return the state of a messenger's pairing; one that cannot be read is shown as failed."""
     try:
         return (await service.progress()).model_dump()
     except AndyError as error:

@@ -47,7 +47,7 @@ MAX_UPLOAD_BYTES = 512 * 1024 * 1024
 
 
 async def index(view: View) -> Response:
-    """Show every group with its newest message; `?open=` names the one whose conversation is shown beside."""
+    """Show every group with its newest message; the group in the query's `open` is marked as opened."""
     summaries = await view.host.reader.read(message_store.group_summaries)
     return view.render(
         "chats.html", summaries=summaries, most=MAX_UNREAD, opened=view.query("open") if view.part else ""
@@ -55,8 +55,9 @@ async def index(view: View) -> Response:
 
 
 async def conversation(view: View) -> Response:
-    """Show a group's conversation: its newest lines, which stay live, or the lines before one of them."""
-    # Neither the reload of a live part nor a look at older lines means that somebody is about to write.
+    """Show a group's conversation: its newest messages, which stay live, or those before one of them."""
+    # Opening a chat may start a container ahead of a question. Neither the reload of a live part nor a look
+    # at older lines means that somebody is about to write.
     if view.part is None and not view.number("before"):
         await view.api.chat.open(view.path_param("folder"))
     return await _conversation(view)
@@ -72,9 +73,9 @@ async def _conversation(
     chat: str = "",
     status: int = 200,
 ) -> Response:
-    """Show the conversation, and mark its messages as read.
+    """Show a group's conversation, and mark the messages that it shows as read.
 
-    After a refusal, show its `error`, and in the box what was typed.
+    After a refused message, `error` says why, and the other arguments are what was typed in the box.
     """
     folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
@@ -123,16 +124,16 @@ async def _conversation(
 
 
 def _call_words(view: View, group: Group) -> str:
-    """Return the words that call Andy in a group: `@Andy, @house`."""
+    """Return the words that call Andy in a group, such as `@Andy, @house`."""
     calls = (f"@{view.host.settings.assistant_name}", group.trigger)
     # Without repetition: the trigger of an imported group may be Andy's own name.
     return ", ".join(dict.fromkeys(filter(None, calls)))
 
 
 async def _mark_read(view: View, group: Group, lines: list[MessageView], read: int) -> None:
-    """Store that the owner has read up to the last of these lines; `read` is the stored position so far.
+    """Store that the owner has read a group's messages up to the last of these lines.
 
-    The owner is one person, in whatever browser.
+    `read` is the `seq` up to which they were read so far. The owner is one person, in whatever browser.
     """
     # The other live parts do not show the lines: loading one of them alone is no reading.
     if lines and lines[-1]["seq"] > read and view.part in (None, "lines"):
@@ -147,7 +148,7 @@ class PageWindow(NamedTuple):
 
 
 async def _window(tx: Tx, view: View, folder: str) -> PageWindow:
-    """Return which messages the page shows, by its query `before`, `from` and `around`.
+    """Return which messages of a group the page shows, by its query `before`, `from` and `around`.
 
     Without any it ends with the newest message, and begins as far back as it has room. A page around a
     message has as many lines after it as before it, if there are so many.
@@ -163,7 +164,11 @@ async def _window(tx: Tx, view: View, folder: str) -> PageWindow:
 
 
 def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
-    """Map the first message of each local day to its date. Pure."""
+    """Return the date of each local day on which one of the messages was sent, by the `seq` of its first
+    message.
+
+    Pure.
+    """
     first_lines: dict[int, str] = {}
     earlier_date = ""
     for line in lines:
@@ -175,21 +180,23 @@ def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
 
 
 def quiet_runs(lines: list[MessageView]) -> dict[int, int]:
-    """Map the messages that did not call Andy to the length of the run of such messages that they end. Pure.
+    """Return the length of each run of messages that did not call Andy, by the `seq` of the run's last
+    message.
 
-    A message within a run, which ends no run, is mapped to 0.
+    Other messages of a run are mapped to 0; messages that called Andy are left out. Pure.
     """
     run_lengths: dict[int, int] = {}
     length = 0
-    for line, after in zip_longest(lines, lines[1:]):
+    for line, next_line in zip_longest(lines, lines[1:]):
         length = length + 1 if _is_quiet(line) else 0
         if length:
-            run_lengths[line["seq"]] = 0 if after is not None and _is_quiet(after) else length
+            is_last = next_line is None or not _is_quiet(next_line)
+            run_lengths[line["seq"]] = length if is_last else 0
     return run_lengths
 
 
 def _is_quiet(line: MessageView) -> bool:
-    """Return whether a message did not call Andy."""
+    """Return whether a message was ignored because it did not call Andy."""
     return (line["state"], line["reason"]) == ("ignored", "no trigger")
 
 
@@ -212,7 +219,10 @@ class TurnAtWork(TypedDict):
 
 
 async def _turn_at_work(tx: Tx, group: Group) -> TurnAtWork | None:
-    """Return the current work of the group's agent: tools, requests and messages; None if it is idle."""
+    """Return the turn that a group's agent works on, with its tool calls, requests and messages so far.
+
+    None if the agent is idle. `draft` is left empty.
+    """
     turn = await turns.running_of(tx, group.folder)
     if turn is None:
         return None
@@ -233,7 +243,7 @@ async def _turn_at_work(tx: Tx, group: Group) -> TurnAtWork | None:
 
 
 async def one_message(view: View) -> Response:
-    """Show the history of one message."""
+    """Show the history of the message that the address names: its turn, its answer, and what was logged."""
     folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
         timeline = await message_timeline.find(tx, folder, view.path_param("message"))
@@ -258,7 +268,10 @@ async def one_message(view: View) -> Response:
 
 
 async def say(view: View, form: SentForm) -> Response:
-    """Send the text in the box: as a message of a member of the chat, or as Andy."""
+    """Send the text and the file of the box: as a message of a member of the chat, or as Andy.
+
+    A refused message is shown in the box again, with the reason.
+    """
     folder, text = view.path_param("folder"), form.raw("text")
     speaker, sender = form.text("speaker"), form.text("sender")[:MAX_SENDER_CHARS]
     chat = form.text("chat") or None
@@ -270,7 +283,7 @@ async def say(view: View, form: SentForm) -> Response:
             placeholder = await _store_file(view, folder, file) if file is not None else None
 
             def write(group: Group, now_ms: int) -> Inbound:
-                """Return the message that was typed, for the chosen chat of its group."""
+                """Return the typed message, with its file, for the chosen chat of its group."""
                 jid = registration.chosen_chat(group, chat, default=registration.writing_chat(group))
                 inbound = view.api.write(jid, text, sender=sender or "you", now_ms=now_ms)
                 return replace(inbound, file=placeholder) if placeholder else inbound
@@ -293,11 +306,11 @@ async def say(view: View, form: SentForm) -> Response:
 
 
 async def _store_file(view: View, folder: str, file: UploadedFile) -> str:
-    """Store a file in the group's attachments, and return the line that names it in the message.
+    """Store an uploaded file in the group's attachments, and return the line that names it in a message.
 
     Raises:
-        UnknownGroup
-        FileRefused: it is too large.
+        UnknownGroup: there is no group with this folder.
+        FileRefused: the file is too large.
     """
     host = view.host
     group = await host.reader.read(lambda tx: groups.known(tx, folder))
@@ -310,30 +323,30 @@ async def _store_file(view: View, folder: str, file: UploadedFile) -> str:
 
 
 async def download(view: View) -> Response:
-    """Send a file of a group's attachments as a download; it is never shown in a page."""
+    """Send a file from a group's attachments as a download; it is never shown in a page."""
     return await downloads.received(view.api.lists, view.path_param("folder"), view.path_param("name"))
 
 
 async def download_sent(view: View) -> Response:
-    """Send the copy of a file that Andy sent with a message."""
+    """Send the copy of a file that Andy sent with a message, as a download."""
     return await downloads.sent(view.api.lists, view.path_param("folder"), view.path_param("message"))
 
 
 async def stop(view: View, form: SentForm) -> Response:
-    """Stop a turn that waits or runs."""
+    """Stop the queued or running turn in the form."""
     turn = await _actions(view).stop(_turn_number(form))
     return view.done(f"/chats/{turn.folder}#end", view.t(".stopped", turn=turn.id))
 
 
 async def _undo_preview(view: View, number: int) -> dict[str, Any] | None:
-    """Return what undoing a turn would do; None where it cannot be undone.
+    """Return what undoing the turn with this number would do; None where it cannot be undone, or not yet.
 
     `items` has the texts of what is undone, `later` of what was changed since, `left` of what stays.
     """
     service, is_korean = view.services.undo, view.language == "ko"
 
     async def plan_undo(tx: Tx) -> UndoPlan | None:
-        """Return what undoing the turn would do; None where it cannot be undone, or not yet."""
+        """Return the plan for undoing the turn; None where it cannot be undone, or not yet."""
         if number not in await undos.undoable(tx, {number}):
             return None
         try:
@@ -353,7 +366,10 @@ async def _undo_preview(view: View, number: int) -> dict[str, Any] | None:
 
 
 async def undo(view: View, form: SentForm) -> Response:
-    """Undo a turn; if the form has `anyway`, also what was changed since, which the page has named."""
+    """Undo the turn that the address names.
+
+    With `anyway` in the form, also what was changed since the turn, which the page has named.
+    """
     text = view.path_param("turn")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     done = await view.api.undos.undo(number, by="console", is_forced=form.text("anyway") == "1")
@@ -365,18 +381,18 @@ async def undo(view: View, form: SentForm) -> Response:
 
 
 async def ask_again(view: View, form: SentForm) -> Response:
-    """Have a failed turn tried again, or a waiting one at once."""
+    """Have the failed turn in the form tried again, or a waiting one tried at once."""
     turn = await _actions(view).ask_again(_turn_number(form))
     return view.done(f"/chats/{turn.folder}#end", view.t(".asked_again"))
 
 
 def _actions(view: View) -> TurnActions:
-    """Return the service that stops turns and tries them again."""
+    """Return the service by which the owner stops turns and has them tried again."""
     return TurnActions(view.host, stop_run=view.services.containers.stop_run)
 
 
 def _turn_number(form: SentForm) -> int:
-    """Return the number of the turn in a form; 0, which no turn has, if it is invalid."""
+    """Return the number of the turn in a form; 0, which no turn has, if it is no number."""
     text = form.text("turn")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
 

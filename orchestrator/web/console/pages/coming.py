@@ -109,7 +109,7 @@ class Scheduled:
 
     @property
     def state(self) -> dict[str, object]:
-        """The state that a change is made from."""
+        """The state that the page shows, from which a change is made."""
         return {"text": self.text, "when": self.at}
 
 
@@ -119,7 +119,10 @@ async def show(view: View) -> Response:
 
 
 async def add(view: View, form: SentForm) -> Response:
-    """Set a reminder or schedule a request; a form that is refused is shown again with the reason."""
+    """Set the reminder, or schedule the request to an agent, that the form describes.
+
+    A refused form is shown again with the reason.
+    """
     try:
         planned = await _add(view, form.text("whose"), form.text("kind"), form.text("text"), form.text("at"))
         async with view.host.reader.reading() as tx:
@@ -134,12 +137,12 @@ async def add(view: View, form: SentForm) -> Response:
 
 
 def _group_name(view: View, folder: str) -> str:
-    """Return the name of a group, shortened for a sentence; its folder if the page has no name for it."""
+    """Return the name of a group, shortened for a sentence; its folder if `view.choices` never saw it."""
     return _short(view.group_names.get(folder, folder))
 
 
 def _planned_text(view: View, planned: WrittenSchedule) -> str:
-    """Return when a schedule comes, in words; if it comes very often, also how often a day."""
+    """Return when a new schedule comes, in words; if it comes very often, also how often a day."""
     if planned.kind == ScheduleKind.ONCE:
         return f"{view.day(planned.value[:10])} {planned.value[11:16]}"
     rhythm = rhythm_text(view, Schedule(kind=ScheduleKind(planned.kind), value=planned.value, timezone=""))
@@ -152,11 +155,15 @@ def _planned_text(view: View, planned: WrittenSchedule) -> str:
 
 
 async def _add(view: View, folder: str, kind: str, text: str, time_text: str) -> WrittenSchedule:
-    """Set a reminder or schedule a request, as `kind` says, and return when it comes.
+    """Set a reminder or schedule a request to an agent, and return when it comes.
 
-    A reminder that repeats is a scheduled task that only sends its text.
+    `folder` is the group, `kind` is `request` or else a reminder, `text` what is sent or asked, and
+    `time_text` the time as a person has written it. A reminder that repeats is stored as a scheduled task
+    that only sends its text.
 
-    Raises `AndyError`; `ValidationError` if a text is too long.
+    Raises:
+        AndyError: the group, the text or the time cannot be used.
+        ValidationError: a text is too long.
     """
     group = await view.host.reader.read(lambda tx: groups.known(tx, folder))
     check_text(text)
@@ -172,7 +179,11 @@ async def _add(view: View, folder: str, kind: str, text: str, time_text: str) ->
 
 
 async def change_reminder(view: View, form: SentForm) -> Response:
-    """Change a reminder's text or time; one that is to repeat becomes a scheduled task."""
+    """Change a reminder's text or time; one that is to repeat becomes a scheduled task.
+
+    A refused form is shown again. Raises `UnknownReminder`, and `ChangedSince` if somebody else has changed
+    it.
+    """
     number = view.path_param("id")
     reminder = await _reminder(view, number)
     form.check_unchanged(reminder.state)
@@ -185,7 +196,12 @@ async def change_reminder(view: View, form: SentForm) -> Response:
 
 
 async def _change_reminder(view: View, reminder: Scheduled, text: str, time_text: str) -> None:
-    """Change a reminder's text and time as far as they differ. Raises `AndyError`, `ValidationError`."""
+    """Change a reminder's text and time as far as the form's `text` and `time_text` differ from them.
+
+    Raises:
+        AndyError: the text or the time cannot be used, or the reminder is gone.
+        ValidationError: the text is too long.
+    """
     new_text = None if text == reminder.text else text
     if time_text == reminder.at:
         if new_text is not None:
@@ -204,7 +220,7 @@ async def _change_reminder(view: View, reminder: Scheduled, text: str, time_text
 
 
 async def cancel_reminder(view: View, _: SentForm) -> Response:
-    """Cancel a reminder; the next page offers to restore it."""
+    """Cancel the reminder that the address names; the next page offers to restore it."""
     number = view.path_param("id")
     text = (await _reminder(view, number)).text
     await view.api.reminders.cancel(number)
@@ -213,19 +229,22 @@ async def cancel_reminder(view: View, _: SentForm) -> Response:
 
 
 async def restore_reminder(view: View, _: SentForm) -> Response:
-    """Set a reminder again that was cancelled."""
+    """Set the cancelled reminder that the address names again, for its earlier time."""
     row = await view.api.reminders.restore(view.path_param("id"))
     return view.done(_page_path(view), view.t(".task_restore", text=_short(row["text"])))
 
 
 def _short(text: str) -> str:
-    """Return the beginning of a text, as a sentence about it has room for."""
+    """Return the beginning of a text on one line, for a sentence about it."""
     line = " ".join(text.split())
     return all_visible(line if len(line) <= MAX_NAMED else f"{line[:MAX_NAMED]}…")
 
 
 async def change_task(view: View, form: SentForm) -> Response:
-    """Change the text or the schedule of a task; a schedule that stays the same is not begun anew."""
+    """Change the text or the schedule of a scheduled task; a schedule that stays the same is not begun anew.
+
+    A refused form is shown again. Raises `ChangedSince` if somebody else has changed the task meanwhile.
+    """
     async with view.host.reader.reading() as tx:
         task = await scheduled_task_service.find(tx, view.path_param("id"))
         group = await groups.known(tx, task.folder)
@@ -252,7 +271,11 @@ async def change_task(view: View, form: SentForm) -> Response:
 
 
 async def act_on_task(view: View, _: SentForm) -> Response:
-    """Pause, resume, run or cancel a scheduled task. Raises `NoSuchAction`."""
+    """Pause, resume, run, cancel or restore a scheduled task, as the address says.
+
+    Raises `NoSuchAction` for any other action. After a cancellation, the next page offers to restore the
+    task.
+    """
     action, number = view.path_param("action"), view.path_param("id")
     if action not in TASK_ACTIONS:
         raise NoSuchAction
@@ -265,12 +288,15 @@ async def act_on_task(view: View, _: SentForm) -> Response:
 
 
 def _page_parameter(view: View, name: str) -> str:
-    """Return a parameter of the page's address; for a form, of the address of the page that it was on."""
+    """Return a parameter of this page's query; in the answer to a form, of the page that the form was on.
+
+    Empty if it is missing.
+    """
     return parse_qs(urlsplit(view.here).query).get(name, [""])[-1]
 
 
 def _page_path(view: View) -> str:
-    """Return the path of the page that a form was on, with its group, but with nothing open for a change."""
+    """Return the path of the page that a form was on, with its group, but with no entry open for a change."""
     group = _page_parameter(view, "group")
     return f"/coming?{urlencode({'group': group})}" if group else "/coming"
 
@@ -282,7 +308,10 @@ async def _show(
     form: SentForm | None = None,
     editing: str = "",
 ) -> Response:
-    """Show the page; `problem` says why `form` was refused, `editing` is the id of the entry it is about."""
+    """Show the page. `problem` says why `form` was refused.
+
+    `editing` is the id of the entry that is open for a change; empty for the one in the query.
+    """
     folder, zone = _page_parameter(view, "group") or None, view.console.zone
     editing = editing or view.query("edit")
     if problem is not None:
@@ -290,11 +319,11 @@ async def _show(
         if _meanings(view, problem):
             view.error += " " + view.t(".choose_below")
     async with view.host.reader.reading() as tx:
-        every = await groups.every(tx)
+        all_groups = await groups.every(tx)
         upcoming_rows = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone, days=DAYS)
         scheduled_tasks = await tasks.every(tx, folder, with_ended=False)
         to_come = await board_notifications.reminders(tx, Folder(folder) if folder else None)
-    by_folder = {str(group.folder): group for group in every}
+    by_folder = {str(group.folder): group for group in all_groups}
     reminders = [_scheduled_reminder(view, reminder, by_folder) for reminder in to_come]
     scheduled = [_scheduled_task(view, task, by_folder) for task in scheduled_tasks]
     days = _days(view, upcoming_rows, {task.id: task for task in scheduled}, by_folder)
@@ -310,15 +339,19 @@ async def _show(
         on=_open_at(view, editing, days),
         here=view.url("/coming") + (f"?{urlencode({'group': folder})}&" if folder else "?"),
         group=folder or "",
-        choices=view.choices(every),
-        folders=view.choices(every, first=""),
+        choices=view.choices(all_groups),
+        folders=view.choices(all_groups, first=""),
         given=typed(form, "text", "at", "whose", "kind"),
         meanings=_meanings(view, problem),
     )
 
 
 def _open_at(view: View, editing: str, days: list[Day]) -> str:
-    """Return the day on which a line is open for a change; empty where that is the list below the days."""
+    """Return the date of the day in which the entry `editing` is open for a change.
+
+    Empty if it is open in the list below the days instead, or none is open. An entry may come on several
+    days; the query's `on` says in which of them it was opened.
+    """
     dates = [day.date for day in days if any(line.id == editing for line in day.lines)]
     requested = _page_parameter(view, "on")
     if requested in dates or (requested == "" and editing.startswith("task-")):
@@ -345,7 +378,10 @@ def _meanings(view: View, problem: Exception | None) -> list[tuple[str, str]]:
 def _days(
     view: View, rows: list[UpcomingView], tasks_by_id: dict[str, Scheduled], by_folder: Mapping[str, Group]
 ) -> list[Day]:
-    """Return the days with their lines: those of which something is overdue, then all the days to come."""
+    """Return the overdue days that have lines, and then all days to come, each with its lines.
+
+    `rows` is the report of what comes; scheduled tasks are in `tasks_by_id`.
+    """
     today = _today(view)
     dates = {row["date"] for row in rows} | {str(today + timedelta(days=n)) for n in range(DAYS + 1)}
     days = []
@@ -357,7 +393,7 @@ def _days(
 
 
 async def next_lines(view: View, tx: Tx, *, limit: int) -> list[Day]:
-    """Return the lines that come next in all groups, by day; at most `limit`, and no overdue ones."""
+    """Return the next `limit` lines of all groups, by day, without overdue ones."""
     by_folder = {str(group.folder): group for group in await groups.every(tx)}
     upcoming_rows = await upcoming.week(tx, None, now_ms=view.now_ms, zone=view.console.zone, days=DAYS)
     scheduled_tasks = await tasks.every(tx, None, with_ended=False)
@@ -372,14 +408,17 @@ async def next_lines(view: View, tx: Tx, *, limit: int) -> list[Day]:
 
 
 def _today(view: View) -> date:
-    """Return the present day in Andy's time zone."""
+    """Return the present day in the console's time zone."""
     return datetime.fromtimestamp(view.now_ms / 1000, view.console.zone).date()
 
 
 def _day_line(
     view: View, row: UpcomingView, tasks_by_id: dict[str, Scheduled], by_folder: Mapping[str, Group]
 ) -> DayLine:
-    """Return a row of the report as a line of its day; a scheduled task is in `tasks_by_id`."""
+    """Return a row of the report of what comes as a line of its day.
+
+    If it is of a scheduled task, the task is in `tasks_by_id`.
+    """
     task = tasks_by_id.get(row["id"]) if row["kind"] == "task" else None
     rhythm = task.rhythm if task else ""
     if row["times"] > 1:
@@ -412,7 +451,7 @@ def _day_line(
 
 
 def _scheduled_task(view: View, task: ScheduledTask, by_folder: Mapping[str, Group]) -> Scheduled:
-    """Return a scheduled task as the page lists it; one that only sends a text is a reminder."""
+    """Return a scheduled task as the page lists it; a task that only sends a text is shown as a reminder."""
     is_reminder = task.prompt.startswith(ECHO)
     return Scheduled(
         id=task.id,
@@ -448,18 +487,18 @@ def _name_of(by_folder: Mapping[str, Group], folder: str) -> str:
 
 
 def _zone(view: View, group: Group | None) -> ZoneInfo:
-    """Return the zone in which a group's times are read; that of Andy for a group that is gone."""
+    """Return the time zone in which a group's times are read; the console's for a group that is gone."""
     return view.host.zone_of(group) if group else view.console.zone
 
 
 def _is_later(view: View, entry: Scheduled) -> bool:
-    """Return whether an entry comes after the days that are shown."""
+    """Return whether an entry comes next after the days that the page shows."""
     day = datetime.fromtimestamp((entry.next_ms or 0) / 1000, view.console.zone).date()
     return day > _today(view) + timedelta(days=DAYS)
 
 
 def rhythm_text(view: View, schedule: Schedule) -> str:
-    """Return how a schedule repeats, in words; empty for one that comes once."""
+    """Return how a schedule repeats, such as `every Monday at 09:00`; empty for one that comes once."""
     if schedule.kind is ScheduleKind.ONCE:
         return ""
     # Only the rhythm becomes text, so the first time may be any.
@@ -471,21 +510,22 @@ def rhythm_text(view: View, schedule: Schedule) -> str:
 
 
 def _schedule_text(view: View, task: ScheduledTask) -> str:
-    """Return the schedule of a task as the field of its form shows it, which `when.schedule` can read."""
+    """Return the schedule of a task as its form shows it, in a text that `when.schedule` can read."""
     if task.schedule.kind is ScheduleKind.ONCE:
         return _minute_text(task.schedule.value)
+    # Only the rhythm becomes text, so the first time may be any.
     first = datetime.fromtimestamp(0, view.console.zone)
     rhythm = times.Recurrence.of_schedule(task.schedule.kind.value, task.schedule.value, first=first)
     return times.say(rhythm, times.Language(view.language)) if rhythm else task.schedule.value
 
 
 def _minute_text(iso: str) -> str:
-    """Return an ISO time to the minute: `2026-11-28 08:00`."""
+    """Return an ISO time without seconds and offset: `2026-11-28 08:00`."""
     return iso[:16].replace("T", " ")
 
 
 async def _stored_reminder(tx: Tx, number: str) -> Notification:
-    """Return the reminder with this number. Raises `UnknownReminder`."""
+    """Return the stored reminder with this number. Raises `UnknownReminder` if there is none."""
     reminder = await board_notifications.by_number(tx, int(number))
     if reminder is None or reminder.number is None:
         raise UnknownReminder(number)
@@ -493,10 +533,10 @@ async def _stored_reminder(tx: Tx, number: str) -> Notification:
 
 
 async def _reminder(view: View, number: str) -> Scheduled:
-    """Return the reminder with this number as the page lists it. Raises `UnknownReminder`."""
+    """Return the reminder with this number as the page lists it. Raises `UnknownReminder` without one."""
     async with view.host.reader.reading() as tx:
-        every = {str(group.folder): group for group in await groups.every(tx)}
-        return _scheduled_reminder(view, await _stored_reminder(tx, number), every)
+        by_folder = {str(group.folder): group for group in await groups.every(tx)}
+        return _scheduled_reminder(view, await _stored_reminder(tx, number), by_folder)
 
 
 PAGE = Page(

@@ -37,12 +37,15 @@ class BudgetExists(BadRequest):
 
 
 async def show(view: View) -> Response:
-    """Show the costs in a span of time, and the budgets."""
+    """Show the costs of the model in a span of time, and the budgets."""
     return await _show(view)
 
 
 async def set_budget(view: View, form: SentForm) -> Response:
-    """Set a new budget; one that would stop its group at once is set only after it was confirmed."""
+    """Set the new budget in a form; a refused form is shown again with the reason.
+
+    A budget that would stop its group at once is set only once the person has confirmed it.
+    """
     whose, is_background = form.text("whose") or None, form.is_set("background")
     try:
         amount = costs.parse_amount_in(form.text("amount"), costs.parse_unit(form.text("unit")))
@@ -78,7 +81,11 @@ async def set_budget(view: View, form: SentForm) -> Response:
 
 
 async def change_budget(view: View, form: SentForm) -> Response:
-    """Change the amount of a budget; one that would stop its group at once has to be confirmed first."""
+    """Change the amount of the budget that the address names; a refused form is shown again with the reason.
+
+    An amount that would stop the group at once is set only once the person has confirmed it. Raises
+    `ChangedSince` if somebody else has changed the amount meanwhile.
+    """
     number = int(view.path_param("id"))
     try:
         async with view.host.database.transaction() as tx:
@@ -98,22 +105,28 @@ async def change_budget(view: View, form: SentForm) -> Response:
 
 
 def _fields(budget: Budget) -> dict[str, Any]:
-    """Return the values of a budget by the names of its fields."""
+    """Return the values of a budget, keyed by the names of its fields."""
     return {name: getattr(budget, name) for name in Budget.__slots__}
 
 
 async def _stops(view: View, tx: Tx, budget: Budget, form: SentForm) -> bool:
-    """Return whether a budget would stop its group at once, and the form does not confirm it with `sure`."""
+    """Return whether a budget needs to be confirmed, because it is used up already and would stop its group.
+
+    False if the form has confirmed it with `sure`.
+    """
     return form.text("sure") != "yes" and await costs.is_spent_already(
         tx, budget, now_ms=view.now_ms, zone=view.console.zone
     )
 
 
 async def _check_new(tx: Tx, budget: Budget) -> None:
-    """Raise `BudgetExists` if the same group, work and period have a budget already, in whatever unit."""
+    """Raise `BudgetExists` if the same group, kind of work and period have a budget already.
+
+    Budgets in tokens and in dollars are not distinguished.
+    """
 
     def scope(limit: Budget) -> tuple[object, ...]:
-        """Return the group, the kind of work and the period of a budget."""
+        """Return what a budget limits: its group, its kind of work and its period."""
         return limit.folder, limit.is_background, limit.period
 
     if any(scope(other) == scope(budget) for other in await budget_store.every(tx)):
@@ -121,7 +134,7 @@ async def _check_new(tx: Tx, budget: Budget) -> None:
 
 
 async def remove_budget(view: View, _: SentForm) -> Response:
-    """Remove a budget."""
+    """Remove the budget that the address names."""
     await view.host.database.write(
         lambda tx: costs.remove_budget(tx, int(view.path_param("id")), now_ms=view.now_ms)
     )
@@ -129,9 +142,10 @@ async def remove_budget(view: View, _: SentForm) -> Response:
 
 
 async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, stops: str = "") -> Response:
-    """Show the page; `form` is one that was refused, for the budget number `changing` or (0) for a new one.
+    """Show the page. `form` is one that was refused, or has to be confirmed.
 
-    `stops` names the group that the budget of the form would stop at once, for which it has to be confirmed.
+    It is about the budget with the number `changing`, or about a new one if that is 0. `stops` names the
+    group that the budget would stop at once, so that it has to be confirmed.
     """
     folder = view.query("group") or None
     span: costs.Span = next((known_span for known_span in SPANS if known_span == view.query("span")), "week")
@@ -141,7 +155,7 @@ async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, 
         overview = await costs.overview(tx, folder, span=span, other=other, now_ms=now_ms, zone=zone)
         known_folder = (await groups.known(tx, folder)).folder if folder else None
         budgets = await costs.budgets(tx, now_ms=now_ms, zone=zone, folder=known_folder)
-        every = await groups.every(tx)
+        all_groups = await groups.every(tx)
         refused = await _refusals(tx, folder, since_ms=now_ms - REFUSED_DAYS * DAY_MS)
     return view.render(
         "costs.html",
@@ -153,13 +167,13 @@ async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, 
         others=EXTRA_COLUMNS,
         prices_as_of=AS_OF,
         budgets=sorted(budgets, key=lambda budget: -budget["percent"]),
-        stops=all_visible(_name(every, stops)[:60]) if stops else "",
+        stops=all_visible(_name(all_groups, stops)[:60]) if stops else "",
         changing=changing,
         typed=typed(form, *BUDGET_FIELDS),
         new=typed(None if changing else form, *BUDGET_FIELDS),
         group=folder or "",
-        choices=view.choices(every),
-        names={str(group.folder): group.name for group in every},
+        choices=view.choices(all_groups),
+        names={str(group.folder): group.name for group in all_groups},
         refused=refused,
         money=lambda usd: money_text(view, usd),
         limit=lambda budget, field: amount_text(view, Unit(budget["unit"]), budget[field], is_nano=False),
@@ -168,7 +182,7 @@ async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, 
 
 
 def money_text(view: View, usd: float | None) -> str:
-    """Return dollars as text: `$1.25`, `$0.016` if a tenth of a cent matters, `< $0.01`.
+    """Return dollars as text: `$1.25`, `< $0.01`, or `$0.016` where a tenth of a cent matters.
 
     None becomes the word for an unknown amount.
     """
@@ -181,9 +195,9 @@ def money_text(view: View, usd: float | None) -> str:
 
 
 def amount_text(view: View, unit: Unit, value: float, *, is_nano: bool = True) -> str:
-    """Return an amount of a budget: `$5.00`, `200,000 tokens`.
+    """Return an amount of a budget as text: `$5.00`, `200,000 tokens`.
 
-    `is_nano`: an amount of money is in billionths of a dollar, else in dollars.
+    With `is_nano`, an amount of money is in billionths of a dollar, else in dollars.
     """
     if unit is Unit.TOKENS:
         return view.t(".tokens", n=f"{value:,.0f}")
@@ -191,7 +205,10 @@ def amount_text(view: View, unit: Unit, value: float, *, is_nano: bool = True) -
 
 
 def raised(budget: costs.BudgetView) -> str:
-    """Return the amount that is proposed for a budget: doubled until it is more than is used. Pure."""
+    """Return the amount that the page proposes for a budget: doubled until it is more than is used. Pure.
+
+    A budget that is not used up is proposed with its present amount.
+    """
     amount = budget["amount"]
     if budget["percent"] >= 100:
         while amount <= budget["used"]:
@@ -199,9 +216,9 @@ def raised(budget: costs.BudgetView) -> str:
     return f"{amount:.0f}" if budget["unit"] == Unit.TOKENS else f"{amount:.2f}"
 
 
-def _name(every: list[Group], folder: str) -> str:
-    """Return the name of a group by its folder; any other text unchanged."""
-    return next((group.name for group in every if group.folder == folder), folder)
+def _name(all_groups: list[Group], folder: str) -> str:
+    """Return the name of the group with this folder; the text itself if no group has it."""
+    return next((group.name for group in all_groups if group.folder == folder), folder)
 
 
 class RefusalLine(AuditView):
@@ -211,7 +228,10 @@ class RefusalLine(AuditView):
 
 
 async def _refusals(tx: Tx, folder: str | None, *, since_ms: int) -> list[RefusalLine]:
-    """Return the newest requests to the model that a budget or a bound refused, newest first."""
+    """Return the newest requests to the model that a budget or another limit refused, newest first.
+
+    Of one group, or of all if `folder` is None.
+    """
     # Refusals of every kind are read, and only then those of the model picked: more rows than are shown.
     rows = await audit.newest(
         tx,

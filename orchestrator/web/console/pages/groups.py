@@ -55,30 +55,31 @@ async def show(view: View) -> Response:
 
 
 async def register(view: View, form: SentForm) -> Response:
-    """Register a chat as a group; a form that is refused is shown again with the reason."""
+    """Register the chat in the form as a group; a refused form is shown again with the reason."""
     if not (form.text("name") or form.text("folder")):
         view.error = view.t(".wrong_name")
         return await _show(view, values=form)
     try:
-        wish = Registration(
+        registration = Registration(
             folder=form.text("folder") or await _free_folder(view, form.text("name")),
             jid=form.text("jid") or None,
             name=form.text("name") or None,
             trigger=form.text("trigger") or None,
             requires_trigger=not form.is_set("every"),
         )
-        await view.api.groups.register(wish)
+        await view.api.groups.register(registration)
     except NameTaken as error:
         view.error = view.t(".name_taken", folder=error.folder)
         return await _show(view, values=form)
     except (AndyError, ValidationError) as error:
         view.error = str(error)
         return await _show(view, values=form)
-    return view.done(f"/groups/{wish.folder}", view.t(".registered", name=wish.name or wish.folder))
+    name = registration.name or registration.folder
+    return view.done(f"/groups/{registration.folder}", view.t(".registered", name=name))
 
 
 async def _free_folder(view: View, name: str) -> str:
-    """Return a free name for the folder of a new group, made from the group's name."""
+    """Return a name for the folder of a new group, made from the group's name, that no group has."""
     async with view.host.reader.reading() as tx:
         # In lower case: on some file systems `Work` and `work` are the same folder.
         taken = {group.folder.lower() for group in await groups.every(tx)} | RESERVED
@@ -86,11 +87,14 @@ async def _free_folder(view: View, name: str) -> str:
 
 
 async def add_chat(view: View, form: SentForm) -> Response:
-    """Give a group one more chat, or make one of its chats the notify chat."""
+    """Add the chat in the form to a group, or with `notify`, let it receive the group's notifications.
+
+    A refused form is shown on the page of the group.
+    """
     folder = view.path_param("folder")
     try:
-        wish = FurtherChat(jid=form.text("jid"), is_notify_chat=form.is_set("notify"))
-        await view.api.groups.add_chat(folder, wish)
+        further_chat = FurtherChat(jid=form.text("jid"), is_notify_chat=form.is_set("notify"))
+        await view.api.groups.add_chat(folder, further_chat)
     except (BadRequest, ValidationError) as error:
         view.error = str(error)
         return await _show_group(view)
@@ -98,11 +102,14 @@ async def add_chat(view: View, form: SentForm) -> Response:
 
 
 async def give_role(view: View, form: SentForm) -> Response:
-    """Give somebody of a group a role by their address, or take it away. Raises `BadRequest`."""
-    folder, word = view.path_param("folder"), form.text("role")
-    if word not in (*Role, people.DEFAULT):
+    """Give the person with an address a role in a group, or with `default` take their role away.
+
+    Raises `BadRequest` if there is no such role or person.
+    """
+    folder, role_name = view.path_param("folder"), form.text("role")
+    if role_name not in (*Role, people.DEFAULT):
         raise BadRequest("A role is owner, member, guest, or default.")
-    role = None if word == people.DEFAULT else Role(word)
+    role = None if role_name == people.DEFAULT else Role(role_name)
     by, now_ms = view.signed_in.session.browser, view.now_ms
     async with view.host.database.transaction() as tx:
         await people.set_role(tx, folder, form.raw("address"), role, by=by, now_ms=now_ms)
@@ -111,7 +118,11 @@ async def give_role(view: View, form: SentForm) -> Response:
 
 
 async def save_rules(view: View, form: SentForm) -> Response:
-    """Change what members and guests may do; only differences from the rules of all groups are stored."""
+    """Store what members and guests of a group may do, and what they may spend.
+
+    Only differences from the rules of all groups are stored. A refused form leads back to the page of the
+    group.
+    """
     folder, by, now_ms = view.path_param("folder"), view.signed_in.session.browser, view.now_ms
     rules_by_role: dict[str, dict[str, object]] = {}
     for role in CHANGEABLE:
@@ -136,26 +147,29 @@ async def save_rules(view: View, form: SentForm) -> Response:
 
 
 async def join_group(view: View, form: SentForm) -> Response:
-    """Add a chat that was seen to the group chosen beside it."""
-    wish = FurtherChat(jid=form.text("jid"))
-    group = await view.api.groups.add_chat(form.text("folder"), wish)
+    """Add a chat that was seen, and has no group, to the group chosen beside it."""
+    group = await view.api.groups.add_chat(form.text("folder"), FurtherChat(jid=form.text("jid")))
     return view.done(f"/groups/{group['folder']}#chats", view.t(".chats_kept"))
 
 
 async def remove_chat(view: View, form: SentForm) -> Response:
-    """Remove one of a group's chats."""
+    """Remove the chat in the form from a group."""
     folder = view.path_param("folder")
     removed = await view.api.groups.remove_chat(folder, form.text("jid"))
     return view.done(f"/groups/{folder}#chats", str(removed["text"]))
 
 
 async def show_group(view: View) -> Response:
-    """Show a group with its settings."""
+    """Show the group that the address names, with its settings."""
     return await _show_group(view)
 
 
 async def save_settings(view: View, form: SentForm) -> Response:
-    """Save the form of a group's settings: all of it, or nothing with the reason at each field."""
+    """Save the form of a group's name, trigger and settings: all of it, or nothing with the reason at each
+    field.
+
+    Raises `ChangedSince` if somebody else has changed the group since the form was shown.
+    """
     folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
@@ -190,9 +204,9 @@ async def save_settings(view: View, form: SentForm) -> Response:
 
 
 def _changes_text(view: View, before: Group, after: Group, *, is_configured: bool) -> str:
-    """Return sentences on how a group's name and trigger changed, and its settings if `is_configured`.
+    """Return sentences that say how a group's name and trigger changed, and its settings if `is_configured`.
 
-    The text is empty if nothing changed.
+    Empty if nothing changed.
     """
     sentences = []
     if after.name != before.name:
@@ -207,7 +221,10 @@ def _changes_text(view: View, before: Group, after: Group, *, is_configured: boo
 
 
 async def undo_path(tx: Tx, folder: str, at_ms: int) -> str:
-    """Return the address of the form that undoes a group's change of this time; empty if there is none."""
+    """Return the address of the form that undoes the change of a group that was made at `at_ms`.
+
+    Empty if the newest change has another time: then this request has changed nothing.
+    """
     newest = next(iter(await group_changes.views(tx, Folder(folder))), None)
     # A change has the time of its request: with another time, the newest one is of an earlier request.
     is_of_now = newest is not None and newest["at_ms"] == at_ms
@@ -215,7 +232,10 @@ async def undo_path(tx: Tx, folder: str, at_ms: int) -> str:
 
 
 async def put_back(view: View, _: SentForm) -> Response:
-    """Undo a change and those made with it in one step; if it cannot be undone, show it with the reason."""
+    """Undo the change of a group that the address names, and those that were made with it in one step.
+
+    If that is refused, the change is shown with the reason.
+    """
     folder, number, now_ms = view.path_param("folder"), int(view.path_param("number")), view.now_ms
     home, by = view.host.home.root, view.signed_in.session.browser
     try:
@@ -230,36 +250,39 @@ async def put_back(view: View, _: SentForm) -> Response:
 
 
 def _explained(view: View, field: str, reason: str) -> str:
-    """Return why a field is refused, in the language of the page; the reason itself if that has no text."""
+    """Return why the value of a field is refused, in the page's language; else `reason` itself."""
     key = f"groups.wrong_{field}"
     return view.t(key, reason=reason) if view.console.catalogue.has(key) else reason
 
 
 def _option(view: View, field: str, word: str) -> str:
-    """Return the text of an option of a setting; the stored word if there is no text."""
+    """Return the text of an option of a setting, in the page's language; else the stored word itself."""
     return _label(view, f"option_{field}_{word}", word)
 
 
 def _label(view: View, key: str, default: str = "") -> str:
-    """Return a text of this page, or `default` for a setting that has none yet."""
+    """Return the text of this page with this key; without one, `default` or else the key.
+
+    A setting that was just added may have no text yet.
+    """
     return view.t(f"groups.{key}") if view.console.catalogue.has(f"groups.{key}") else default or key
 
 
 async def change_settings(view: View, form: SentForm) -> Response:
-    """Replace a group's settings by the text in a form."""
+    """Replace a group's settings by the text in a form, once the person has confirmed the differences."""
     return await _change_part(view, form, GroupPart.SETTINGS)
 
 
 async def change_profile(view: View, form: SentForm) -> Response:
-    """Replace a group's name, trigger, and whether it answers every message, by an earlier state as text."""
+    """Replace a group's name and trigger by an earlier state, which the form has as text."""
     return await _change_part(view, form, GroupPart.PROFILE)
 
 
 async def _change_part(view: View, form: SentForm, part: GroupPart) -> Response:
-    """Replace a part of a group by the text in a form; a refusal is shown on the page of the group."""
+    """Replace a part of a group by the text in a form; a refused text is shown on the page of the group."""
 
     async def refuse(error: str) -> Response:
-        """Show the group again with an error, and with the settings that were typed."""
+        """Show the group again with an error, and with the typed settings."""
         view.error = error
         return await _show_group(view, text=form.raw("text") if part is GroupPart.SETTINGS else None)
 
@@ -274,14 +297,17 @@ async def change_group_text(
     """Replace a part of a group by the text in a form.
 
     First the differences are shown; the form that they have sends the text again with `sure`, and then it is
-    stored, if nobody changed the part meanwhile. The browser then goes to `path`; `refuse(reason)` returns
-    the answer to a text that cannot be used.
+    stored. The browser then goes to `path`; `refuse(reason)` returns the answer to a text that cannot be
+    used.
+
+    Raises:
+        ChangedSince: somebody else has changed the part since the form was shown.
     """
     folder, text = view.path_param("folder"), form.raw("text")
     home = view.host.home.root
 
     def check(present: str) -> None:
-        """Refuse the form if the part has changed since the form was shown."""
+        """Raise `ChangedSince` if the part is no longer the text that the form was made from."""
         form.check_unchanged({part.value: present})
 
     try:
@@ -314,7 +340,7 @@ async def change_group_text(
 
 
 async def show_change(view: View) -> Response:
-    """Show what a change did, and what would be different now if it were undone."""
+    """Show what a change of a group did, and what would be different now if it were undone."""
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.path_param("folder"))
         change = await group_changes.get(tx, group.folder, int(view.path_param("number")))
@@ -325,9 +351,9 @@ async def show_change(view: View) -> Response:
 async def _show_diff(
     view: View, part: GroupPart, present: str, after: str, *, change: GroupChange | None = None
 ) -> Response:
-    """Show the lines in which the present text of a part differs from that `after` a change.
+    """Show the lines in which the `present` text of a part of a group differs from the proposed text `after`.
 
-    The change is a new one or, with `change`, takes that one back; then its own lines are shown, too.
+    `change` is a stored change that the proposal undoes; its own lines are shown, too. None for a new change.
     """
     return view.render(
         "groups_change.html",
@@ -342,7 +368,10 @@ async def _show_diff(
 
 
 async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Response:
-    """Create a secret address for a program; only the next page shows it, once."""
+    """Create a secret address of a group for a program; only the next page shows it, once.
+
+    A refused form is shown on the page of the group.
+    """
     folder = view.path_param("folder")
     try:
         async with view.host.database.transaction() as tx:
@@ -364,7 +393,7 @@ async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Respo
 
 
 async def revoke_address(view: View, _: SentForm, *, kind: AddressKind) -> Response:
-    """Revoke the secret address of a program."""
+    """Revoke the secret address with the number in the path, so that its program can no longer use it."""
     await view.host.database.write(
         lambda tx: secret_addresses.revoke(tx, kind, int(view.path_param("number")), now_ms=view.now_ms)
     )
@@ -372,7 +401,10 @@ async def revoke_address(view: View, _: SentForm, *, kind: AddressKind) -> Respo
 
 
 async def follow_calendar(view: View, form: SentForm) -> Response:
-    """Make a group follow a calendar. It is read at once, and the page shows how that went."""
+    """Make a group follow the calendar in the form, which is read soon after.
+
+    A refused form is shown on the page of the group.
+    """
     folder, notice = view.path_param("folder"), form.text("notice")
     # A text that is no number becomes -1, which `checked` refuses; 0 means no message before events.
     minutes = int(notice) if notice.isascii() and notice.isdigit() and len(notice) < 7 else -1
@@ -395,7 +427,7 @@ async def follow_calendar(view: View, form: SentForm) -> Response:
 
 
 async def unfollow_calendar(view: View, form: SentForm) -> Response:
-    """Make a group no longer follow a calendar."""
+    """Make a group no longer follow the calendar that the form names."""
     folder = view.path_param("folder")
     async with view.host.database.transaction() as tx:
         await following.unfollow(tx, folder, form.text("name"), now_ms=view.now_ms)
@@ -403,7 +435,10 @@ async def unfollow_calendar(view: View, form: SentForm) -> Response:
 
 
 async def decide_access(view: View, form: SentForm) -> Response:
-    """Register, ignore or block a chat that has called and has no group. Raises `BadRequest`."""
+    """Register, ignore or block a chat that has called Andy and has no group.
+
+    Raises `BadRequest` for any other decision, or if there is no such request.
+    """
     number, decision = access.number_of(form.text("request")), form.text("decision")
     if decision not in access.DECISIONS:
         raise BadRequest(view.t(".wrong_decision"))
@@ -416,13 +451,13 @@ async def decide_access(view: View, form: SentForm) -> Response:
 
 
 async def remove(view: View, _: SentForm) -> Response:
-    """Remove the registration of a group."""
+    """Remove the registration of the group that the address names."""
     removed = await view.api.groups.unregister(view.path_param("folder"))
     return view.done("/groups", str(removed["text"]))
 
 
 async def _show(view: View, *, values: SentForm | None = None) -> Response:
-    """Show the groups; `values` is a registration form that was refused."""
+    """Show the page of all groups; `values` is a registration form that was refused."""
     async with view.host.reader.reading() as tx:
         rows = await group_reports.group_rows(tx)
         free = [chat for chat in await group_reports.chat_rows(tx) if chat["group"] is None]
@@ -449,10 +484,10 @@ async def _show_group(
     calendar: Mapping[str, str] | None = None,
     address_form: SentForm | None = None,
 ) -> Response:
-    """Show a group with its settings, and what was refused with it as it was typed.
+    """Show a group with its settings, and a form on the page that was refused, as it was typed.
 
     That is the `form` of the settings with the reasons in `errors` by field, the settings as `text`, the
-    fields of a followed `calendar`, or the form of a secret address.
+    fields of a followed `calendar`, or the form of a secret address (`address_form`).
     """
     folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:

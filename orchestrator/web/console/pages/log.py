@@ -51,7 +51,7 @@ class LogRow:
 
 
 async def show(view: View) -> Response:
-    """Show the newest lines of the host's log, or of a run's, that fit the query."""
+    """Show the newest lines of the host's log, or of the log of a run, that fit the query."""
     folder, level = view.query("group") or None, view.query("level")
     # A run's id; None for the group's newest run, and `OF_HOST` for the lines of Andy's own log about the
     # group. Without a group, Andy's whole log is shown, whatever this is.
@@ -59,7 +59,7 @@ async def show(view: View) -> Response:
     entered_text, problem = view.query("words"), ""
     lines: list[HostLogLine] = []
     async with view.host.reader.reading() as tx:
-        every = await groups.every(tx)
+        all_groups = await groups.every(tx)
         if folder:
             # The folder becomes part of a path below, so one that is not known is refused here.
             await groups.known(tx, folder)
@@ -83,8 +83,8 @@ async def show(view: View) -> Response:
         entered_text=entered_text,
         event_text=event_text,
         fact=partial(fact_text, view),
-        names={str(group.folder): group.name for group in every},
-        choices=view.choices(every, first=".host"),
+        names={str(group.folder): group.name for group in all_groups},
+        choices=view.choices(all_groups, first=".host"),
         levels=[(choice, view.t(f".level_{choice or 'all'}")) for choice in LEVELS],
         runs=[
             ("", view.t(".newest")),
@@ -97,10 +97,10 @@ async def show(view: View) -> Response:
 def _line_filter(
     search_text: str, levels: tuple[str, ...], folder: str | None
 ) -> Callable[[HostLogLine], bool]:
-    """Return a function that decides whether a line is shown.
+    """Return a function that decides whether a line of a log is shown.
 
-    The line has to contain `search_text`, given in lower case, if it is not empty; its level has to be one of
-    `levels` if there are any, and its group `folder` if that is not None.
+    The line has to contain `search_text`, which is in lower case, if it is not empty; its level has to be one
+    of `levels` if there are any, and its group `folder` if that is not None.
     """
 
     def fits(line: HostLogLine) -> bool:
@@ -117,7 +117,14 @@ def _line_filter(
 def _lines(
     view: View, folder: str | None, run: str | None, fits: Callable[[HostLogLine], bool]
 ) -> list[HostLogLine]:
-    """Return the newest lines of a run's log, or of the host's own, that fit. Raises `NoLog`. Blocks."""
+    """Return the newest `LINES` lines for which `fits` is true, oldest first. Blocks.
+
+    They are from the host's own log without a `folder`, or if `run` is `OF_HOST`; else from the log of the
+    run, of the group's newest run if `run` is None. Only the last `READ_LINES` lines are looked at.
+
+    Raises:
+        NoLog: the run has no log.
+    """
     home, zone = view.host.home, view.console.zone
     if folder is None or run == OF_HOST:
         path, read_as = home.host_log, read_line
@@ -135,7 +142,10 @@ def _lines(
 
 
 def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
-    """Return a line of a run's log: an event, or what its container said; any other as it is. Pure."""
+    """Return a line of a run's log with its parts: an event, or the output of the container. Pure.
+
+    Any other line is read like one of the host's log.
+    """
     event = files.read_event(line)
     if event is not None:
         kind = event.kind
@@ -155,7 +165,10 @@ def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
 
 
 async def _linked_rows(view: View, lines: list[HostLogLine], folder: str | None) -> list[LogRow]:
-    """Return the lines without secrets, each with the group and the page that it is about."""
+    """Return lines of a log with their secrets masked, each with its group and a link to what it is about.
+
+    `folder` is the group of lines that name none.
+    """
     turns = {int(turn) for turn in (_number(line, "turn") for line in lines) if turn}
     firsts = await view.host.reader.read(lambda tx: messages.first_of_turns(tx, turns))
     rows = []
@@ -167,7 +180,7 @@ async def _linked_rows(view: View, lines: list[HostLogLine], folder: str | None)
 
 
 def redacted(line: HostLogLine) -> HostLogLine:
-    """Return a line with texts that look like secrets masked. Pure."""
+    """Return a log line with the texts that look like secrets masked. Pure."""
     return HostLogLine(
         level=line.level,
         text=redact(line.text),
@@ -179,7 +192,10 @@ def redacted(line: HostLogLine) -> HostLogLine:
 
 
 def event_text(event: str) -> str:
-    """Return the name of an event as words: `host.started` becomes `Host: started`. Pure."""
+    """Return the name of an event in words: `host.started` becomes `Host: started`. Pure.
+
+    Other texts are returned unchanged.
+    """
     if _EVENT.fullmatch(event) is None:
         return event
     subject, _, action = event.partition(".")
@@ -187,7 +203,7 @@ def event_text(event: str) -> str:
 
 
 def fact_text(view: View, name: str, value: str) -> tuple[str, str]:
-    """Return the name and the value of a field of an event for people.
+    """Return the name and the value of a field of an event, as people read them.
 
     A time in milliseconds is shown as local time, a list without its brackets.
     """
@@ -201,13 +217,17 @@ def fact_text(view: View, name: str, value: str) -> tuple[str, str]:
 
 
 def _number(line: HostLogLine, name: str) -> str:
-    """Return the digits of the number that a line has in the field `name`; empty if it has none."""
+    """Return the number in the field `name` of a log line, as text; empty if the field is no number."""
     text = line.fields.get(name, "")
     return text if _ROW.fullmatch(text) else ""
 
 
 def _link(view: View, line: HostLogLine, folder: str, first: messages.FirstOfTurn | None) -> str:
-    """Return the page of the `first` message of a line's turn, else of its run; empty without either."""
+    """Return the page to which a log line leads: that of the message `first`, else that of the line's run.
+
+    `first` is the first message of the turn that the line names. Empty if there is nothing to show, or it is
+    the run that is shown already.
+    """
     if first is not None:
         return view.url(f"/chats/{quote(first.folder)}/messages/{first.seq}")
     run = line.fields.get("run", "")
@@ -216,12 +236,12 @@ def _link(view: View, line: HostLogLine, folder: str, first: messages.FirstOfTur
 
 
 async def find(view: View) -> Response:
-    """Show the messages that have the words of `q`, the newest first, a page at a time."""
+    """Show the messages that contain the words in the query's `q`, the newest first, a page at a time."""
     text, folder = view.query("q").strip(), view.query("group") or None
     rows: list[search.FoundView] = []
     problem = ""
     async with view.host.reader.reading() as tx:
-        every = await groups.every(tx)
+        all_groups = await groups.every(tx)
         if text:
             try:
                 before_seq = view.number("before") or None
@@ -235,12 +255,12 @@ async def find(view: View) -> Response:
         older=rows[FOUND - 1]["seq"] if len(rows) > FOUND else 0,
         problem=problem,
         group=folder or "",
-        choices=view.choices(every),
+        choices=view.choices(all_groups),
     )
 
 
 def _run_name(view: View, run: queues.RunView) -> str:
-    """Return a run as an option of the list of runs: when it began, its id, and how it ended."""
+    """Return the text of a run in the list of runs: when it began, the start of its id, and how it ended."""
     return f"{view.ago(run['started_ms'])} · {run['id'][:8]} · {run['exit'] or view.t('.runs_now')}"
 
 

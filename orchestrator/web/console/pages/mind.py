@@ -59,48 +59,49 @@ class Fact:
 
     @property
     def is_heading(self) -> bool:
+        """Whether this is a heading of the memory file."""
         return _HEADING.match(self.lines[0]) is not None
 
     @property
     def text(self) -> str:
-        """Return it as people read it: without the mark of a list or a heading, and without line ends."""
+        """The fact as people read it: on one line, and without the mark of a list or a heading."""
         return _MARK.sub("", " ".join(line.strip() for line in self.lines))
 
 
 async def show(view: View) -> Response:
-    """Show what is stored about the group that the query names."""
+    """Show what Andy remembers about the group that the query names."""
     return await _show(view, view.query("group"))
 
 
 async def _show(
     view: View, folder: str, *, error: str = "", summary: str | None = None, file: str | None = None
 ) -> Response:
-    """Show what is stored about one group; about the first one if none is named.
+    """Show what Andy remembers about a group; about the first one if `folder` is empty.
 
-    `summary` and `file` are what was typed and refused.
+    After a refused form, `error` says why, and `summary` or `file` is what was typed.
     """
     async with view.host.reader.reading() as tx:
-        every = await groups.every(tx)
-        group = await groups.known(tx, folder or (every[0].folder if every else "main"))
+        all_groups = await groups.every(tx)
+        group = await groups.known(tx, folder or (all_groups[0].folder if all_groups else "main"))
         memory = await changes.current(tx, view.host.home.root, group.folder, GroupPart.MEMORY)
         noticed = await notices.every(tx, group.folder, with_ended=False, limit=MAX_NOTICES)
         noted = await person_memory.notes_of(tx, group.folder)
         persons = await _persons(tx, group.folder)
     view.error = view.error or error or None
     manager = view.services.contexts.manager(group.folder)
-    contents, mended, snapshots = await asyncio.to_thread(_stored, manager, view.now_ms)
+    contents, bad_files, snapshots = await asyncio.to_thread(_stored, manager, view.now_ms)
     stored_summary = contents.context.conversation.running_summary
     return view.render(
         "mind.html",
         error=error,
         group=group.folder,
-        choices=view.choices(every, first=""),
+        choices=view.choices(all_groups, first=""),
         memory=memory,
         facts=facts_in(memory),
         shown=changes.memory_digest(memory),
         typed_memory=memory if file is None else file,
         zone=view.host.zone_of(group),
-        stored=context.show(group.folder, contents, mended),
+        stored=context.show(group.folder, contents, bad_files),
         summary=stored_summary,
         typed=stored_summary if summary is None else summary,
         snapshots=snapshots,
@@ -112,7 +113,7 @@ async def _show(
 
 
 async def show_snapshot(view: View) -> Response:
-    """Show the contents of a snapshot, before it is restored."""
+    """Show the contents of the snapshot that the address names, before it is restored."""
     group, manager = await _manager(view)
     name = view.path_param("name")
     contents = await asyncio.to_thread(manager.files.snapshots.read, name)
@@ -126,12 +127,15 @@ async def show_snapshot(view: View) -> Response:
 
 
 async def show_plan(view: View) -> Response:
-    """Show a plan of the group's agent to be corrected."""
+    """Show the plan of a group's agent that the address names, in a form to correct it."""
     return await _show_plan(view)
 
 
 async def _show_plan(view: View, *, error: str = "", form: SentForm | None = None) -> Response:
-    """Show a plan to be corrected; `form` has what was typed and refused."""
+    """Show a plan of a group's agent in a form to correct it.
+
+    `form` is one that was refused, and `error` the reason.
+    """
     group, manager = await _manager(view)
     contents = await asyncio.to_thread(manager.load, now_ms=view.now_ms)
     plan = workflow.known_plan(contents.workflow, view.path_param("plan"))
@@ -149,7 +153,10 @@ async def _show_plan(view: View, *, error: str = "", form: SentForm | None = Non
 
 
 async def change_memory(view: View, form: SentForm) -> Response:
-    """Replace the group's memory file, which its agent reads before everything else."""
+    """Replace the memory file of a group, which its agent reads before everything else.
+
+    The differences are shown first, to be confirmed; a refused text is shown again.
+    """
     folder = view.path_param("folder")
 
     async def refuse(error: str) -> Response:
@@ -179,7 +186,7 @@ async def forget_fact(view: View, form: SentForm) -> Response:
 
 
 async def forget_note(view: View, form: SentForm) -> Response:
-    """Forget one note of people; an id that is none changes nothing."""
+    """Delete the note about people whose id is in the form; an id of another form changes nothing."""
     number = form.text("id").rpartition(".")[2]  # of `person_note.12`
     async with view.host.database.transaction() as tx:
         group = await groups.known(tx, view.path_param("folder"))
@@ -190,7 +197,11 @@ async def forget_note(view: View, form: SentForm) -> Response:
 
 
 async def forget_person(view: View, form: SentForm) -> Response:
-    """Request that a person be forgotten, by their address, as if they had asked for it themselves."""
+    """Request that the person with the address in the form is forgotten, as if they had asked for it
+    themselves.
+
+    An unknown person is refused on the page.
+    """
     folder = view.path_param("folder")
     try:
         async with view.host.database.transaction() as tx:
@@ -203,7 +214,10 @@ async def forget_person(view: View, form: SentForm) -> Response:
 
 
 async def _persons(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
-    """Return the people of a group, each with `address`, `name`, and `is_leaving`: is to be forgotten."""
+    """Return the people of a group as dictionaries with `address`, `name` and `is_leaving`.
+
+    `is_leaving` says whether the person is about to be forgotten.
+    """
     leaving = {
         address
         for removal in await person_removals.of_group(tx, folder)
@@ -217,10 +231,16 @@ async def _persons(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
 
 
 async def correct_summary(view: View, form: SentForm) -> Response:
-    """Replace the summary of a group's conversation."""
+    """Replace the summary of a group's conversation by the text in the form.
+
+    A summary that is too long is refused on the page. Raises `ChangedSince` if it has changed meanwhile.
+    """
 
     def change(contents: SnapshotContents) -> SnapshotContents:
-        """Return the contents with the summary of the form, unless it changed since the form was shown."""
+        """Return the stored context with the summary of the form.
+
+        Raises `ChangedSince` if it has changed since the form was shown.
+        """
         # Checked with what is stored when the change is made: the host writes to it after every turn.
         form.check_unchanged({"summary": contents.context.conversation.running_summary})
         return owner_changes.with_summary(contents, form.raw("summary"))
@@ -233,11 +253,17 @@ async def correct_summary(view: View, form: SentForm) -> Response:
 
 
 async def correct_plan(view: View, form: SentForm) -> Response:
-    """Change a plan's title, objective and tasks, and add a task to it."""
+    """Change the title, the objective and the tasks of a plan, and add a task to it, as the form says.
+
+    A refused form is shown again. Raises `ChangedSince` if the plan has changed since the form was shown.
+    """
     plan_id = view.path_param("plan")
 
     def change(contents: SnapshotContents) -> SnapshotContents:
-        """Return the contents with the plan of the form, unless it changed since the form was shown."""
+        """Return the stored context with the plan of the form.
+
+        Raises `ChangedSince` if it has changed since the form was shown.
+        """
         plan = workflow.known_plan(contents.workflow, plan_id)
         form.check_unchanged(_plan_state(plan))
         # Only tasks that the form has: those beyond `MAX_PLAN_TASKS` stay as they are.
@@ -264,10 +290,13 @@ async def correct_plan(view: View, form: SentForm) -> Response:
 
 
 async def forget_plan(view: View, form: SentForm) -> Response:
-    """Remove a plan."""
+    """Remove a plan of a group's agent. Raises `ChangedSince` if it has changed since the page was shown."""
 
     def change(contents: SnapshotContents) -> SnapshotContents:
-        """Return the contents without the plan, unless it changed since the form was shown."""
+        """Return the stored context without the plan.
+
+        Raises `ChangedSince` if it has changed since the form was shown.
+        """
         form.check_unchanged(_plan_state(workflow.known_plan(contents.workflow, view.path_param("plan"))))
         return owner_changes.without_plan(contents, view.path_param("plan"), now_ms=view.now_ms)
 
@@ -276,9 +305,10 @@ async def forget_plan(view: View, form: SentForm) -> Response:
 
 
 async def forget_decision(view: View, form: SentForm) -> Response:
-    """Remove a decision."""
+    """Remove the decision in the form from what a group's agent remembers."""
 
     def change(contents: SnapshotContents) -> SnapshotContents:
+        """Return the stored context without the decision of the form."""
         return owner_changes.without_decision(contents, form.raw("decision"))
 
     await _change_context(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
@@ -286,21 +316,27 @@ async def forget_decision(view: View, form: SentForm) -> Response:
 
 
 async def forget(view: View, form: SentForm) -> Response:
-    """Forget what is stored of a group's conversation; its agent begins anew with nothing."""
+    """Delete what is stored of a group's conversation, so that its agent begins anew.
+
+    With `with_plans` in the form, its plans are deleted, too.
+    """
     with_plans = form.is_set("with_plans")
     await _change_context(view, lambda manager, now_ms: manager.reset(now_ms=now_ms, with_plans=with_plans))
     return _back_to_page(view, ".forgotten")
 
 
 async def restore(view: View, _: SentForm) -> Response:
-    """Replace the stored context with a snapshot."""
+    """Replace the stored context of a group by the snapshot that the address names."""
     name = view.path_param("name")
     await _change_context(view, lambda manager, now_ms: manager.restore(name, now_ms=now_ms))
     return _back_to_page(view, ".restored")
 
 
 async def pin(view: View, form: SentForm) -> Response:
-    """Pin a snapshot, so that it is never deleted; with `off`, unpin it."""
+    """Pin the snapshot that the address names, so that it is never deleted.
+
+    With `off` in the form, unpin it.
+    """
     _, manager = await _manager(view)
     name = view.path_param("name")
     await asyncio.to_thread(manager.unpin if form.is_set("off") else manager.pin, name)
@@ -308,33 +344,33 @@ async def pin(view: View, form: SentForm) -> Response:
 
 
 async def cancel_notice(view: View, _: SentForm) -> Response:
-    """Cancel a notice that the agent left to itself."""
+    """Cancel a notice that the group's agent has left for itself, so that it is not delivered."""
     async with view.host.database.transaction() as tx:
         await notices.cancel(tx, view.path_param("folder"), view.path_param("id"), now_ms=view.now_ms)
     return _back_to_page(view, ".did_cancel")
 
 
 async def _manager(view: View) -> tuple[Group, ContextManager]:
-    """Return the group that the address names, and its context. Raises `UnknownGroup`."""
+    """Return the group that the address names, and the manager of its context. Raises `UnknownGroup`."""
     group = await view.host.reader.read(lambda tx: groups.known(tx, view.path_param("folder")))
     return group, view.services.contexts.manager(group.folder)
 
 
 async def _change_context(view: View, act: ChangeContext) -> None:
-    """Change the stored context of the group that the address names by `act(manager, now_ms)`."""
+    """Change the stored context of the group that the address names by calling `act(manager, now_ms)`."""
     group, _ = await _manager(view)
     await view.services.contexts.change(group.folder, act)
 
 
 def _back_to_page(view: View, key: str) -> Response:
-    """Redirect to the page of the group, which shows the text with this key."""
+    """Redirect to the page of the group that the address names, which shows the text with this key."""
     return view.done(f"/mind?group={view.path_param('folder')}", view.t(key))
 
 
 def facts_in(memory: str) -> list[Fact]:
     """Return the facts of a memory file, in the order of the file. Pure.
 
-    A fact ends before the next empty line, heading or list item; a heading is a fact by itself.
+    A fact is a paragraph, a list item or a heading: it ends before the next empty line, heading or list item.
     """
     facts: list[Fact] = []
     is_open = False  # whether the next line may belong to the last fact
@@ -350,7 +386,7 @@ def facts_in(memory: str) -> list[Fact]:
 
 
 def _plan_state(plan: workflow.Plan) -> dict[str, object]:
-    """Return the fields of the form about a plan, with its present values. Pure."""
+    """Return the fields of the form about a plan by name, with the plan's present values. Pure."""
     state: dict[str, object] = {"title": plan.title, "objective": plan.objective}
     for task in plan.tasks[:MAX_PLAN_TASKS]:
         state |= {f"title-{task.id}": task.title, f"status-{task.id}": task.status.value}
@@ -360,9 +396,9 @@ def _plan_state(plan: workflow.Plan) -> dict[str, object]:
 def _stored(
     manager: ContextManager, now_ms: int
 ) -> tuple[SnapshotContents, list[str], list[context.SnapshotPart]]:
-    """Return the stored context, the names of bad files, and the snapshots, newest first. Blocks."""
-    put_aside = context.bad_files(manager.files.path)
-    return manager.load(now_ms=now_ms), put_aside, context.snapshot_rows(manager.snapshots())
+    """Return the stored context, the names of damaged files, and the snapshots, newest first. Blocks."""
+    bad_files = context.bad_files(manager.files.path)
+    return manager.load(now_ms=now_ms), bad_files, context.snapshot_rows(manager.snapshots())
 
 
 PAGE = Page(

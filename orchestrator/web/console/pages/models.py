@@ -38,12 +38,12 @@ class _Refusal:
 
 
 async def show(view: View) -> Response:
-    """Show the services and the chosen models."""
+    """Show the model services and the models that are chosen for each kind of work."""
     return await _render(view)
 
 
 async def add(view: View, form: SentForm) -> Response:
-    """Add a service, or replace the one with its name."""
+    """Add the model service in a form, or replace the one with its name; a refused form is shown again."""
     try:
         service = reports.service_of(
             form.text("name"),
@@ -63,7 +63,7 @@ async def add(view: View, form: SentForm) -> Response:
 
 
 async def remove(view: View, _: SentForm) -> Response:
-    """Remove a service."""
+    """Remove the model service that the address names."""
     host = view.host
     async with host.database.transaction() as tx:
         await reports.remove(tx, view.path_param("name"), settings=host.settings, now_ms=view.now_ms)
@@ -71,7 +71,10 @@ async def remove(view: View, _: SentForm) -> Response:
 
 
 async def choose(view: View, form: SentForm) -> Response:
-    """Choose the model of a group or of all, for a kind of work; an empty one clears the choice."""
+    """Choose the model of one group, or of all, for a kind of work; an empty field clears the choice.
+
+    A refused form is shown again.
+    """
     model, folder = form.text("chosen") or None, form.text("whose") or None
     has_gateway = view.services.models.has_gateway()
     try:
@@ -90,7 +93,10 @@ async def choose(view: View, form: SentForm) -> Response:
 
 
 async def set_fallback(view: View, form: SentForm) -> Response:
-    """Set the models that answer while a chosen service does not, in their order."""
+    """Set the models that answer while a chosen service does not, in the order of the form.
+
+    A refused form is shown again. Raises `ChangedSince` if somebody else has changed the list meanwhile.
+    """
     models = [
         ChosenModel(WorkKind.FALLBACK, model, form.is_set(f"dearer{index}"))
         for index in range(model_choices.MAX_FALLBACKS)
@@ -112,7 +118,7 @@ async def set_fallback(view: View, form: SentForm) -> Response:
 
 
 def _work(text: str) -> WorkKind:
-    """Return the kind of work that a text names. Raises `BadRequest`."""
+    """Return the kind of work that a form's text names. Raises `BadRequest` if it names none."""
     work = next((kind for kind in WORK if kind == text), None)
     if work is None:
         raise BadRequest(f"'{text[:20]}' is no kind of work: {', '.join(WORK)}.")
@@ -120,14 +126,14 @@ def _work(text: str) -> WorkKind:
 
 
 def _tokens(text: str) -> int | None:
-    """Return a number of tokens; None for an empty text. Raises `BadRequest`."""
+    """Return a form's text as a number of tokens; None if it is empty. Raises `BadRequest` for others."""
     if text and not (text.isascii() and text.isdigit() and len(text) < 10):
         raise BadRequest(f"'{text[:20]}' is no number of tokens.")
     return int(text) if text else None
 
 
 async def _render(view: View, refusal: _Refusal | None = None) -> Response:
-    """Render the page; after a refusal, its form keeps what was typed and shows the reason."""
+    """Show the page; with a `refusal`, the refused form has the typed values and the reason."""
     async with view.host.reader.reading() as tx:
         added = {service.name: service for service in await model_services.every(tx)}
         conditions = await reports.conditions(tx, view.services.models)
@@ -163,21 +169,21 @@ async def _render(view: View, refusal: _Refusal | None = None) -> Response:
 
 
 def _row(folder: str, work: WorkKind, model: str) -> dict[str, str]:
-    """Return a choice as a row of the page; `folder` is empty for all groups."""
+    """Return a chosen model as a row of the page; `folder` is empty for a choice for all groups."""
     return {"group": folder, "work": work.value, "model": model}
 
 
 def _rows_of(group: Group) -> list[dict[str, str]]:
-    """Return the models that a group has chosen, as rows of the page."""
+    """Return the models that a group has chosen as rows: for all its work, then for kinds of work."""
     config = group_settings.of(group)
-    whole = [_row(group.folder, WorkKind.ALL, config.model)] if config.model else []
-    return whole + [
+    for_all_work = [_row(group.folder, WorkKind.ALL, config.model)] if config.model else []
+    return for_all_work + [
         _row(group.folder, WorkKind(work), model) for work, model in sorted(config.models.items())
     ]
 
 
 def _fallback_state(chosen: Sequence[ChosenModel]) -> dict[str, str]:
-    """Return the fallback list as one text, to see whether somebody else has changed it."""
+    """Return the list of fallback models as one text, to notice that somebody else has changed it."""
     fallbacks = [choice for choice in chosen if choice.work is WorkKind.FALLBACK]
     return {
         "fallback": ", ".join(f"{choice.model}{' +' if choice.may_be_dearer else ''}" for choice in fallbacks)
@@ -185,7 +191,10 @@ def _fallback_state(chosen: Sequence[ChosenModel]) -> dict[str, str]:
 
 
 def _with_stored_facts(service: ModelService, before: ModelService | None) -> ModelService:
-    """Return a service with the facts that its form lacks, from `before`, the one stored so far. Pure."""
+    """Return a model service from a form with the facts that the form does not have. Pure.
+
+    They are those of `before`, the stored service of the same name, if there is one.
+    """
     if before is None:
         return service
     merged = replace(service, first_byte_seconds=before.first_byte_seconds)
@@ -195,9 +204,10 @@ def _with_stored_facts(service: ModelService, before: ModelService | None) -> Mo
 
 
 def _fallback_rows(chosen: list[ChosenModel], form: SentForm | None) -> list[dict[str, Any]]:
-    """Return the rows of the fallback list's form, as typed or as stored, and an empty one for one more.
+    """Return the rows of the form with the fallback models: as typed in `form`, or as stored if it is None.
 
-    Each row has the `model`, and as `dearer` whether it may replace a cheaper one.
+    Each row has the `model`, and as `dearer` whether it may replace a cheaper one. Stored rows are followed
+    by an empty one for one more model, if there is room.
     """
     if form is not None:
         return [

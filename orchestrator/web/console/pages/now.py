@@ -55,6 +55,7 @@ class GroupRow:
 
     @property
     def is_at_work(self) -> bool:
+        """Whether a container of the group runs or starts, or a turn of the group waits."""
         return bool(self.notes or self.badges)
 
 
@@ -71,7 +72,7 @@ class TrafficLight:
 
 
 async def show(view: View) -> Response:
-    """Show what waits for the owner, the lights, the groups, what comes next, and today's cost."""
+    """Show what waits for the owner, what works, what each group does, what comes next, and the cost."""
     status = await view.api.status()
     host = view.host
     waiting = await needs.read_waiting(view) if view.waiting is None else view.waiting
@@ -110,7 +111,7 @@ async def show(view: View) -> Response:
 
 
 async def put_aside(view: View, _: SentForm) -> Response:
-    """Dismiss a failed turn, which no longer waits for the owner; nothing is tried again."""
+    """Dismiss the failed turn that the address names: it waits for the owner no longer."""
     async with view.host.database.transaction() as tx:
         turn = await turns.get(tx, TurnId(int(view.path_param("number")[:15])))
         if turn is not None:
@@ -119,15 +120,22 @@ async def put_aside(view: View, _: SentForm) -> Response:
 
 
 def _rows(view: View, status: Mapping[str, Any], recent: Collection[GroupSummary]) -> list[GroupRow]:
-    """Return the groups at work, however many, and those that were active last, up to `MAX_GROUPS` in all."""
+    """Return the rows of all groups at work, and of groups that were active last, up to `MAX_GROUPS` in all.
+
+    `status` is the report of the host's status, `recent` all groups with the most recently active first.
+    """
     # Made from `recent` alone: a group may have been registered after the status was read.
     rows = [_row(view, status, str(summary.folder), summary.name) for summary in recent]
+    # Groups at work come first; the sort leaves all others in their order.
     rows.sort(key=lambda row: not row.is_at_work)
     return [row for index, row in enumerate(rows) if row.is_at_work or index < MAX_GROUPS]
 
 
 def _row(view: View, status: Mapping[str, Any], folder: str, name: str) -> GroupRow:
-    """Return a group with what its containers do and which of its turns wait, from the status."""
+    """Return the row of a group: what its containers do, and which of its turns wait.
+
+    `status` is the report of the host's status.
+    """
     running, notes, badges = None, [], []
     for container in status["containers"]:
         if container["group"] != folder:
@@ -148,12 +156,12 @@ def _row(view: View, status: Mapping[str, Any], folder: str, name: str) -> Group
 
 
 async def show_count(view: View) -> Response:
-    """Show the number of things that wait, as the navigation of each page has it."""
+    """Show the number of things that wait for the owner, for the navigation of every page."""
     return view.render("needs.html")
 
 
 async def retry(view: View, _: SentForm) -> Response:
-    """Queue a message again that is dead, or of which it is unknown whether it arrived."""
+    """Queue the message that the address names again, if it was given up or perhaps did not arrive."""
     number = view.path_param("number")
     async with view.host.database.transaction() as tx:
         is_revived = number.isdigit() and await outbox.revive(tx, int(number[:15]), now_ms=view.now_ms)
@@ -161,7 +169,7 @@ async def retry(view: View, _: SentForm) -> Response:
 
 
 def _lights(view: View, system: StatusView) -> Iterator[TrafficLight]:
-    """Yield a light for each thing that has to work, from the status of the `system`."""
+    """Yield a traffic light for each thing that has to work, from `system`, the host's status."""
     yield _credential_light(view, system)
     for messenger in view.services.channels.messengers:
         status = system["channels"].get(messenger.name, {})
@@ -185,7 +193,7 @@ def _lights(view: View, system: StatusView) -> Iterator[TrafficLight]:
 
 
 def _lateness(view: View, task: BoardTask) -> str:
-    """Return since when a task is late: days for one that was due on a day, else as exactly as it was due."""
+    """Return how late a task is, for people: in days if it was due on a day, else to the minute."""
     assert task.deadline is not None, "what has no deadline is not late"
     if task.deadline.date is None:
         return view.t(".late", span=view.span((view.now_ms - task.deadline.at_ms) / 1000))
@@ -195,12 +203,12 @@ def _lateness(view: View, task: BoardTask) -> str:
 
 
 def local_ms(text: str) -> int:
-    """Return a local time as a report writes it in epoch milliseconds. Pure."""
+    """Return a time in ISO form, as reports have it, in epoch milliseconds. Pure."""
     return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _connection_light(view: View, messenger: ChannelDescription, status: dict[str, Any]) -> TrafficLight:
-    """Return how the connection to a messenger is."""
+    """Return the traffic light of the connection to a messenger, whose report is `status`."""
     state = str(status.get("state", "unpaired"))
     colours: dict[str, Colour] = {"connected": "ok", "unpaired": "quiet"}
     has_text = view.console.catalogue.has(f"now.channel_{state}")
@@ -214,7 +222,7 @@ def _connection_light(view: View, messenger: ChannelDescription, status: dict[st
 
 
 def _credential_light(view: View, status: StatusView) -> TrafficLight:
-    """Return whether there is a key for the model service, and whether the service accepts it."""
+    """Return the traffic light for the key of the model service: whether it is there and is accepted."""
     credential, name = status["credential"], view.t(".key")
     if credential["problem"]:
         return TrafficLight(name=name, colour="bad", text=credential["problem"], fix=view.t(".key_fix"))
@@ -242,7 +250,7 @@ def _credential_light(view: View, status: StatusView) -> TrafficLight:
 
 
 def _engine_light(view: View, status: StatusView) -> TrafficLight:
-    """Return whether the container engine answers, has the image, and isolates the agents."""
+    """Return the traffic light that says whether containers can run, and whether they isolate the agents."""
     name = view.t(".engine")
     if not status["engine"]:
         return TrafficLight(name=name, colour="bad", text=view.t(".engine_gone"), fix=view.t(".engine_fix"))
@@ -258,7 +266,7 @@ def _engine_light(view: View, status: StatusView) -> TrafficLight:
 
 
 def _disk_light(view: View, free: int) -> TrafficLight:
-    """Return whether the disk has room; `free` is in bytes."""
+    """Return the traffic light that says whether the disk has room; `free` is in bytes."""
     colour: Colour = "bad" if free < FULL_BYTES else "warn" if free < LOW_BYTES else "ok"
     return TrafficLight(
         name=view.t(".disk"),

@@ -93,7 +93,7 @@ class StandingRequest(approvals.ApprovalView):
 
 
 async def show(view: View) -> Response:
-    """Show what agents can reach, and the newest refusals, of all groups or of one."""
+    """Show what agents can reach and the newest refusals, of the query's group or of all groups."""
     home = view.host.home.root
     source = CredentialSource(home, os.environ)
     # `read` reads in a thread: whether a secret is set is read from a file.
@@ -101,8 +101,8 @@ async def show(view: View) -> Response:
         lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=home, now_ms=view.now_ms)
     )
     async with view.host.reader.reading() as tx:
-        every = await groups.every(tx)
-        shown_groups = [await groups.known(tx, view.query("group"))] if view.query("group") else every
+        all_groups = await groups.every(tx)
+        shown_groups = [await groups.known(tx, view.query("group"))] if view.query("group") else all_groups
         folder = shown_groups[0].folder if view.query("group") else None
         refused = await audit.rows(tx, folder, since_ms=0, limit=MANY, only_refused=True)
         commands = await audit.command_rows(tx, folder, limit=FEW)
@@ -128,7 +128,7 @@ async def show(view: View) -> Response:
     return view.render(
         "safety.html",
         group=folder or "",
-        choices=view.choices(every),
+        choices=view.choices(all_groups),
         names=view.group_names,
         reaches=[
             _reach(view, group, mounts, servers) for group, mounts in zip(shown_groups, granted, strict=True)
@@ -150,17 +150,20 @@ async def show(view: View) -> Response:
 
 
 def _is_of_machine(row: AuditView) -> bool:
-    """Return whether a refusal is of a program, not of a person's input, and not of a place. Pure."""
+    """Return whether an audit row is a refusal of a program other than one to reach a place. Pure.
+
+    Refusals of what a person has typed are left out, too.
+    """
     return bool(row["kind"] != EGRESS_REFUSED and row["detail"].get("by") != Actor.USER)
 
 
 def _refused_places(
     rows: list[AuditView], groups_by_folder: Mapping[str, Group], decided_places: Collection[tuple[str, str]]
 ) -> list[RefusedPlace]:
-    """Return the places that groups were refused and that can be allowed, the newest first. Pure.
+    """Return the places that groups were refused and that can be allowed, the last refused first. Pure.
 
-    `rows` are audit rows, oldest first; `decided_places` are pairs of a folder and a place that the owner
-    has denied or allowed already.
+    `rows` are audit rows of refusals, oldest first; `decided_places` are pairs of a folder and a place that
+    the owner has denied or allowed already. Several refusals of one place are one entry.
     """
     places: dict[tuple[str, str], RefusedPlace] = {}
     for row in rows[::-1]:
@@ -190,7 +193,7 @@ def _refused_places(
 
 
 def _target(detail: Mapping[str, object]) -> NetworkTarget | None:
-    """Return the place in the detail of an audit row, or None if it has none."""
+    """Return the place (host and port) in the detail of an audit row, or None if it has none."""
     try:
         return parse_target(str(detail.get("target") or ""))
     except ValueError:
@@ -198,12 +201,16 @@ def _target(detail: Mapping[str, object]) -> NetworkTarget | None:
 
 
 def _count(value: object) -> int:
-    """Return a number in the detail of an audit row; 0 if it has none."""
+    """Return a number from the detail of an audit row; 0 if the value is no number."""
     return value if isinstance(value, int) else 0
 
 
 async def settle_place(view: View, form: SentForm) -> Response:
-    """Decide about a place that was refused: allow it for a while or for its whole group, or refuse it."""
+    """Decide about a place that an agent was refused: allow it once, for its group, or refuse it for good.
+
+    The form has the `verdict`, and the `row` of the audit with the refusal. Raises `BadRequest` if there is
+    no such verdict or refusal.
+    """
     verdict, number = form.text("verdict"), form.text("row")
     if verdict not in get_args(Verdict):
         raise BadRequest("A place is allowed once, for the group, or never.")
@@ -242,7 +249,10 @@ def _page_path(view: View) -> str:
 
 
 async def decide(view: View, form: SentForm) -> Response:
-    """Allow or refuse a request of an agent, or withdraw an approval."""
+    """Allow or refuse the request of an agent in the form, or withdraw an approval.
+
+    Raises `BadRequest` if there is no such decision or request.
+    """
     number, decision = form.text("request"), form.text("decision")
     if decision not in get_args(Decision):
         raise BadRequest("A request is allowed, allowed always, or refused.")
@@ -259,7 +269,7 @@ async def decide(view: View, form: SentForm) -> Response:
 
 
 async def show_audit(view: View) -> Response:
-    """Show a page of the audit, newest first; the first page says whether any row was changed."""
+    """Show a page of the audit, newest first; the first page also says whether any row was changed."""
     folder, before = view.query("group") or None, view.number("before") or None
     only_refused = view.query("refused") == "yes"
     verdict = None
@@ -303,7 +313,7 @@ async def show_commands(view: View) -> Response:
 
 
 def _reach(view: View, group: Group, extra: ExtraMounts, servers: list[mcp.McpServerView]) -> GroupReach:
-    """Return what a group's agent can reach; `extra` are its mounts, `servers` all MCP servers."""
+    """Return what a group's agent can reach; `extra` are its granted folders, `servers` all MCP servers."""
     config = settings.of(group)
     return GroupReach(
         folder=group.folder,
@@ -319,9 +329,10 @@ def _reach(view: View, group: Group, extra: ExtraMounts, servers: list[mcp.McpSe
 
 
 def row_text(view: View, kind: str, detail: Mapping[str, object]) -> str:
-    """Return an audit row as a sentence; empty if there is no text for its kind.
+    """Return a row of the audit as a sentence in the page's language; empty if there is no text for its kind.
 
-    A kind such as `task.paused` without a text of its own has that of all `task` rows, about its action.
+    `detail` is that of the row. A kind such as `task.paused` without a text of its own has that of all `task`
+    rows, about its action.
     """
     family, _, action = kind.partition(".")
     key = f"safety.row_{kind.replace('.', '_')}"
@@ -343,7 +354,7 @@ class AuditLine(AuditView):
 
 
 def _newest_first(rows: list[AuditView]) -> list[AuditLine]:
-    """Return rows of the audit newest first, each with its detail in one line. Pure."""
+    """Return audit rows, which are oldest first, in reverse; each with its detail in one line. Pure."""
     return [{**row, "text": audit.detail_text(row["detail"])} for row in reversed(rows)]
 
 
