@@ -78,7 +78,7 @@ class Checklists:
         self._group = group
 
     def names(self) -> list[str]:
-        """Return the names of the lists, sorted, without the to-do list."""
+        """Return the names of the lists, sorted, without the to-do list. They are the names of files."""
         directory = self._inside(self._group / "lists")
         if not directory.is_dir():
             return []
@@ -88,16 +88,17 @@ class Checklists:
     def items(self, name: str, *, is_needed: bool = True) -> list[Item]:
         """Return every entry of a list, done ones too.
 
+        `is_needed`: whether a missing list is an error; otherwise it has no entries.
+
         Raises:
-            ListError: `NO_LIST`, where there is no such file and one is needed.
+            ListError: `NO_LIST`, if there is no such list and one is needed.
         """
         return _items(self._read(name, is_needed=is_needed))
 
     def add(self, name: str, texts: Sequence[str]) -> Added:
-        """Put entries at the end of a list, which is created if missing; return which were new.
+        """Put entries at the end of a list, which is created if missing; return which texts were new.
 
-        An open entry with the same text is not repeated. `Added.there_already` has the texts of these. Raises
-        `ListError`.
+        A text that an open entry has already is not added again. Raises `ListError`.
         """
         one_line_texts = [" ".join(text.split()) for text in texts]
         if any(len(text) > MAX_ITEM_CHARS for text in one_line_texts):
@@ -111,9 +112,9 @@ class Checklists:
         return Added(new=tuple(new), there_already=tuple(text for text in one_line_texts if text not in new))
 
     def tick(self, name: str, which: str, *, is_done: bool) -> Item:
-        """Mark the entry with this number or text as done or open; one with that mark stays unchanged.
+        """Mark the entry with the text or number `which` as done or open; return it as it was before.
 
-        Return the entry as it was before.
+        One that has that mark already stays unchanged. Raises `ListError` if no or several entries fit.
         """
         lines = self._read(name)
         item = _find(_items(lines), which, is_done=not is_done)
@@ -124,20 +125,26 @@ class Checklists:
         return item
 
     def remove(self, name: str, which: str) -> Item:
-        """Remove the entry with this text, or else with this number, from the list and return it."""
+        """Remove the entry with the text or number `which` from a list, and return it.
+
+        Raises `ListError` if no or several entries fit.
+        """
         item = _find(_items(self._read(name)), which)
         self.take_out(name, [item])
         return item
 
     def take_out(self, name: str, items: Sequence[Item]) -> None:
-        """Take entries out that `items` returned."""
+        """Remove entries from a list that has not changed since `items` returned them."""
         line_numbers = {item.line for item in items}
         lines = self._read(name)
         if line_numbers:
             self._write(name, [line for index, line in enumerate(lines) if index not in line_numbers])
 
     def _read(self, name: str, *, is_needed: bool = True) -> list[str]:
-        """Return the lines of a list; none if it is missing and not needed. Raises `ListError`."""
+        """Return the lines of a list's file. If that is missing, return none, or raise if it `is_needed`.
+
+        Raises `ListError`.
+        """
         try:
             data = read_plain(str(self._path(name)), limit=MAX_FILE_BYTES).data
             return data.decode().splitlines(keepends=True)
@@ -162,10 +169,7 @@ class Checklists:
         return self._inside(self._group / "lists" / f"{file_stem(name)}.md")
 
     def _inside(self, path: Path) -> Path:
-        """Return a path with its links followed.
-
-        Raises `ListError` if it leads out of the group's directory.
-        """
+        """Return a path with its links followed. Raises `ListError` if it leads out of the group's folder."""
         try:
             # Programs of the agent may have put a link there.
             real = path.resolve()
@@ -191,9 +195,9 @@ def file_stem(name: str) -> str:
 
 
 def has_words(text: str, words: str) -> bool:
-    """Return whether a text has words in it, each a whole one: `egg` is in `6 eggs`, `ham` not in `shampoo`.
+    """Return whether a text contains the words as whole ones: `egg` is in `6 eggs`, `ham` not in `shampoo`.
 
-    Korean joins particles to words, so any part counts there. A single letter never matches.
+    Korean joins particles to words, so there any part counts. A single letter is never found.
     """
     whole = rf"(?<![a-z\u00c0-\u024f]){re.escape(words.casefold())}(?:'?e?s)?(?![a-z\u00c0-\u024f])"
     return len(words) > 1 and re.search(whole, text.casefold()) is not None
@@ -209,10 +213,10 @@ def _items(lines: Sequence[str]) -> list[Item]:
 
 
 def _find(items: Sequence[Item], which: str, *, is_done: bool = False) -> Item:
-    """Return the one entry of this text, else of this number, else the one that has it as a part.
+    """Return the entry that `which` means: one with this text, else this number, else one that contains it.
 
-    Of several entries of the text, one that is done or open as `is_done` says is preferred; parts of texts
-    are looked for only in such entries. Raises `ListError`.
+    Of several entries with the text, one that is done (`is_done`) or open is preferred; only such entries
+    are looked at for one that contains it. Raises `ListError` if no entry fits, or several do.
     """
     which = which.strip().casefold()
     same = [item for item in items if item.text.casefold() == which]
@@ -227,9 +231,9 @@ def _find(items: Sequence[Item], which: str, *, is_done: bool = False) -> Item:
 
 
 def _with_new(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """Return the lines with new entries after the last one, or at the end if there is none.
+    """Return the lines of a list with open entries of these texts after its last entry.
 
-    They end as the file's lines do.
+    Without an entry they are at the end. The new lines end as the other lines of the file do.
     """
     newline = "\r\n" if any(line.endswith("\r\n") for line in lines) else "\n"
     items = _items(lines)

@@ -14,8 +14,10 @@ from agent_runner.wire.order import TurnOrder
 from agent_runner.wire.processes import kill_and_wait
 
 CHECK_SECONDS = 30.0
+"""Seconds that a check may take."""
 MAX_OUTPUT_BYTES = 1024 * 1024
 MAX_SHOWN_CHARS = 120
+"""Most characters of a check's last line in the reason why it failed."""
 NOTHING_TO_DO = "the check found nothing to do"
 _OWN_TO_THE_AGENT = ("ANTHROPIC_", "CLAUDE_")
 """Prefixes of variables that are for the agent alone."""
@@ -32,11 +34,12 @@ class CheckResult:
 async def run_check(
     turn: TurnOrder, *, cwd: Path | None = None, seconds: float = CHECK_SECONDS
 ) -> CheckResult:
-    """Run the check of `turn` in bash and judge its last line: `{"wakeAgent": bool, "data": …}`.
+    """Run the check of a turn, a bash script, and return its decision.
 
-    Data is added to the prompt. A check that fails, prints something else or too much, or takes longer than
-    `seconds` ends the turn as failed. Cancelled, it leaves no process behind. `cwd` is its directory; None is
-    that of this process.
+    The last line that it prints is `{"wakeAgent": bool, "data": …}`: whether the agent is to answer the turn,
+    and data that is added to the prompt. A check that fails, prints something else or too much, or takes
+    longer than `seconds` ends the turn as failed. If this is cancelled, no process is left. `cwd` is the
+    script's working directory; None is that of this process.
     """
     assert turn.check is not None
     try:
@@ -100,7 +103,7 @@ async def _read(process: asyncio.subprocess.Process) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without the variables that are for the agent alone."""
+    """Return this process's environment without the variables that are for the agent alone."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_THE_AGENT)}
 
 
@@ -119,7 +122,7 @@ def _decision_in(output: bytes) -> dict[str, Any]:
 
 
 def _with_data(turn: TurnOrder, data: Any) -> TurnOrder:
-    """Return the turn with what its check has found at the end of the prompt."""
+    """Return the turn with the data that its check has found at the end of the prompt; unchanged for None."""
     if data is None:
         return turn
     shown = json.dumps(data, ensure_ascii=False, indent=1)

@@ -11,8 +11,9 @@ _UTIME, _STIME, _SESSION = 11, 12, 3
 
 
 def used_cpu_seconds() -> float:
-    """Return the seconds used by this process and all others of its session; without `/proc`,
-    its own only.
+    """Return the processor seconds that all processes of this process's session have used so far.
+
+    Without `/proc`, only those of this process.
     """
     ticks = 0
     session = os.getsid(0)

@@ -18,6 +18,9 @@ def one_line(error: BaseException) -> str:
 
 
 def log_fault(activity: str, error: BaseException) -> None:
-    """Log where `error` was raised, without its message, which may quote the conversation."""
+    """Log an error's type and where it was raised, without its message, which may quote the conversation.
+
+    `activity` says what failed: it is the beginning of the line.
+    """
     places = "".join(traceback.format_tb(error.__traceback__))
     logger.error("%s: %s\n%s", activity, type(error).__name__, places)

@@ -29,7 +29,7 @@ class FrameWriter:
         self._thread.start()
 
     def put(self, frame: type[Frame], **fields: Any) -> None:
-        """Queue a frame with the next number. Never blocks."""
+        """Queue a frame of this class with the next number and these fields. Never blocks."""
         with self._lock:
             # Counted and queued under one lock, so that the frames of several threads are written in their
             # order.
@@ -37,18 +37,21 @@ class FrameWriter:
             self._waiting.put(encode_frame(frame(n=self._last_number, **fields)))
 
     def finish(self, seconds: float | None = None) -> None:
-        """Block until all frames are written, at most `seconds`. No frame may be queued afterwards."""
+        """Block until all frames are written, at most `seconds`; None for no limit.
+
+        No frame may be queued afterwards.
+        """
         self._waiting.put(None)
         self._thread.join(seconds)
 
     def _write_all(self) -> None:
-        """Write what waits until `None` comes. Runs in a thread of its own."""
+        """Write the queued frames until `finish` is called. Runs in a thread of its own."""
         while (data := self._waiting.get()) is not None:
             if not self.is_broken:
                 self._write(data)
 
     def _write(self, data: bytes) -> None:
-        """Write everything, or note that nobody reads any more. Blocks."""
+        """Write all bytes; set `is_broken` if nobody reads any more. Blocks."""
         view = memoryview(data)
         try:
             while view:

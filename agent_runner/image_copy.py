@@ -37,7 +37,7 @@ class BlockServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, path: Path, port: int) -> None:
-        """`path` is the archive."""
+        """`path` is the archive that is served on this port of all addresses."""
         super().__init__(("", port), _BlockRequest)
         self.path = path
 
@@ -64,7 +64,7 @@ class _BlockRequest(http.server.BaseHTTPRequestHandler):
             _print_line("block", node, block)
 
     def log_message(self, *_: object) -> None:
-        """Print nothing else."""
+        """Print no line for each request: the host would read it."""
 
 
 def _print_line(*words: str) -> None:
@@ -84,7 +84,11 @@ class EngineConnection(http.client.HTTPConnection):
 
 
 def load(address: str, image: str, hashes: list[str], node: str) -> None:
-    """Have the node's engine load the archive, and check that it has the image then. Raises `OSError`."""
+    """Have this node's Docker engine load an image archive, and check that it has the image then.
+
+    The archive is fetched from `address` in blocks, whose SHA-256 hashes are `hashes`; `node` is the name of
+    this node. Raises `OSError`.
+    """
     with closing(EngineConnection("engine")) as engine:
         engine.request(
             "POST",
@@ -103,7 +107,11 @@ def load(address: str, image: str, hashes: list[str], node: str) -> None:
 
 
 def blocks(address: str, hashes: list[str], node: str) -> Iterator[bytes]:
-    """Fetch the archive block by block. Raises `OSError` for one that is not as announced."""
+    """Yield the archive block by block, fetched from the server at `address`.
+
+    `hashes` has the SHA-256 hash of each block; `node` is the name of this node, for the server's report.
+    Raises `OSError` for a block with another hash.
+    """
     for number, announced_hash in enumerate(hashes):
         data = _block(f"http://{address}/{number}/{node}")
         if hashlib.sha256(data).hexdigest() != announced_hash:
@@ -112,7 +120,10 @@ def blocks(address: str, hashes: list[str], node: str) -> Iterator[bytes]:
 
 
 def _block(url: str) -> bytes:
-    """Return what the server has at an address; tried again for half a minute. Raises `OSError`."""
+    """Return the body of the server's answer for a URL, after up to `TRIES` attempts.
+
+    Raises `OSError` or `HTTPException` if all have failed.
+    """
     for tries_left in reversed(range(TRIES)):
         try:
             with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  # the host's own server
@@ -125,7 +136,10 @@ def _block(url: str) -> bytes:
 
 
 def main(words: list[str]) -> int:
-    """Run the command in the arguments; return the exit code."""
+    """Run the command `serve FILE PORT`, which never ends, or `load ADDRESS IMAGE HASHES`.
+
+    `HASHES` is a JSON list. Return the exit code; a failure is also reported to the server.
+    """
     if words[0] == "serve":
         BlockServer(Path(words[1]), int(words[2])).serve_forever()
     address, image, hashes = words[1:]

@@ -20,8 +20,9 @@ class TurnInbox:
     """Hands out the turns of one run, each once, in the order of their file names."""
 
     def __init__(self, directory: Path, run: str, *, handled: set[int]) -> None:
-        """`directory` is the folder `input/`, `run` the id of this run, `handled` the numbers of turns to
-        skip.
+        """`directory` is the folder in which turns arrive as files, `run` the id of this run.
+
+        `handled` are the numbers of turns that are skipped; those that are handed out are added.
         """
         self._directory = directory
         self._run = run
@@ -45,7 +46,7 @@ class TurnInbox:
         raise AssertionError("checks never ends")
 
     def _take(self) -> TurnOrder | None:
-        """Return the first new turn of this run; None if there is none. Blocks."""
+        """Return the first turn of this run that was not handed out yet; None if there is none. Blocks."""
         for path in self._new_files():
             self._read.add(path.name)
             turn = self._parse(path)
@@ -66,7 +67,7 @@ class TurnInbox:
         return [self._directory / name for name in names if name not in self._read]
 
     def _parse(self, path: Path) -> TurnOrder | None:
-        """Return the turn in a file; None if it is gone or unreadable."""
+        """Return the turn in a file; None if the file is gone, or is no turn, which is logged."""
         try:
             return TurnOrder.parse(path.read_bytes())
         except FileNotFoundError:
@@ -76,7 +77,7 @@ class TurnInbox:
             return None
 
     def _is_closed(self) -> bool:
-        """Return whether the host asks this run to end. Blocks."""
+        """Return whether the host has asked this run to end, by a file. Blocks."""
         try:
             text = (self._directory / CLOSE_FILE).read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -84,7 +85,7 @@ class TurnInbox:
         try:
             return self._run in CloseOrder.parse(text).runs
         except WireError as error:
-            if text != self._bad_close:
+            if text != self._bad_close:  # logged once: the file stays, and is read again each time
                 logger.warning("%s is ignored: %s", CLOSE_FILE, error)
             self._bad_close = text
             return False

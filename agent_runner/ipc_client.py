@@ -21,18 +21,21 @@ class HostClient:
     """The host as a container sees it: requests are files, answers are files in `replies/`."""
 
     def __init__(self, workspace: Workspace, *, reply_seconds: float = REPLY_SECONDS) -> None:
-        """`reply_seconds` is the time that the host may take to answer a request."""
+        """`workspace` has the directories of requests and replies.
+
+        `reply_seconds` is the time that the host may take to answer a request.
+        """
         self._workspace = workspace
         self._reply_seconds = reply_seconds
         self._replies: DirectoryWatch | None = None
 
     async def ask(self, command: Command) -> Reply:
-        """Write `command` as a request and return the host's reply.
+        """Write `command` as a request, wait for the host's reply and return it.
 
-        A request id that the command has already is used, so that the host does nothing twice.
+        If the command has a request id, that is used: the host does nothing twice for one id.
 
-        Never raises because of the host: no answer in time is the reply `no_answer`, a request that cannot be
-        written is `not_written`, an unreadable answer is `bad_reply`.
+        Failures are returned as replies, too: the code is `no_answer` without an answer in time,
+        `not_written` for a request that cannot be written, and `bad_reply` for an unreadable answer.
         """
         request_id = command.request_id or secrets.token_hex(16)
         asked_ms = time.time_ns() // 1_000_000

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 MAX_MESSAGE_CHARS = 2000
+"""Most characters of one message in the copy; a longer one is cut."""
 MAX_SLUG_CHARS = 50
+"""Most characters of the part of the file name that is made of the summary."""
 MAX_SUMMARY_CHARS = 200
 
 
@@ -24,9 +26,10 @@ class TranscriptMessage:
 
 
 def archive(transcript: Path, conversations: Path, *, assistant: str, now: datetime) -> Path | None:
-    """Write a transcript as `{YYYY-MM-DD}-{slug}.md`, never over another, and return its path.
+    """Write a readable copy of a transcript into the folder `conversations`, and return its path.
 
-    Messages are cut at 2000 characters. None when there was no message.
+    The file is `{YYYY-MM-DD}-{slug}.md`; an existing one is never overwritten. `assistant` is the name of the
+    assistant in it, `now` the time for its name. None if the transcript has no message.
 
     Raises:
         OSError: the transcript cannot be read, or the copy cannot be written.
@@ -42,7 +45,10 @@ def archive(transcript: Path, conversations: Path, *, assistant: str, now: datet
 
 
 def read_transcript(transcript: Path) -> Iterator[TranscriptMessage]:
-    """Yield the texts of people and assistant, in order. Lines that are no JSON are skipped."""
+    """Yield the texts of people and assistant in a transcript of the CLI, in order.
+
+    A transcript has a JSON object on each line; other lines are skipped.
+    """
     with transcript.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             entry = _entry(line)
@@ -54,7 +60,10 @@ def read_transcript(transcript: Path) -> Iterator[TranscriptMessage]:
 
 
 def render(messages: list[TranscriptMessage], *, title: str, assistant: str, now: datetime) -> str:
-    """Return messages as Markdown, each cut at `MAX_MESSAGE_CHARS`."""
+    """Return messages as Markdown under a title, each cut at `MAX_MESSAGE_CHARS`.
+
+    `assistant` is the name for the assistant's messages; `now` is the time of archiving.
+    """
     parts = [f"# {title}", f"Archived: {now:%Y-%m-%d %H:%M %Z}".rstrip(), "---"]
     for message in messages:
         shown = message.text[:MAX_MESSAGE_CHARS] + ("…" if len(message.text) > MAX_MESSAGE_CHARS else "")
@@ -63,7 +72,7 @@ def render(messages: list[TranscriptMessage], *, title: str, assistant: str, now
 
 
 def _entry(line: str) -> dict[str, Any]:
-    """Return the object in a line of a transcript; an empty one for any other line."""
+    """Return the JSON object in a line of a transcript; an empty one for any other line."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -72,7 +81,7 @@ def _entry(line: str) -> dict[str, Any]:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message, without its other blocks."""
+    """Return the text in the content of a message, which is a text or a list of blocks; empty if none."""
     if isinstance(content, str):
         return content.strip()
     blocks = content if isinstance(content, list) else []
@@ -85,7 +94,7 @@ def _text(content: Any) -> str:
 
 
 def _summary(transcript: Path) -> str:
-    """Return the session's summary from the CLI's index, or an empty text."""
+    """Return the summary of a transcript's session from the CLI's index of sessions; empty if it has none."""
     try:
         index = json.loads((transcript.parent / "sessions-index.json").read_text(encoding="utf-8"))
         entries = index["entries"] if isinstance(index, dict) else index
@@ -101,7 +110,7 @@ def _slug(summary: str) -> str:
 
 
 def _write_new(directory: Path, name: str, text: str) -> Path:
-    """Write a new file and return its path, numbered if there is one of this name."""
+    """Write a new file `{name}.md` and return its path; the name gets a number if it exists already."""
     number = 1
     while True:
         path = directory / (f"{name}.md" if number == 1 else f"{name}-{number}.md")

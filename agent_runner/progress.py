@@ -35,7 +35,7 @@ class TurnProgress:
     """Sends the progress of the open turn. Used from the event loop only."""
 
     def __init__(self, outlet: FrameWriter | None = None) -> None:
-        """Without an `outlet` nothing is sent, because the host does not want it."""
+        """`outlet` sends frames to the host; with None nothing is sent, because the host does not want it."""
         self._outlet = outlet
         self._turn: int | None = None
         self._started_calls: dict[str, float | None] = {}
@@ -62,7 +62,11 @@ class TurnProgress:
     def tool_started(
         self, call: str, tool: str, arguments: Mapping[str, Any], *, parent: str | None = None
     ) -> None:
-        """Report that a tool was called; `parent` is the call whose subagent did it."""
+        """Report that a tool was called; ignore it outside of a turn and beyond `MAX_TOOL_CALLS`.
+
+        `call` is the id of the call. `parent` is the id of the call that started the subagent which made it;
+        None for a call of the agent itself.
+        """
         call = call[:MAX_ID_CHARS]
         if (
             self._outlet is None
@@ -85,7 +89,10 @@ class TurnProgress:
         )
 
     def tool_ended(self, call: str, *, ok: bool) -> None:
-        """Report that a call has ended, if its start was reported."""
+        """Report that a call has ended, once, and only if its start was reported.
+
+        `ok`: whether it succeeded.
+        """
         call = call[:MAX_ID_CHARS]
         began = self._started_calls.get(call)
         if self._outlet is None or self._turn is None or began is None:
@@ -129,7 +136,10 @@ class TurnProgress:
 
 
 def summary(arguments: Mapping[str, Any]) -> str:
-    """Return the arguments of a tool call in one bounded line: the most telling one, or all as JSON. Pure."""
+    """Return the arguments of a tool call in one line of at most `MAX_SUMMARY_CHARS` characters. Pure.
+
+    It is the argument that describes the call best, by `MAIN_ARGUMENTS`; without one, all as JSON.
+    """
     telling = next((arguments[name] for name in MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), None)
     if telling is None:
         # Cut before it is joined: an argument may be a whole file.
@@ -139,7 +149,7 @@ def summary(arguments: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Return a value of a tool's arguments, a text cut at `MAX_SUMMARY_CHARS`."""
+    """Return a value of a tool's arguments in a short form: as it is, or as text that may be cut."""
     if isinstance(value, str):
         return value[:MAX_SUMMARY_CHARS]
     if isinstance(value, int | float | None):

@@ -36,9 +36,10 @@ LISTENER_SWEEP_SECONDS = 1.0
 
 
 def run(order_line: bytes, descriptor: int, workspace: Workspace, started: StartedCli | None) -> int:
-    """Run an order's session and return the exit code. Frames go to the file `descriptor`.
+    """Run the session of a run order, a line of JSON, and return the exit code.
 
-    `started` is a CLI that already runs for this order, if there is one.
+    Frames for the host are written to the file `descriptor`. `started` is a CLI that already runs for this
+    order; None if there is none. An order that cannot be read is reported to the host.
     """
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(levelname)s: %(message)s")
     outlet = FrameWriter(descriptor)
@@ -57,7 +58,8 @@ async def live(
 ) -> int:
     """Run the session of `order` until it ends, SIGTERM comes or stdout breaks; return the exit code.
 
-    `started` is that of `run`.
+    `outlet` writes frames for the host to stdout. `started` is a CLI that already runs for this order; None
+    if there is none.
     """
     terminated = on_sigterm()
     host = HostClient(workspace)
@@ -104,9 +106,9 @@ def make_agent(
     progress: TurnProgress,
     started: StartedCli | None,
 ) -> Agent:
-    """Build the requested agent; it takes over a CLI that has `started` for it.
+    """Return the agent that the order names. `started` is a CLI that already runs for it; None for none.
 
-    The modules are imported here, so that one agent does not load the other.
+    The agents' modules are imported here, so that one agent does not load the other.
     """
     if order.agent == "claude":
         from agent_runner.agents.claude.agent import ClaudeAgent

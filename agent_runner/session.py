@@ -27,11 +27,14 @@ from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import RunOrder, TurnOrder
 
 CLOSE_SECONDS = 2.0
+"""Seconds that the agent may take to close."""
 GET_READY_SECONDS = 60.0
 """Seconds that the agent of a run that was started ahead may take to start; then it starts with its turn."""
 Check = Callable[[TurnOrder], Awaitable[CheckResult]]
 """Runs the check of a turn that has one."""
 
+MAX_CUT_NOTE_CHARS = 40
+"""Characters that are reserved for the note at the end of a text that was cut."""
 TURN_CUT_OFF = 0
 """Exit code when a turn was cut off as ordered, which leaves the agent unusable: a clean end."""
 AGENT_BROKE = 1
@@ -55,8 +58,9 @@ class RunnerSession:
         progress: TurnProgress | None = None,
         check: Check = run_check,
     ) -> None:
-        """`outlet` sends frames to the host, `inbox` returns further turns, `check` runs a turn's check.
+        """`order` has the first turn, `inbox` returns further turns, `agent` answers them.
 
+        `outlet` sends frames to the host, `noticing` has the notices of the run, `check` runs a turn's check.
         `progress` reports what the agent does, to nobody if it is None.
         """
         self._order = order
@@ -89,7 +93,10 @@ class RunnerSession:
         return 0
 
     async def _wait_for_first(self) -> TurnOrder | None:
-        """Start the agent, and wait for the first turn; None means that the run ends without one."""
+        """Start the agent ahead of the first turn, report that, and wait for the turn.
+
+        Return the turn; None if the host ends the run without one.
+        """
         try:
             async with asyncio.timeout(GET_READY_SECONDS):
                 await self._agent.start()
@@ -117,7 +124,10 @@ class RunnerSession:
             self._outlet.put(Heartbeat, new_session_id=self._agent.session_id)
 
     async def _handle(self, turn: TurnOrder) -> int | None:
-        """Process one turn. Return None if the run goes on, else the exit code with which it has to end."""
+        """Process one turn, and report its end to the host, whatever happens.
+
+        Return None if the run goes on, else the exit code with which it has to end.
+        """
         self._noticing.begin_turn(turn, session_id=self._agent.session_id)
         self._progress.begin_turn(turn.turn)
         limit = self._order.limits.turn_seconds
@@ -139,7 +149,10 @@ class RunnerSession:
         return None
 
     async def _answer(self, turn: TurnOrder) -> TurnOutcome:
-        """Start the agent if need be, run the turn's check, and let the agent answer."""
+        """Start the agent if need be, run the turn's check, and let the agent answer; return the outcome.
+
+        The host is told when the turn was accepted. A check may end the turn without the agent.
+        """
         if self._follows_standby_order:
             self._follows_standby_order = False
             self._is_started = await self._agent.begin(self._order)
@@ -156,6 +169,7 @@ class RunnerSession:
             await self._start()
 
         async def say(text: str) -> None:
+            """Send a text of this turn to the host."""
             self._say(turn, text)
 
         return await self._agent.answer(turn, say)
@@ -167,7 +181,7 @@ class RunnerSession:
             self._is_started = True
 
     def _say(self, turn: TurnOrder, text: str) -> None:
-        """Send a text to the host; an empty one is not sent."""
+        """Send a text for the chat to the host; an empty one is not sent."""
         if text.strip():
             self._outlet.put(
                 Result, turn=turn.turn, result=_sendable(text), new_session_id=self._agent.session_id
@@ -218,10 +232,11 @@ class RunnerSession:
 
 
 def _sendable(text: str) -> str:
-    """Return `text` in a form that fits a frame: without lone surrogates, and no
-    longer than a message may be.
+    """Return a text in a form that fits a frame: without lone surrogates, which UTF-8 cannot encode.
+
+    One that is longer than a message may be is cut, with a note at its end.
     """
     clean = text.encode("utf-8", "replace").decode("utf-8")
     if len(clean) <= MAX_TEXT_CHARS:
         return clean
-    return f"{clean[: MAX_TEXT_CHARS - 40]}\n… (cut: {len(clean):,} characters)"
+    return f"{clean[: MAX_TEXT_CHARS - MAX_CUT_NOTE_CHARS]}\n… (cut: {len(clean):,} characters)"

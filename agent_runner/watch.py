@@ -33,14 +33,14 @@ class DirectoryWatch(FileSystemEventHandler):
     """
 
     def __init__(self, directory: Path) -> None:
-        """Must be called in a running event loop, whose tasks are woken."""
+        """Must be called in a running event loop, whose tasks are woken. `start` begins to watch."""
         self._directory = directory
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._observer: BaseObserver | None = None
 
     def start(self) -> None:
-        """Watch from now on; without signals of the system only the sweep remains."""
+        """Watch from now on. If the system gives no signals, log that: only the periodic looks remain."""
         try:
             directory = self._directory.resolve(strict=True)  # watchdog would watch a link itself
             self._observer = new_observer()
@@ -56,7 +56,7 @@ class DirectoryWatch(FileSystemEventHandler):
             threading.Thread(target=self._observer.stop, name="watch:stop", daemon=True).start()
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        """Runs in the observer's thread."""
+        """Wake the waiting tasks for any change. Runs in the observer's thread."""
         del event
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)

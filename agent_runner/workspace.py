@@ -20,12 +20,12 @@ class Workspace:
 
     @property
     def group(self) -> Path:
-        """The agent's working directory, the only one that is its own."""
+        """The group's folder: the agent's working directory, the only one that is its own."""
         return self.root / "group"
 
     @property
     def shared(self) -> Path:
-        """`groups/global/`, the prompt and the memory of all groups; only main may change them."""
+        """The folder with the prompt and the memory of all groups; only the owner's group may change them."""
         return self.root / "global"
 
     @property
@@ -35,12 +35,12 @@ class Workspace:
 
     @property
     def skills(self) -> Path:
-        """A plugin of the CLI, read-only, with the skills that the owner has chosen; absent without one."""
+        """A plugin of the CLI, read-only, with the skills that the owner has chosen; absent without any."""
         return self.root / "skills"
 
     @property
     def mcp(self) -> Path:
-        """The owner's MCP servers that are programs: a read-only folder each."""
+        """The parent of the read-only folders of those MCP servers that are programs, each under its name."""
         return self.root / "mcp"
 
     @property
@@ -50,20 +50,20 @@ class Workspace:
 
     @property
     def input(self) -> Path:
-        """Turns and `_close`, written by the host."""
+        """The folder in which the host writes turns, and the file `_close` that ends the run."""
         return self.root / "ipc" / "input"
 
     @property
     def replies(self) -> Path:
-        """The host's replies to requests, one file each."""
+        """The folder with the host's replies to requests, one file each."""
         return self.root / "ipc" / "replies"
 
     @property
     def messages(self) -> Path:
-        """Requests of the agent that send something to a chat."""
+        """The folder for requests of the agent that send something to a chat."""
         return self.root / "ipc" / "messages"
 
     @property
     def tasks(self) -> Path:
-        """All other requests of the agent."""
+        """The folder for all other requests of the agent."""
         return self.root / "ipc" / "tasks"

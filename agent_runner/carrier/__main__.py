@@ -15,7 +15,10 @@ from agent_runner.carrier.waiting_runner import start, wait_until_alone
 
 
 def main(command: Sequence[str]) -> int:
-    """Run the carrier to its end and return the container's exit code; a command replaces the runner."""
+    """Run the carrier of one run to its end, and return the exit code of the container.
+
+    `command` is a program with its arguments that replaces the runner, as in tests; empty for the runner.
+    """
     root = Path(os.environ.get("ANDY_WORKSPACE", "/workspace"))
     wait_until_alone(root)
     waiting = start(root, command)

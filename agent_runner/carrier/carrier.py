@@ -161,12 +161,16 @@ class HostLink:
     output_sent: int = 0
     """The offset up to which the host has the runner's stdout, or it was sent to it."""
     requests_sent: set[tuple[str, str]] = field(default_factory=set)
+    """The mailbox directory and the name of each request file that was sent over this connection."""
     requests_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     staged: asyncio.Future[None] | None = None
     """Resolved by the host's answer to the files that were sent; None before the first files."""
 
     def end_stage(self, failure: Exception | None) -> None:
-        """Resolve `staged` with the host's answer: None for success, or the reason why it has no success."""
+        """Resolve `staged`: with no error if `failure` is None, else with that error.
+
+        Do nothing if no files were sent, or if the host has answered already.
+        """
         if self.staged is None or self.staged.done():
             return
         if failure is None:
@@ -181,7 +185,10 @@ class Carrier:
     """One run: the runner's process, its directories, and the connection to the host."""
 
     def __init__(self, order: CarrierOrder, root: Path, waiting: subprocess.Popen[bytes]) -> None:
-        """`root` is the workspace; `waiting` is the runner's process, which waits for its order."""
+        """`order` names the host and has the run's token; `root` is the workspace.
+
+        `waiting` is the runner's process, which waits for its order.
+        """
         self._order = order
         self._process = waiting
         self._trees = LocalTrees(root)
@@ -198,7 +205,7 @@ class Carrier:
         self._tasks: asyncio.TaskGroup
 
     async def run(self) -> int:
-        """Serve the run to its end, and return the exit code of the container."""
+        """Serve the run to its end, and return the exit code of the container. The runner is killed then."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._stay_connected(), name="carrier:talk")
@@ -220,7 +227,10 @@ class Carrier:
         return code
 
     def stop(self, grace_seconds: float) -> None:
-        """End the runner: at once if it has no order yet, else with SIGTERM, and SIGKILL after the grace."""
+        """End the runner: with SIGTERM, and with SIGKILL after `grace_seconds`.
+
+        If it has no order yet, the whole run is over at once.
+        """
         if self._state is CarrierState.LAYING:
             self._change_state(CarrierEvent.BYE)
             return
@@ -247,7 +257,7 @@ class Carrier:
         raise _Over
 
     async def _next_link(self, lost: HostLink | None = None) -> HostLink:
-        """Return the present connection; wait for the next if there is none, or only the `lost` one."""
+        """Return the present connection to the host; wait for the next if there is none, or only `lost`."""
         while (link := self._link) is None or link is lost:
             await self._changed.wait()
         return link
@@ -255,7 +265,7 @@ class Carrier:
     # The connection
 
     async def _stay_connected(self) -> None:
-        """Stay connected: make the connection again whenever it breaks.
+        """Keep a connection to the host, and make another whenever it breaks. Never returns.
 
         Raises:
             Refused: the host refuses the run, or was away for `ABANDONED_SECONDS`.
@@ -280,7 +290,10 @@ class Carrier:
             await asyncio.sleep(next(pauses, RECONNECT_SECONDS[-1]))
 
     async def _serve(self, connection: CarrierConnection, welcome: CarrierMessage) -> Exception:
-        """Serve one connection until it breaks, and return the reason."""
+        """Serve one connection until it breaks, and return the error that ended it.
+
+        `welcome` is the host's answer to the hello; it says how much of the output the host has.
+        """
         self._incoming.begin_connection(has_order=self._state is not CarrierState.LAYING)
         link = HostLink(connection)
         lost: Exception = ConnectionLost("the run is over")
@@ -305,7 +318,10 @@ class Carrier:
     async def _handle_message(
         self, link: HostLink, message: CarrierMessage, tasks: asyncio.TaskGroup
     ) -> None:
-        """Carry out one message of the host; a message of an unknown kind is ignored."""
+        """Carry out one message of the host; a message of an unknown kind is ignored.
+
+        Work that must not delay the next message runs in a task of `tasks`.
+        """
         match message.kind:
             case "tree" | "file" | "change":
                 await self._incoming.handle(message)
@@ -342,7 +358,10 @@ class Carrier:
                 self._tasks.create_task(self._watch_box(box), name=f"carrier:{box}")
 
     async def _run_runner(self, message: CarrierMessage) -> None:
-        """Listen on the ports of the host's proxies, give the runner its order, and wait for its end."""
+        """Give the runner the environment and order in a `start` message, and wait for its end.
+
+        Meanwhile listen on the ports of the host's proxies, which the agent uses.
+        """
         with ExitStack() as servers:
             for port in message.fields.get("ports") or ():
                 server = await asyncio.start_server(partial(self._relay, int(port)), "127.0.0.1", int(port))
@@ -354,7 +373,7 @@ class Carrier:
             await self._watch_end()
 
     async def _relay(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass one connection of the agent on to a proxy of the host."""
+        """Pass one connection of the agent on to the proxy of the host on this port; close it on failure."""
         try:
             connection, _ = await self._order.connect(port=port)
         except (ConnectionLost, OSError, Refused, TimeoutError):
@@ -384,10 +403,10 @@ class Carrier:
         await self._send_files(0)
 
     async def _drain(self, reading: list[asyncio.Task[None]]) -> None:
-        """Wait until the pipes are read, or nothing was read for `PIPE_SECONDS` and no turn's files are sent.
+        """Wait until the tasks in `reading` have read the runner's pipes to their end.
 
-        A process that was not killed with the runner may keep the pipes open without writing to them.
-        `reading` are the tasks that read the pipes.
+        A process that was not killed with the runner may keep the pipes open without writing to them. So also
+        return if nothing was read for `PIPE_SECONDS`, unless the files of a turn are being sent.
         """
         earlier_size = -1
         while earlier_size < self._output.size or self._state is CarrierState.STORING:
@@ -402,7 +421,10 @@ class Carrier:
             await self._forward_lines(stdout)
 
     async def _forward_lines(self, stdout: asyncio.StreamReader) -> None:
-        """Add complete lines to the output, and at once the start of a line that can be no frame."""
+        """Add the runner's stdout to the output, line by line, so that frames are noticed.
+
+        The start of a line that can be no frame is added at once.
+        """
         line = bytearray()
         while data := await stdout.read(CHUNK_BYTES):
             for part in data.splitlines(keepends=True):
@@ -436,7 +458,7 @@ class Carrier:
             await self._send_files(frame["n"])
 
     def _forward(self, data: bytes) -> None:
-        """Add to the output that is sent to the host; if that is too long, spoil the turn.
+        """Add bytes to the output that is sent to the host; if that is too long, make the turn fail.
 
         Leaving out a part would change the meaning of the rest.
         """
@@ -455,7 +477,10 @@ class Carrier:
                 self._notify()
 
     async def _send_output(self, link: HostLink, offset: int) -> None:
-        """Send stdout from a byte offset on, and stderr; at the end, the last requests and the exit."""
+        """Send the runner's stdout from a byte offset on, and its stderr, as they are written.
+
+        After the runner's end, also send the last requests and the exit, and return.
+        """
         connection = link.connection
         while True:
             # Read before everything else: a change during the sends below must not be missed.
@@ -480,9 +505,10 @@ class Carrier:
     # The agent's files and requests
 
     async def _send_files(self, n: int) -> None:
-        """Have the host store the agent's changes of files, as of turn end `n`; 0 means no turn's end.
+        """Have the host store the agent's changes of files, and return once it has all of them.
 
-        This is tried on each connection until the host has stored all of them.
+        `n` is the number of the frame that ends the turn, 0 for the changes after the last turn. It is tried
+        on each connection. If the files exceed a limit, the turn fails instead.
         """
         link: HostLink | None = None
         while self._state in SENDING_FILES:
@@ -502,10 +528,11 @@ class Carrier:
     async def _send_changes(
         self, link: HostLink, n: int, find_changes: Callable[[], dict[str, Changes]]
     ) -> None:
-        """Have the host store the changes that `find_changes` returns.
+        """Have the host store the changes that `find_changes` returns, and wait for its answer.
 
-        If a file changes while it is sent, the changes are found and sent again. `n` is the number of the
-        frame that ends the turn, or 0 for changes that count at once.
+        `find_changes` blocks and returns the changes by target. If a file changes while it is sent, the
+        changes are found and sent again. `n` is the number of the frame that ends the turn, or 0 for changes
+        that count at once.
 
         Raises:
             ConnectionLost, TreeError
@@ -533,7 +560,7 @@ class Carrier:
                     return
 
     async def _watch_box(self, box: str) -> None:
-        """Send the request files that the agent writes to a mailbox directory.
+        """Send the request files that the agent writes to the mailbox directory named `box`, until cancelled.
 
         A file is removed when the host answers `took`.
         """
@@ -551,7 +578,9 @@ class Carrier:
             watch.stop()
 
     async def _send_requests(self, link: HostLink, box: str) -> None:
-        """Send the requests in a mailbox directory that this connection has not sent yet.
+        """Send the requests in the mailbox directory `box` that this connection has not sent yet.
+
+        A file that a request names is sent before the request.
 
         Raises:
             ConnectionLost
@@ -589,16 +618,19 @@ class Carrier:
             await self._changed.wait()
 
     def _remove_request(self, box: str, name: str) -> None:
-        """Remove a request file that the host has stored."""
+        """Remove a request file that the host has stored; ignore a name that is no file of a mailbox."""
         if box in BOXES and "/" not in name:
             (self._box_path(box) / name).unlink(missing_ok=True)
 
     def _box_path(self, box: str) -> Path:
-        """Return the local path of a mailbox directory."""
+        """Return the local path of the mailbox directory named `box`."""
         return self._trees.path_of(f"/workspace/ipc/{box}")
 
     def _kill(self, number: signal.Signals, *, only_runner: bool = False) -> None:
-        """Send a signal to the runner and all that it started, or to the runner alone."""
+        """Send a signal to the runner and all that it started, or to the runner alone.
+
+        Do nothing if it has ended.
+        """
         with suppress(ProcessLookupError):
             if only_runner:
                 self._process.send_signal(number)
@@ -608,7 +640,10 @@ class Carrier:
 
 @asynccontextmanager
 async def _reading(pipe: IO[bytes] | None) -> AsyncIterator[asyncio.StreamReader]:
-    """Open a pipe of the runner for reading, and close it at the end, even if a process still has it open."""
+    """Yield a reader of one of the runner's pipes, and close it after the block.
+
+    Another process may still have the pipe open for writing.
+    """
     reader = asyncio.StreamReader(limit=CHUNK_BYTES)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
@@ -623,12 +658,15 @@ class _Over(Exception):
 
 
 def carry(root: Path, waiting: subprocess.Popen[bytes]) -> int:
-    """Run the carrier of a runner that waits for its order, and return the exit code of the container."""
+    """Run the carrier of a runner that waits for its order, and return the exit code of the container.
+
+    `root` is the workspace; `waiting` is the runner's process. SIGTERM ends the run.
+    """
     logging.basicConfig(level=logging.WARNING, format="carrier: %(message)s")
     order = CarrierOrder.read(Path(os.environ.get("ANDY_CARRIER_SECRET", SECRET)))
 
     async def run() -> int:
-        """Carry until the order ends or SIGTERM comes, and return the exit code."""
+        """Serve the run until it ends or SIGTERM comes, and return the exit code."""
         carrier = Carrier(order, root, waiting)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, carrier.stop, 2.0)
         return await carrier.run()

@@ -35,7 +35,9 @@ class CarrierOrder:
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
     async def connect(self, **hello: Any) -> tuple[CarrierConnection, CarrierMessage]:
-        """Open a connection, send a hello with the token, and return the connection and the host's welcome.
+        """Connect to the host, send a hello with the token, and return the connection and the host's welcome.
+
+        `hello` are the other fields of the hello. The host's certificate is verified.
 
         Raises:
             Refused, ConnectionLost, OSError, TimeoutError
@@ -51,7 +53,7 @@ class CarrierOrder:
 
 
 async def greet(connection: CarrierConnection, **hello: Any) -> CarrierMessage:
-    """Send a hello and return the host's welcome; without one the connection is closed.
+    """Send a hello with these fields and return the host's welcome. The connection is closed on an error.
 
     Raises:
         Refused, ConnectionLost
@@ -65,7 +67,10 @@ async def greet(connection: CarrierConnection, **hello: Any) -> CarrierMessage:
 
 
 def _welcomed(answer: CarrierMessage) -> CarrierMessage:
-    """Return the host's welcome. Raises `Refused`, `ConnectionLost` for any other answer."""
+    """Return the host's answer to a hello if it is a welcome.
+
+    Raises `Refused` for a refusal, `ConnectionLost` for any other answer.
+    """
     if answer.kind == "refused":
         raise Refused(answer.fields.get("reason"))
     if answer.kind != "welcome":

@@ -34,9 +34,9 @@ class IncomingFiles:
         return not self._missing
 
     def begin_connection(self, *, has_order: bool) -> None:
-        """Drop the parts of files from an earlier connection.
+        """Drop the parts of files that arrived over an earlier connection.
 
-        As long as the runner has no order (`has_order`), the host describes all trees again on each
+        `has_order`: whether the runner has its order. Until then the host describes all trees again on each
         connection, so the earlier descriptions are dropped, too.
         """
         self.close()  # on a new connection the host sends each file from its first byte
@@ -45,7 +45,7 @@ class IncomingFiles:
             self._missing.clear()
 
     def close(self) -> None:
-        """Drop the files of which only parts have arrived."""
+        """Close and drop the files of which only parts have arrived."""
         for file in self._incoming.values():
             file.close()
         self._incoming.clear()
@@ -60,7 +60,10 @@ class IncomingFiles:
             await self._handle_file(message)
 
     async def _handle_tree(self, message: CarrierMessage) -> None:
-        """Add a part of a tree's description; with the last part, update the tree and note missing files."""
+        """Add a part of the description of a tree, which is a directory of the run.
+
+        With the last part, create its directories and links, and note the files that are missing.
+        """
         target = message.text("target")
         # Not emptied after the last part: single files of one directory are described one after another with
         # the same target, and the files of all of them are still to come. A directory that is shared as a
@@ -81,7 +84,7 @@ class IncomingFiles:
         self._missing |= {(target, path) for path in needed}
 
     async def request_missing_files(self, connection: CarrierConnection) -> None:
-        """Request the missing files, and send `ready` when all have arrived."""
+        """Request the missing files from the host, wait until all have arrived, and send `ready`."""
         by_target: dict[str, list[str]] = {}
         for target, path in sorted(self._missing):
             by_target.setdefault(target, []).append(path)
@@ -121,7 +124,10 @@ class IncomingFiles:
         self._file_arrived.set()
 
     def _put(self, key: tuple[str, str], file: Any, last_part: bytes) -> None:
-        """Write the last part and put a file into place. Blocks: use a thread."""
+        """Write the last part of a file and put the file into place. Blocks: use a thread.
+
+        `key` is its target and path. Raises `StaleFile` if the content is not as the host has announced.
+        """
         file.write(last_part)
         file.seek(0)
         self._trees.put_file(*key, self._announced[key[0]][key[1]], file)

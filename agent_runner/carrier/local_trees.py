@@ -29,7 +29,10 @@ class LocalTrees:
         self._caches: dict[str, HashCache] = {}
 
     def path_of(self, target: str) -> Path:
-        """Return the local path for a mount's target. Raises `TreeError` if the target has none."""
+        """Return the local path for `target`, the path of a directory in the host's own containers.
+
+        Raises `TreeError` for a target that has no place here.
+        """
         if target == "/home/andy/.claude":
             return self._root / ".home" / ".claude"
         if not target.startswith("/workspace/"):
@@ -43,8 +46,8 @@ class LocalTrees:
     def update_tree(self, target: str, target_tree: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
         """Give a tree the host's directories and links, and return the paths of the files that it lacks.
 
-        If the description `is_whole`, entries that it does not have are removed. Blocks. `is_writable`:
-        whether the agent may change it, so that its changes are looked for later.
+        `target_tree` is the host's description. If that `is_whole`, other entries are removed. `is_writable`:
+        whether the agent may change the tree, so that its changes are looked for later. Blocks.
         """
         path = self.path_of(target)
         path.mkdir(parents=True, exist_ok=True)
@@ -59,19 +62,25 @@ class LocalTrees:
         return needed
 
     def change(self, target: str, changed: Changes) -> None:
-        """Apply changes from the host; their files follow. Blocks."""
+        """Apply the host's changes of a tree, without the contents of files, which follow. Blocks."""
         with trees.opened_root(self.path_of(target)) as root:
             _apply_frame(root, changed)
         if target in self._writable:
             _apply_to_tree(self._writable[target], changed)
 
     def put_file(self, target: str, path: str, entry: Entry, source: Any) -> None:
-        """Put a complete file in place. Blocks."""
+        """Put a file with the content of `source`, an open file, in place. Blocks.
+
+        Raises `StaleFile` if the content is not that of `entry`.
+        """
         with trees.opened_root(self.path_of(target)) as root:
             trees.put_file(root, path, entry, source.read)
 
     def find_changes(self) -> dict[str, Changes]:
-        """Return the agent's changes that the host does not have, by target. Blocks. Raises `TreeError`."""
+        """Return the agent's changes that the host does not have, by target. Blocks.
+
+        Raises `TreeError` if a tree exceeds a limit.
+        """
         changes_by_target: dict[str, Changes] = {}
         for target, before in self._writable.items():
             with trees.opened_root(self.path_of(target)) as root:
@@ -80,7 +89,10 @@ class LocalTrees:
         return changes_by_target
 
     def file_changes(self, target: str, path: str) -> dict[str, Changes]:
-        """Return one file with its parent directories as changes; empty if there is no such file. Blocks."""
+        """Return the changes by target that contain one file and its parent directories. Blocks.
+
+        Empty if there is no such file, or if the agent may not write to the target.
+        """
         with suppress(OSError, TreeError), trees.opened_root(self.path_of(target)) as root:
             whole = trees.scan(root, self._caches.setdefault(target, {}))
             entry = whole.get(path)  # the agent may have named a file that is gone, or never was
@@ -91,7 +103,10 @@ class LocalTrees:
         return {}
 
     def mark_uncertain(self, sent: dict[str, Changes]) -> None:
-        """Record that the host may or may not have these changes; `find_changes` returns them again."""
+        """Record that the host may or may not have these changes, given by target.
+
+        `find_changes` returns them again until `mark_stored` is called.
+        """
         for target, changed in sent.items():
             tree = self._writable[target]
             removed = {path: tree[path] for path in changed.removed if path in tree}
@@ -100,20 +115,23 @@ class LocalTrees:
             tree.update({path: replace(entry, content=UNKNOWN) for path, entry in changed_entries.items()})
 
     def mark_stored(self, stored: dict[str, Changes]) -> None:
-        """Record that the host has these changes now."""
+        """Record that the host has these changes now, given by target."""
         for target, changed in stored.items():
             _apply_to_tree(self._writable[target], changed)
 
 
 def problem_of(error: BaseException) -> dict[str, str]:
-    """Return the field `problem` of a hello for an error of this machine's disk; empty for other errors."""
+    """Return {"problem": reason} for an error by which this machine's disk cannot store files; else {}.
+
+    It is a field of the next hello, by which the host learns why the last connection ended.
+    """
     if not isinstance(error, OSError) or error.errno not in NO_ROOM:
         return {}
     return {"problem": os.strerror(error.errno)}
 
 
 def _apply_frame(root_fd: int, changed: Changes) -> list[str]:
-    """Apply a change's removals, directories and links, and return the paths of its files."""
+    """Apply removals, directories and links below an open directory; return the paths of changed files."""
     for path in changed.removed:
         trees.remove(root_fd, path)
     needed = []

@@ -24,7 +24,10 @@ def read_request(path: Path) -> bytes | None:
 
 
 def file_named_in(text: bytes) -> str | None:
-    """Return the path, below the group's folder, of the file that a `send_file` request names; else None."""
+    """Return the path of the file that a request to send a file names, relative to the group's folder.
+
+    None for another request, one that is invalid, or a path outside of that folder.
+    """
     try:
         request = json.loads(text)
         if request["type"] == "send_file":

@@ -37,7 +37,7 @@ class RunnerOutput:
         return os.pread(self._file.fileno(), CHUNK_BYTES, at)  # from the page cache, as above
 
     def add_errors(self, data: bytes) -> None:
-        """Append to stderr."""
+        """Append to stderr; only the last `MAX_ERROR_BYTES` are stored."""
         self._errors += data
         del self._errors[:-MAX_ERROR_BYTES]
 

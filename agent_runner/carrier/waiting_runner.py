@@ -24,15 +24,20 @@ NO_COMMAND_CODE = 127
 
 
 def wait_until_alone(root: Path) -> None:
-    """Wait until no other container uses this directory, and lock it for this process. Blocks.
+    """Wait until no other container uses the workspace `root`, and lock it for this process. Blocks.
 
-    On a node that was cut off from the host, the container of a run that the host gave up may still use it.
+    On a machine that was cut off from the host, the container of a run that the host gave up may still use
+    it.
     """
     fcntl.flock(os.open(root, os.O_RDONLY), fcntl.LOCK_EX)  # released when this process ends
 
 
 def start(root: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a runner that waits; `hand_over` gives it its environment and order."""
+    """Start a process that waits for its environment and order, which `hand_over` gives it, and return it.
+
+    Then it becomes the runner, or `command` if that is not empty. The directories of the workspace `root` are
+    created.
+    """
     home = root / ".home"
     group, scratch = root / "group", root / ".tmp"
     boxes = [root / "ipc" / box for box in (*BOXES, "input", "replies")]
@@ -57,7 +62,7 @@ def start(root: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def hand_over(waiting: subprocess.Popen[bytes], environment: Mapping[str, str], order: bytes) -> None:
-    """Pass a waiting runner its environment and order. Blocks.
+    """Pass a waiting runner its environment and its order, which is a line of JSON. Blocks.
 
     If the runner has ended already, nothing is raised: its exit code reports that.
     """
@@ -72,12 +77,12 @@ def hand_over(waiting: subprocess.Popen[bytes], environment: Mapping[str, str], 
 def main(command: Sequence[str]) -> int:
     """Wait for the environment, and become the runner or the command; return its exit code."""
     if not command:
-        from agent_runner import __main__ as runner
+        from agent_runner import __main__ as runner  # loaded before the wait, which may be long
     line = _read_line()
     if not line:
         return 0  # the carrier has ended without an order
     os.environ.update(json.loads(line))
-    time.tzset()
+    time.tzset()  # the environment may name another time zone
     if not command:
         return runner.main()
     try:

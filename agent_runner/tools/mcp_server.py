@@ -27,7 +27,10 @@ class ToolServer:
     """Answers JSON-RPC messages of the Model Context Protocol with the tools of one group."""
 
     def __init__(self, order: RunOrder, host: HostClient, noticing: LazyNotices) -> None:
-        """Calls of tools become requests to `host`; those for notices also use `noticing`."""
+        """Calls of tools become requests to `host`; those for notices also use `noticing`.
+
+        `order` decides which tools there are.
+        """
         self.turn: int | None = None
         """The turn that is being answered."""
         self._host = host
@@ -37,9 +40,9 @@ class ToolServer:
         self._is_worker = order.turn.kind == "worker"
 
     async def answer(self, message: dict[str, Any], *, server: str = SERVER) -> dict[str, Any] | None:
-        """Answer one message to one of the servers; None when it is a notification.
+        """Return the answer to a JSON-RPC message for the server of this name; None if it is a notification.
 
-        It returns whatever happens in a tool.
+        An error in a tool is part of the answer, never raised.
         """
         if "id" not in message:
             return None
@@ -60,7 +63,10 @@ class ToolServer:
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
     def _tools_on(self, server: str) -> dict[str, Tool]:
-        """Return the tools of a server by name; those for notices are made at their first use."""
+        """Return the tools of a server by name; those for notices are made at their first use.
+
+        A dashboard's worker has no tools for notices.
+        """
         if server not in self._tools:
             self._tools[server] = {} if self._is_worker else _notice_tools(self._noticing)
         return self._tools[server]
@@ -83,10 +89,10 @@ class ToolServer:
         return _text_result(words_of(reply), is_error=not reply.ok)
 
     def _request_id(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return the id that a call of a tool has at the host; None outside a turn.
+        """Count a call of a tool, and return the id that its request has at the host; None outside a turn.
 
-        It is the same for the same call of a retried turn, and another one if a call is repeated within the
-        turn. Each use counts as a call.
+        The same call of a retried turn gets the same id, so that the host does nothing twice. A call that is
+        repeated within the turn gets another one.
         """
         if self.turn is None:
             return None
@@ -97,9 +103,9 @@ class ToolServer:
 
 
 def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool]]:
-    """Return the tools by server and name.
+    """Return the tools of Andy's own server and of the dashboard's, by server and name.
 
-    A worker has only a few tools of the dashboard, and these in Andy's own server.
+    A dashboard's worker has only a few tools of the dashboard, in Andy's own server.
     """
     is_worker = order.turn.kind == "worker"
     own = tools_for(is_main=order.is_main, is_worker=is_worker, searches_web=order.search_tool)

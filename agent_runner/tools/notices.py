@@ -80,7 +80,11 @@ class NotifySelfTool(Tool):
         turn: int | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Leave a note. An invalid one is refused with the code of the first mistake."""
+        """Leave a note for the agent itself, and return what it is told about it.
+
+        An invalid note is refused with the code of the first mistake. The host stores a note that may outlast
+        this turn, under the id `request_id`.
+        """
         try:
             note = cast("NotifySelf", self.read(arguments))
         except BadArguments as error:
@@ -100,9 +104,10 @@ class NotifySelfTool(Tool):
         return _confirmation(note, event_id=event_id, notice_id=notice_id)
 
     async def _pass_to_run(self, note: NotifySelf, notice_id: int | None) -> str:
-        """Pass a note to the run, and return the id of its present or future event.
+        """Pass a note that can be shown in this turn to the run's notices; return the id of its event.
 
-        `notice_id` is its number at the host; None if it is for this turn alone.
+        `notice_id` is its number at the host; None if it is for this turn alone. A note about a discovery or
+        a checkpoint is also reported as an event of that kind.
         """
         notices = (await self.noticing.load()).notices
         event_id = f"notice-{notice_id}"
@@ -133,7 +138,7 @@ class WithdrawingTool(Tool):
         turn: int | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Make the host remove a notice, and remove it from those of this run."""
+        """Make the host remove a notice, remove it from those of this run, and return the host's reply."""
         # With arguments: `slots=True` makes another class of this one, which a bare `super()` does not know.
         reply = await super(WithdrawingTool, self).call(arguments, host, turn=turn, request_id=request_id)
         number = reply.data.get("id", arguments.get("notice_id"))
@@ -148,10 +153,14 @@ class CancelTool(WithdrawingTool):
     """Refuses a call that does not name one notice, before the host is asked."""
 
     def read(self, arguments: dict[str, Any]) -> Command:
-        """Return the command. Raises `BadArguments`, also without exactly one of id and key."""
+        """Return the command for the arguments.
+
+        Raises `BadArguments`, also if not exactly one of `notice_id` and `dedupe_key` is set.
+        """
         # With arguments, for the same reason as in `WithdrawingTool`.
         command = super(CancelTool, self).read(arguments)
-        if (arguments.get("notice_id") is None) is not bool(arguments.get("dedupe_key")):
+        has_id, has_key = arguments.get("notice_id") is not None, bool(arguments.get("dedupe_key"))
+        if has_id == has_key:
             raise BadArguments("Give notice_id or dedupe_key, one of them.")
         return command
 
@@ -195,7 +204,10 @@ def _notice(note: NotifySelf, notice_id: int) -> Notice:
 
 
 async def _store_at_host(host: HostClient, note: NotifySelf) -> Reply:
-    """Store a note at the host; a host that could not be reached is `persist_failed`."""
+    """Send a note to the host, which stores it, and return the reply.
+
+    If the host was not reached or did not answer in time, the reply has the code `persist_failed`.
+    """
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             reply = await host.ask(note)

@@ -42,7 +42,7 @@ class Tool:
     """Whether a model gets only its name at first, and looks the rest up before it calls it."""
 
     def full_schema(self) -> dict[str, Any]:
-        """Return pydantic's JSON Schema of the arguments."""
+        """Return the JSON Schema of the arguments as pydantic makes it, with the defaults of `preset`."""
         schema = _schema_of(self.command)
         fields = {
             name: shown | ({"default": self.preset[name]} if name in self.preset else {})
@@ -75,11 +75,12 @@ class Tool:
         turn: int | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Ask the host on behalf of `turn`; None outside of one.
+        """Send the tool's command with these arguments to the host, and return its reply.
 
-        A request that makes something has the id `request_id`, under which the host does it only once.
+        `turn` is the number of the turn in which the tool is called; None outside of one. For a tool that
+        makes something, the request has the id `request_id`, under which the host does it only once.
 
-        Arguments that do not fit are the reply `refusal`, and the host is not asked.
+        Arguments that do not fit are refused with the code in `refusal`; the host is not asked then.
         """
         try:
             command = self.read(arguments)
@@ -107,7 +108,10 @@ class Tool:
         return cast("Command", command)
 
     def _check_words(self, arguments: dict[str, Any]) -> None:
-        """Refuse other words than the model is shown: the wire leaves it to the host to say which fit."""
+        """Raise `BadArguments` for a word that is none of those which the model is offered for an argument.
+
+        The command itself accepts any word, since it leaves the check to the host.
+        """
         wrong = [
             f"{name}: use one of {', '.join(shown['enum'])}"
             for name, shown in self.schema()["properties"].items()
@@ -118,7 +122,7 @@ class Tool:
 
 
 def mistakes(error: ValidationError) -> str:
-    """Return one line that says which arguments do not fit, and why."""
+    """Return one line that says which arguments do not fit, and why, from pydantic's error."""
     return _refusal_of(
         f"{'.'.join(str(part) for part in mistake['loc'])}: {mistake['msg']}"
         for mistake in error.errors(include_input=False, include_url=False)
@@ -138,10 +142,10 @@ _CHECKED_ANYWAY = (
 
 
 def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
-    """Return a JSON schema without what costs tokens and says little: bounds, titles, empty defaults, null.
+    """Return a JSON schema without the parts that cost tokens and say little.
 
-    That an argument with a default may also be null is left out. `is_parameters`: the keys are the names of
-    parameters, not those of a schema.
+    These are bounds, titles, empty defaults, and that an argument may also be null. `is_parameters`: whether
+    the keys of `schema` are the names of arguments, not those of a JSON schema.
     """
     if isinstance(schema, list):
         return [_shortened(item) for item in schema]

@@ -21,11 +21,11 @@ class WrappedTool(Tool):
     arguments: type[Arguments]
 
     def full_schema(self) -> dict[str, Any]:
-        """Return pydantic's JSON Schema of the arguments in the wire's table."""
+        """Return the JSON Schema of the arguments as pydantic makes it."""
         return self.arguments.model_json_schema()
 
     def read(self, arguments: dict[str, Any]) -> Command:
-        """Return the command for a call of the tool. Raises `BadArguments`."""
+        """Return the command that carries the tool's name and these arguments. Raises `BadArguments`."""
         try:
             validated = self.arguments.model_validate(arguments)
         except ValidationError as error:
@@ -37,7 +37,10 @@ class WrappedTool(Tool):
 def _tools(
     table: Iterable[OfferedTool], command: type[BaseModel], *, refusal: str = "bad_arguments"
 ) -> tuple[Tool, ...]:
-    """Return the tools of a table, all with this command; `refusal` is the code for bad arguments."""
+    """Return the tools of a table; each becomes a command of this class.
+
+    `refusal` is the code of a reply to arguments that do not fit.
+    """
     return tuple(
         WrappedTool(
             name=tool.name,
