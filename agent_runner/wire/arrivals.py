@@ -28,7 +28,10 @@ def new_observer() -> BaseObserver:
 
 @functools.cache
 def _observer_class() -> Callable[[], BaseObserver]:
-    """Return the observer of this platform; on Linux one that reports a file when it is whole."""
+    """Return the class of watchdog observers for this platform; on Linux one of our own.
+
+    That reports a file only when it is whole.
+    """
     # Imported on the first call: what only reads an order has no use for watchdog, which loads slowly.
     if sys.platform != "linux":
         from watchdog.observers import Observer
@@ -38,7 +41,10 @@ def _observer_class() -> Callable[[], BaseObserver]:
     from watchdog.observers.inotify_c import InotifyConstants, Mask
 
     class ArrivalEmitter(InotifyEmitter):
+        """Asks the kernel only for events of files that have arrived whole."""
+
         def get_event_mask_from_filter(self) -> Mask:
+            """Return the events to ask the kernel for, without those of incomplete or departed files."""
             # A file that was moved away is none that has arrived.
             unwanted = InotifyConstants.IN_MOVED_FROM
             if not self.watch.is_recursive:
@@ -47,6 +53,8 @@ def _observer_class() -> Callable[[], BaseObserver]:
             return Mask(super().get_event_mask_from_filter() & ~unwanted)
 
     class ArrivalObserver(InotifyObserver):
+        """Watchdog's observer with another emitter."""
+
         def __init__(self) -> None:
             super().__init__()
             self._emitter_class = ArrivalEmitter

@@ -120,7 +120,10 @@ class CarrierConnection:
         """The time of the last received message, pings included, in seconds of the event loop's clock."""
 
     async def send(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
-        """Send a message and wait until the connection has accepted it. Raises `ConnectionLost`."""
+        """Send a message of this kind with these fields and bytes; wait until the connection has accepted it.
+
+        Raises `ConnectionLost`.
+        """
         header = json.dumps({"kind": kind, **fields}, ensure_ascii=True, separators=(",", ":")).encode()
         # Several tasks send; without the lock the parts of two messages would mix.
         async with self._sending:
@@ -138,7 +141,7 @@ class CarrierConnection:
             self._last_sent = self._loop.time()
 
     async def receive(self) -> CarrierMessage:
-        """Return the next message that is no `ping`. Raises `ConnectionLost`."""
+        """Wait for the next message that is no `ping`, and return it. Raises `ConnectionLost`."""
         while (message := await self._receive(MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES)).kind == "ping":
             continue
         return message
@@ -152,7 +155,10 @@ class CarrierConnection:
         return json.loads(header)
 
     async def _receive(self, max_header_bytes: int, max_payload_bytes: int) -> CarrierMessage:
-        """Return the next message. Raises `ConnectionLost`, also after `SILENCE_SECONDS` without one."""
+        """Wait for the next message and return it; it may have at most so many bytes.
+
+        Raises `ConnectionLost`, also after `SILENCE_SECONDS` without a message.
+        """
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 header_bytes, payload_bytes = _LENGTHS.unpack(await self.reader.readexactly(_LENGTHS.size))
@@ -181,7 +187,7 @@ class CarrierConnection:
 
 
 def changes_from(message: CarrierMessage) -> Changes:
-    """Return the changes that a message describes. Raises `ConnectionLost`, `TreeError`."""
+    """Return the changes of a directory that a message describes. Raises `ConnectionLost`, `TreeError`."""
     return Changes(
         tuple(trees.checked_path(path) for path in message.texts("removed")),
         {
@@ -194,7 +200,11 @@ def changes_from(message: CarrierMessage) -> Changes:
 async def send_changes(
     connection: CarrierConnection, kind: str, target: str, tree: Path, changed: Changes, **fields: Any
 ) -> None:
-    """Send the changes of a tree, then the files among them. Raises `ConnectionLost`, `OSError`."""
+    """Send the changes of a directory, then the contents of the files among them.
+
+    `kind` and `fields` are those of the messages; `target` is the name of the directory for the other side,
+    `tree` its local path. Raises `ConnectionLost`, `OSError`.
+    """
 
     async def describe(removed: Sequence[str], put: Sequence[tuple[str, Entry]]) -> None:
         """Send one message for a part of the changes."""
@@ -207,7 +217,7 @@ async def send_changes(
         await describe(removed, ())
     for put in _in_parts(items):
         await describe((), put)
-    if not items and not changed.removed:
+    if not items and not changed.removed:  # the other side waits for at least one message
         await describe((), ())
     for path, entry in items:
         if entry.kind == "file":
@@ -215,16 +225,16 @@ async def send_changes(
 
 
 def _in_parts(items: Sequence[Item]) -> list[Sequence[Item]]:
-    """Return the items in parts of at most `ENTRIES_A_MESSAGE`, one part for each message."""
+    """Return the items in parts of at most `ENTRIES_A_MESSAGE`; a message has one part."""
     starts = range(0, len(items), ENTRIES_A_MESSAGE)
     return [items[start : start + ENTRIES_A_MESSAGE] for start in starts]
 
 
 async def send_file(connection: CarrierConnection, tree: Path, target: str, path: str, entry: Entry) -> None:
-    """Send one file of a tree in parts.
+    """Send one file of the directory `tree` in parts; `path` is relative to it.
 
-    A file that has become shorter is sent as it is; the receiver refuses it, because its content differs from
-    the entry.
+    `target` is the name of the directory for the other side. A file that has become shorter than `entry` says
+    is sent as it is; the receiver refuses it, because its content differs from the entry.
 
     Raises:
         ConnectionLost, OSError
@@ -246,7 +256,10 @@ async def relay(
     writer: asyncio.StreamWriter,
     other: tuple[asyncio.StreamReader, asyncio.StreamWriter],
 ) -> None:
-    """Copy bytes between two open connections, both ways, until both have ended; then close both."""
+    """Copy bytes between two open connections, both ways, until both have ended; then close both.
+
+    `other` is the second connection: what is read from it, and what is written to it.
+    """
     other_reader, other_writer = other
     try:
         async with asyncio.TaskGroup() as tasks:

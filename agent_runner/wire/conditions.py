@@ -17,6 +17,8 @@ MAX_PARTS = 4
 """Most conditions that are combined."""
 TOGETHER = f"up to {MAX_PARTS} of them in all(…, …) or any(…, …)"
 MAX_COUNT = 10_000
+MAX_SHOWN_CHARS = 60
+"""Most characters of a wrong text in the message about it."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _FORM = re.compile(r"([a-z_]+)\(([^()\n]*)\)")
 _SEVERAL = re.compile(r"(all|any)\(([^\n]*)\)")
@@ -71,7 +73,7 @@ Condition = Predicate | Several
 
 
 def parse_condition(text: str) -> Condition:
-    """Read `name(argument)`: one of `FORMS`, its argument in range, or `all(…, …)`, `any(…, …)` of such.
+    """Return the condition in a text: one of the `FORMS`, or a few of them in `all(…, …)` or `any(…, …)`.
 
     Raises:
         BadCondition: it is no condition, or a part of it is none.
@@ -87,7 +89,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def _predicate(text: str) -> Predicate:
-    """Return the condition in a text of the form `name(argument)`. Raises `BadCondition`."""
+    """Return the single condition in a text of the form `name(argument)`. Raises `BadCondition`."""
     match = _FORM.fullmatch(text.strip(" "))
     if match is None:
         raise BadCondition(f"'{_shown(text)}' is no condition: use one of {', '.join(FORMS)}, or {TOGETHER}.")
@@ -106,7 +108,7 @@ def _predicate(text: str) -> Predicate:
 
 
 def _share(name: str, argument: str) -> float:
-    """Return the argument as a number above 0 and up to 1. Raises `BadCondition`."""
+    """Return the argument of the condition `name` as a number above 0 and up to 1. Raises `BadCondition`."""
     if not argument or not _SHARE.fullmatch(argument) or not 0 < float(argument) <= 1:
         raise BadCondition(
             f"{name} takes a number above 0 and up to 1, such as 0.7, not '{_shown(argument)}'."
@@ -115,14 +117,14 @@ def _share(name: str, argument: str) -> float:
 
 
 def _count(name: str, argument: str) -> int:
-    """Return the argument as a number from 1 to `MAX_COUNT`. Raises `BadCondition`."""
+    """Return the argument of the condition `name` as a number up to `MAX_COUNT`. Raises `BadCondition`."""
     if not _COUNT.fullmatch(argument) or not 1 <= int(argument) <= MAX_COUNT:
         raise BadCondition(f"{name} takes a whole number from 1 to {MAX_COUNT}, not '{_shown(argument)}'.")
     return int(argument)
 
 
 def _tool(name: str, argument: str) -> str:
-    """Return the argument if it is the name of a tool. Raises `BadCondition`."""
+    """Return the argument of the condition `name` if it is the name of a tool. Raises `BadCondition`."""
     if not TOOL_NAME.fullmatch(argument):
         raise BadCondition(
             f"{name} takes the name of a tool, without quotes, such as Bash, not '{_shown(argument)}'."
@@ -131,6 +133,6 @@ def _tool(name: str, argument: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return a text on one short line, for a message."""
+    """Return a text on one line of at most `MAX_SHOWN_CHARS` characters, for a message about it."""
     line = " ".join(text.split())
-    return line if len(line) <= 60 else f"{line[:59]}…"
+    return line if len(line) <= MAX_SHOWN_CHARS else f"{line[: MAX_SHOWN_CHARS - 1]}…"

@@ -33,7 +33,7 @@ class Document(BaseModel):
 
     @classmethod
     def parse(cls, text: str | bytes) -> Self:
-        """Read one document.
+        """Return the document in a JSON text.
 
         Raises:
             WireError: it is not JSON, or a field is missing or wrong.
@@ -47,7 +47,7 @@ class Document(BaseModel):
 
     @classmethod
     def read(cls, fields: dict[str, Any]) -> Self:
-        """Read one document that is already decoded. Raises like `parse`."""
+        """Return the document with these fields, which were decoded from JSON. Raises like `parse`."""
         try:
             return cls.model_validate(fields).checked()
         except ValidationError as error:
@@ -60,12 +60,12 @@ class Document(BaseModel):
         return self
 
     def to_json(self) -> str:
-        """Return one line of JSON, with the contract's names and without absent fields."""
+        """Return the document as one line of JSON, with the contract's names and without absent fields."""
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
 def _first_reason(error: Exception) -> str:
-    """Return the first error of a document, and its place."""
+    """Return the place and the text of the first error in a document that could not be parsed."""
     if not isinstance(error, ValidationError):
         return "nested too deep"
     first = error.errors(include_input=False, include_url=False)[0]

@@ -9,12 +9,14 @@ from pathlib import Path
 
 
 def unique_name() -> str:
-    """Return `{ms}-{rand}.json`: such names sort in the order in which they were made."""
+    """Return a new file name `{epoch ms}-{random}.json`; such names sort in the order of their making."""
     return f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}.json"
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Write `text` under a partial name beside `path`, then rename it over `path`.
+    """Write `text` as a file at `path`, in place of an existing one; a reader never sees a part of it.
+
+    It is written under another name in the same directory, then renamed. `mode` are the file's permissions.
 
     Raises:
         OSError: the directory is missing or full; nothing is left under `path` that was not there.

@@ -30,14 +30,15 @@ its time limit would repeat its tools' effects.
 
 
 def time_limit_reason(seconds: float) -> str:
-    """Return the end of a sentence for the chat: why a turn was stopped at its time limit."""
+    """Return the end of a sentence for the chat: that a turn took longer than its limit in seconds."""
     limit = f"{seconds / 60:g} minutes" if seconds >= 120 else f"{seconds:g} seconds"
     return f"it took longer than {limit}."
 
 
 def _without_halves(text: str) -> str:
-    """Return a text with `?` for each half of a surrogate pair: a model's cut text may have one, and UTF-8
-    cannot encode it.
+    """Return a text with `?` in place of each half of a surrogate pair, which UTF-8 cannot encode.
+
+    A text of a model that was cut may have one.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -197,7 +198,7 @@ def build() -> None:
 
 
 def parse_frame(line: str) -> Frame:
-    """Read the line between the markers.
+    """Return the frame in a line of JSON, which stood between the two marker lines.
 
     Raises:
         UnknownKind: it is a frame of a kind that is not known here.
@@ -217,7 +218,7 @@ def parse_frame(line: str) -> Frame:
 
 
 def _other_version(line: str) -> int | None:
-    """Return the version in a line if it is not this one; None otherwise."""
+    """Return the version of the contract that a frame's line names; None if it is ours, or none is named."""
     try:
         version = json.loads(line).get("v")
     except (ValueError, AttributeError, RecursionError):
@@ -246,7 +247,7 @@ class FrameDecoder:
         self._body: str | None = None
 
     def feed(self, chunk: bytes) -> Iterator[FrameLine | LogLine]:
-        """Yield the lines that end in this chunk; the rest waits for the next chunk."""
+        """Yield the frames and log lines that end in this chunk; the rest waits for the next chunk."""
         # The decoder stores the bytes of a divided character.
         text = self._decode(chunk)
         *whole, rest = text.split("\n")
@@ -257,7 +258,7 @@ class FrameDecoder:
         self._add_piece(rest)
 
     def _add_piece(self, piece: str) -> None:
-        """Add a piece to the present line, unless the line gets too long."""
+        """Add a piece to the present line; a line that gets too long is dropped."""
         self._line_chars += len(piece)
         # An agent can write a line without an end, which must not grow in the host's memory.
         if self._line_chars > MAX_LINE_CHARS:
@@ -267,7 +268,7 @@ class FrameDecoder:
             self._pieces.append(piece)
 
     def _end_line(self, piece: str) -> str | None:
-        """Return the present line, which ends with this piece; None if it is too long. Begin a new one."""
+        """End the present line with this piece, and return it; None if it was too long."""
         self._add_piece(piece)
         line = None if self._overlong else "".join(self._pieces).removesuffix("\r")
         self._pieces.clear()
@@ -275,7 +276,10 @@ class FrameDecoder:
         return line
 
     def _line(self, line: str) -> Iterator[FrameLine | LogLine]:
-        """Yield the frame that a line ends, or the line itself if it is outside of frames."""
+        """Process a whole line: yield the frame that it ends, or the line itself if it is outside of frames.
+
+        A frame is one line between the two marker lines.
+        """
         # A second start without an end means that the first frame was cut off; it is dropped.
         if line == START:
             self._inside, self._body = True, None

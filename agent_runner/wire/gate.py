@@ -14,6 +14,9 @@ from agent_runner.wire.carrier import relay
 from agent_runner.wire.listeners import ACCEPTED_AT_ONCE, QUEUE, ScreenedListener, listen
 
 MAX_CONNECTIONS = 2_000
+"""Most connections that are passed on at once."""
+CONNECT_SECONDS = 10.0
+"""Seconds that connecting to the host may take."""
 MAX_OF_ONE = 80
 """Connections of one container: more than the host serves, fewer than it lets wait."""
 SECONDS_A_CONNECTION = 0.1
@@ -33,7 +36,10 @@ class Pace:
         """For each container, when its next connection is allowed, by the loop's clock."""
 
     def wait_seconds(self, peer: str, now_seconds: float) -> float:
-        """Return the seconds that a new connection of a container has to wait, and count it."""
+        """Count a new connection of the container at an address, and return the seconds that it has to wait.
+
+        `peer` is the address; `now_seconds` is the time by the event loop's clock.
+        """
         # Each connection moves the peer's time on by a step; none waits until it is `MAX_OF_ONE` steps ahead.
         due = max(now_seconds, self._due.get(peer, now_seconds)) + SECONDS_A_CONNECTION
         if peer not in self._due and len(self._due) >= MAX_PACES:
@@ -56,11 +62,11 @@ class Gate:
         self._pace = Pace()
 
     def is_full(self, peer: str) -> bool:
-        """Return whether a container has as many connections as it may."""
+        """Return whether the container at an address has as many open connections as it may."""
         return self._open[peer] >= MAX_OF_ONE
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass one connection on until it ends; close it where its container has too many."""
+        """Pass one connection on until it ends; close it at once if its container has too many."""
         # Only here is the connecting container visible: to the host, all come from the gate.
         peer = str((writer.get_extra_info("peername") or ("gone",))[0])
         # Those that were accepted together were all let in before the first of them counted.
@@ -82,7 +88,7 @@ class Gate:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Relay a connection to the address behind the gate; close it if that cannot be reached."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 other = await asyncio.open_connection(self._address, self._port)
         except (OSError, TimeoutError):
             writer.close()
@@ -91,9 +97,10 @@ class Gate:
 
 
 async def open_gate(port: int, address: str, at: str, preferred_port: int) -> asyncio.Server:
-    """Listen at an address of this machine, on the preferred port if that is free; pass on to `address:port`.
+    """Return a listening server that passes connections on to `address:port`.
 
-    Raises `OSError`.
+    It listens at the address `at` of this machine, on `preferred_port` if that is free, else on any. Raises
+    `OSError`.
     """
     gate = Gate(port, address)
     try:
@@ -103,7 +110,7 @@ async def open_gate(port: int, address: str, at: str, preferred_port: int) -> as
 
 
 async def _open_at(gate: Gate, at: str, port: int) -> asyncio.Server:
-    """Listen at an address and a port for a gate. Raises `OSError`."""
+    """Return a server for a gate that listens at an address and a port; 0 is any port. Raises `OSError`."""
     screened = ScreenedListener(listen(at, port), gate.is_full)
     server = await asyncio.start_server(gate.carry, sock=screened, backlog=ACCEPTED_AT_ONCE)
     # asyncio uses one number for the kernel's queue and for the connections accepted at once.
@@ -112,7 +119,7 @@ async def _open_at(gate: Gate, at: str, port: int) -> asyncio.Server:
 
 
 async def serve(port: int, address: str) -> None:
-    """Pass on what comes to `port` of any address, until cancelled."""
+    """Pass connections to `port` of any address of this machine on to `address:port`, until cancelled."""
     async with await _open_at(Gate(port, address), "0.0.0.0", port) as server:  # noqa: S104 - its networks are closed
         await server.serve_forever()
 

@@ -26,7 +26,7 @@ QUEUE = 256
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen on an address; port 0 lets the system choose. Raises `OSError` when it cannot."""
+    """Return a socket that listens on an address; port 0 lets the system choose one. Raises `OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio disables Nagle's delay (40 ms per answer) only if the protocol is named.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -68,7 +68,7 @@ class ScreenedListener(socket.socket):
         raise BlockingIOError
 
     def close(self) -> None:
-        """Close this copy of the socket; others of it hear every address again."""
+        """Close this copy of the socket. Other copies of it accept every address again."""
         self._hear_all()
         super().close()
 
@@ -80,11 +80,11 @@ class ScreenedListener(socket.socket):
         # Elsewhere than on Linux, and with IPv6, they are refused one by one.
         if self._refusals[address] == MAX_REFUSED and sys.platform == "linux" and "." in address:
             addresses = [other for other, count in self._refusals.items() if count >= MAX_REFUSED]
-            _attach_filter(self, addresses[-_MAX_DROPPED:])
+            _attach_filter(self, addresses[-_MAX_DROPPED:])  # replaces an earlier filter
             self._is_dropping = True
 
     def _hear_all(self) -> None:
-        """Drop no attempts to connect any more, and begin to count anew."""
+        """Let the kernel drop no more attempts to connect, and begin to count refusals anew."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -106,11 +106,13 @@ def _attach_filter(listener: socket.socket, addresses: Sequence[str]) -> None:
 
     Connections that are open are not affected. See `bpf` in Linux's `Documentation/networking/filter.rst`.
     """
+    # An instruction is a code, two distances to jump (if true, if false), and an operand.
     program = [(_LOAD_WORD, 0, 0, _SENDER)]
-    for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+    for distance, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
         # A match jumps over the other addresses and over the instruction that accepts.
-        program.append((_JUMP_IF_EQUAL, left, 0, int.from_bytes(socket.inet_aton(address))))
+        program.append((_JUMP_IF_EQUAL, distance, 0, int.from_bytes(socket.inet_aton(address))))
+    # The first accepts the whole packet, the second, to which matches jump, none of it.
     program += [(_RETURN, 0, 0, 0xFFFFFFFF), (_RETURN, 0, 0, 0)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in program))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in program))
     description = struct.pack("HP", len(program), ctypes.addressof(code))
     listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, description)

@@ -530,7 +530,7 @@ def parse_command(text: str | bytes) -> Command:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first error of a request, and its place."""
+    """Return the place and the text of the first error in a request that could not be parsed."""
     if not isinstance(error, ValidationError):
         return "nested too deep"
     # Without the input: the reason is logged, and the request may contain messages of a chat.

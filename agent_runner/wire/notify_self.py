@@ -42,7 +42,7 @@ class NoteRefusal:
 
 
 def refusal_of(note: NotifySelf) -> NoteRefusal | None:
-    """Return the first thing that is wrong with a notice, None when nothing is."""
+    """Return the refusal for the first thing that is wrong with a notice; None if nothing is wrong."""
     return _message_refusal(note) or _word_refusal(note) or _timing_refusal(note) or _limit_refusal(note)
 
 
@@ -65,7 +65,7 @@ def event_type_of(category: Category) -> str:
 
 
 def _message_refusal(note: NotifySelf) -> NoteRefusal | None:
-    """Return why the message cannot be stored; None if it can."""
+    """Return the refusal of a note whose message is empty or too long; None if it is neither."""
     message = note.message.strip()
     if not message:
         return NoteRefusal(code="missing_message", text="message: say what you want to be told.")
@@ -92,7 +92,7 @@ def _word_refusal(note: NotifySelf) -> NoteRefusal | None:
 
 
 def _timing_refusal(note: NotifySelf) -> NoteRefusal | None:
-    """Return the refusal of a moment of delivery and its argument that do not fit; None if they do."""
+    """Return the refusal of a note whose time of delivery and its argument do not fit; None if they do."""
     for field, value, moment in (
         ("turns", note.turns, "after_n_turns"),
         ("tool_name", note.tool_name, "after_tool"),
@@ -123,7 +123,7 @@ def _condition_refusal(text: str) -> NoteRefusal | None:
 
 
 def _limit_refusal(note: NotifySelf) -> NoteRefusal | None:
-    """Return which of the other fields is out of its bounds; None if none is."""
+    """Return the refusal of a note whose hours or dedupe key are out of bounds; None if they are not."""
     hours = note.expires_in_hours
     if hours is not None and not 0 <= hours <= MAX_HOURS:
         return _bad_value(f"expires_in_hours: from 0, which is never, to {MAX_HOURS}, not {hours}.")
@@ -133,12 +133,12 @@ def _limit_refusal(note: NotifySelf) -> NoteRefusal | None:
 
 
 def _bad_value(text: str) -> NoteRefusal:
-    """Return the refusal of a field's value."""
+    """Return the refusal of a field's value, with the text that says what would be accepted."""
     return NoteRefusal(code="bad_value", text=text)
 
 
 def _instead(value: object) -> str:
-    """Return the end of a sentence that says which value was sent instead."""
+    """Return the end of a sentence that says which wrong value was sent, or that there is none (None)."""
     return "and it is missing" if value is None else f"not '{_shown(str(value))}'"
 
 

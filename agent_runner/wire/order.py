@@ -152,14 +152,18 @@ class RunOrder(RunTerms):
     """
 
     def begun_by(self, turn: TurnOrder) -> RunOrder:
-        """Return the order of a run that was started ahead, now that its first turn has arrived."""
+        """Return the order of a run that was started ahead, with the first turn that has arrived.
+
+        The terms of the run are those that the turn brings, or else these.
+        """
         terms = turn.terms or self
         fields = {name: getattr(terms, name) for name in RunTerms.model_fields}
         return RunOrder(**fields, turn=turn.model_copy(update={"terms": None}))
 
     def first_turn(self) -> TurnOrder:
-        """Return the first turn with the terms of this order, in the form for a run that
-        was started ahead.
+        """Return the first turn of this order with the order's terms in it.
+
+        That is the form in which a run that was started ahead gets its first turn.
         """
         terms = RunTerms(**{name: getattr(self, name) for name in RunTerms.model_fields})
         return self.turn.model_copy(update={"terms": terms})

@@ -80,7 +80,7 @@ HashCache = dict[tuple[int, int, int, int, int], str]
 
 
 def checked_path(path: str) -> str:
-    """Return a relative path unchanged. Raises `TreeError` if it leads out of its tree."""
+    """Return a relative path unchanged. Raises `TreeError` if it is too long, or leads out of its tree."""
     parts = path.split("/")
     is_fair = (
         len(path.encode("utf-8", "surrogateescape")) <= MAX_PATH_BYTES
@@ -116,11 +116,12 @@ def scan(
     limits: ScanLimits | None = None,
     skips: Collection[str] = (),
 ) -> Tree:
-    """Return the tree below the open directory `root_fd`, without the top entries that `skips` names. Blocks.
+    """Return the entries below an open directory by path, with the hashes of files. Blocks.
 
-    `cache` has the hashes of unchanged files; without it, every file is read. Without `limits`, those for a
-    transfer apply. A file that changes meanwhile has the content that was read; the next scan finds the
-    change.
+    `root_fd` is a descriptor of the directory; entries at its top that `skips` names are left out. `cache`
+    has the hashes of files from the last scan, and gets those of this one; files with a hash in it are not
+    read. Without `limits`, those for a transfer apply. A file that changes meanwhile has the content that was
+    read; the next scan finds the change.
 
     Raises:
         TreeError: it exceeds the limits.
@@ -148,9 +149,10 @@ class _Scan:
         self._room = limits.tree_bytes
 
     def read(self, directory_fd: int, prefix: str) -> None:
-        """Add the entries of an open directory, and of those below it, under their paths.
+        """Add the entries of an open directory and of all directories below it to `tree`.
 
-        Raises `TreeError`.
+        `prefix` is the path of the directory in the tree, with a slash at its end; empty for the top. Raises
+        `TreeError` if a limit is exceeded.
         """
         for name in sorted(os.listdir(directory_fd)):
             # Files that are being written would be copied unfinished.
@@ -165,7 +167,9 @@ class _Scan:
                 self._read_entry(directory_fd, name, path)
 
     def _read_entry(self, directory_fd: int, name: str, path: str) -> None:
-        """Add one entry; what is no file, directory or link is left out."""
+        """Add the entry `name` of an open directory under `path`; one that is no file, directory or link is
+        left out.
+        """
         info = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if stat.S_ISDIR(info.st_mode):
             self.tree[path] = Entry("dir", stat.S_IMODE(info.st_mode) & 0o777)
@@ -181,9 +185,10 @@ class _Scan:
             self.tree[path] = self._file(directory_fd, name, path, info)
 
     def _file(self, directory_fd: int, name: str, path: str, info: os.stat_result) -> Entry:
-        """Return the entry of a file; one beyond the limits fails the scan, or is not read.
+        """Return the entry of the file `name` in an open directory; `info` is the file's status.
 
-        Raises `TreeError`.
+        For a file beyond the limits on bytes, raise `TreeError`, or return an entry without reading it, as
+        the limits say.
         """
         is_large = info.st_size > self._limits.file_bytes
         if not is_large:
@@ -199,14 +204,15 @@ class _Scan:
 def _readable(
     directory_fd: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache, limits: ScanLimits
 ) -> Entry:
-    """Return the entry of a file; an unreadable one is identified by size and times if `limits` say so.
+    """Return the entry of the file `name` in an open directory; `info` is the file's status.
 
-    Raises `OSError`, also for a file that is gone.
+    A file that cannot be read is identified by its size and times if `limits` say so. `cache` has known
+    hashes; that of this file is added to `known`. Raises `OSError`, also for a file that is gone.
     """
     try:
         return _file_entry(directory_fd, name, info, cache, known)
     except FileNotFoundError:
-        raise
+        raise  # it is gone, not unreadable
     except OSError:
         if not limits.names_the_rest:
             raise
@@ -214,7 +220,10 @@ def _readable(
 
 
 def _unread(info: os.stat_result) -> Entry:
-    """Return the entry of a file that is not read. A change of the file changes its size or these numbers."""
+    """Return the entry of a file that is not read, with its device, inode and times in place of a hash.
+
+    A change of the file changes its size or these numbers.
+    """
     times = f"{info.st_dev}:{info.st_ino}:{info.st_mtime_ns}:{info.st_ctime_ns}"
     return Entry("file", stat.S_IMODE(info.st_mode) & 0o777, info.st_size, f"{UNREAD}{times}")
 
@@ -227,9 +236,10 @@ def is_unread(entry: Entry) -> bool:
 def entry_at(
     root_fd: int, path: str, cache: HashCache, limits: ScanLimits, *, reads: bool = True
 ) -> Entry | None:
-    """Return the entry at one path of a tree; None if there is no file, directory or link. Blocks.
+    """Return the entry at one path below an open directory; None if there is no file, directory or link.
 
-    With `reads` False, a file is identified by its size and times.
+    `cache` has the hashes of files; a new one is added. If `reads` is false, or the file is larger than
+    `limits` allow, it is identified by its size and times. Blocks.
 
     Raises:
         OSError: a parent is no directory.
@@ -248,7 +258,7 @@ def entry_at(
 
 
 def scan_file(directory_fd: int, name: str) -> Entry:
-    """Return the entry of one plain file of an open directory. Blocks. Raises `OSError`."""
+    """Return the entry of the plain file `name` in an open directory. Blocks. Raises `OSError`."""
     info = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     return _file_entry(directory_fd, name, info, {}, {})
 
@@ -263,7 +273,10 @@ def check_file(path: str | os.PathLike[str], entry: Entry) -> None:
 def _file_entry(
     directory_fd: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache
 ) -> Entry:
-    """Return the entry of a file, hashed unless the cache has its hash; store the hash in `known`."""
+    """Return the entry of the file `name` in an open directory; `info` is the file's status.
+
+    It is hashed unless `cache` has its hash, which is stored in `known`.
+    """
     # The change time is in the key, because a container can reset the modification time after a write.
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
     digest = cache.get(key)
@@ -300,7 +313,7 @@ def changes(before: Tree, after: Tree) -> Changes:
 
 
 def remove_one(root_fd: int, path: str) -> None:
-    """Remove a file, a link or an empty directory. It may be missing.
+    """Remove a file, a link or an empty directory at a path below an open directory. It may be missing.
 
     Raises:
         OSError: the directory is not empty, and stays.
@@ -313,7 +326,7 @@ def remove_one(root_fd: int, path: str) -> None:
 
 
 def make_room(root_fd: int, path: str) -> None:
-    """Remove an empty directory at a path where a file or link will be put; anything else stays.
+    """Remove an empty directory at a path where a file or link will be put; a file or link there stays.
 
     Raises:
         OSError: the directory is not empty.
@@ -324,7 +337,7 @@ def make_room(root_fd: int, path: str) -> None:
 
 
 def remove(root_fd: int, path: str) -> None:
-    """Remove a path with everything below it, following no link. It may be missing."""
+    """Remove a path below an open directory with everything in it, following no link. It may be missing."""
     with suppress(FileNotFoundError, NotADirectoryError), _parent(root_fd, path) as (directory, name):
         _remove_entry(directory, name)
 
@@ -342,12 +355,15 @@ def _remove_entry(directory_fd: int, name: str) -> None:
 
 
 def _leave_as_it_is(directory_fd: int, file_fd: int) -> None:
-    """Change no owner: the default of the functions that create entries."""
+    """Do nothing: the default for `own` in functions that create entries, which keeps the file's owner."""
     del directory_fd, file_fd
 
 
 def put_directory(root_fd: int, path: str, entry: Entry, *, own: GiveAway = _leave_as_it_is) -> None:
-    """Create a directory, replacing anything else at its path."""
+    """Create a directory with the entry's mode, replacing anything else at its path; an existing one stays.
+
+    `own` sets its owner.
+    """
     with _parent(root_fd, path) as (directory, name):
         try:
             os.mkdir(name, 0o700, dir_fd=directory)
@@ -377,7 +393,9 @@ def put_file(
     *,
     own: GiveAway = _leave_as_it_is,
 ) -> None:
-    """Write a file under a temporary name and rename it into place; `read(n)` returns its next bytes.
+    """Write a file under a temporary name, check its content, and rename it into place.
+
+    `read(n)` returns up to `n` of its next bytes; `own` sets its owner.
 
     Raises:
         StaleFile: the bytes are not those of the entry. The old file stays.
@@ -404,7 +422,7 @@ def put_file(
 def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry: Entry) -> None:
     """Copy the bytes of a file. Raises `StaleFile` if they are not those of the entry.
 
-    `read(n)` returns the next bytes of the file, `write` stores them.
+    `read(n)` returns up to `n` of the next bytes, `write` stores them.
     """
     digest, remaining = hashlib.sha256(), entry.size
     while remaining > 0 and (data := read(min(CHUNK_BYTES, remaining))):
@@ -417,7 +435,7 @@ def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry:
 
 
 def _is_directory(directory_fd: int, name: str) -> bool:
-    """Return whether a directory has a directory of this name, no link to one."""
+    """Return whether the entry `name` of an open directory is a directory itself, no link to one."""
     try:
         return stat.S_ISDIR(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode)
     except FileNotFoundError:
@@ -426,7 +444,10 @@ def _is_directory(directory_fd: int, name: str) -> bool:
 
 @contextmanager
 def open_file(directory_fd: int, name: str) -> Iterator[Any]:
-    """Open a plain file of an open directory for reading. Raises `OSError` for anything else."""
+    """Yield the plain file `name` of an open directory, opened for reading; close it after the block.
+
+    Raises `OSError` for anything else.
+    """
     # Without O_NONBLOCK, opening a pipe would wait for a writer.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, dir_fd=directory_fd), "rb") as file:
@@ -437,14 +458,17 @@ def open_file(directory_fd: int, name: str) -> Iterator[Any]:
 
 @contextmanager
 def opened(root_fd: int, path: str) -> Iterator[Any]:
-    """Open the plain file at a path of a tree for reading. Raises `OSError`."""
+    """Yield the plain file at a path below an open directory, opened for reading. Raises `OSError`."""
     with _parent(root_fd, path) as (directory, name), open_file(directory, name) as file:
         yield file
 
 
 @contextmanager
 def _parent(root_fd: int, path: str) -> Iterator[tuple[int, str]]:
-    """Open the directory that contains a path, without following a link on the way."""
+    """Yield a descriptor of the directory that contains a path, and the last part of the path.
+
+    No link on the way is followed; `OSError` is raised for one. The descriptor is closed after the block.
+    """
     *parents, name = checked_path(path).split("/")
     directory = os.dup(root_fd)
     try:
@@ -462,7 +486,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def _inner(directory_fd: int, name: str) -> Iterator[int]:
-    """Open a directory in another, and close it after the block. Raises `OSError` for a link."""
+    """Yield a descriptor of a directory in another; close it after the block. Raises `OSError` for a link."""
     descriptor = os.open(name, _DIRECTORY, dir_fd=directory_fd)
     try:
         yield descriptor
@@ -472,7 +496,10 @@ def _inner(directory_fd: int, name: str) -> Iterator[int]:
 
 @contextmanager
 def opened_root(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open the directory at the top of a tree. Raises `OSError`, also if the path is a link."""
+    """Yield a descriptor of the directory at a path, and close it after the block.
+
+    Raises `OSError`, also if the path is a link.
+    """
     descriptor = os.open(path, _DIRECTORY)
     try:
         yield descriptor

@@ -30,7 +30,10 @@ Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 
 def composed(text: str) -> str:
-    """Return `text` in NFC: devices that send Hangul or accented letters in pieces would not match."""
+    """Return a text in NFC, in which accented letters and Hangul syllables are one character each.
+
+    Some devices send them in pieces, which would not match.
+    """
     return normalized("NFC", text)
 
 
@@ -47,7 +50,7 @@ def normalized(form: Form, text: str) -> str:
 
 
 def is_emoji(text: str) -> bool:
-    """Return whether `text` is one emoji, which may be made of several: a flag, a family, a skin colour."""
+    """Return whether a text is one emoji, which may have several characters: a flag, a family."""
     match = _EMOJI_PARTS.fullmatch(text) if len(text) <= MAX_EMOJI_CHARS else None
     if match is None:
         return False
@@ -69,7 +72,10 @@ def is_mark(character: str) -> bool:
 
 
 def _long_runs(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return where the runs of more than `MAX_MARKS` marks between two places of `text` begin and end."""
+    """Return the first place and the place after the last of each run of more than `MAX_MARKS` marks.
+
+    Only the part of `text` from `start` up to but not including `end` is looked at.
+    """
     runs, begin = [], start
     for place in range(start, end + 1):
         if place == end or not is_mark(text[place]):

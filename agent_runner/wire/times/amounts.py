@@ -53,7 +53,10 @@ _MAX_DAYS = 10**6
 
 
 def span_en(words: str) -> TimeSpan | None:
-    """Return the span in `1h30m`, `1h30`, `two hours and 30 minutes`, `a couple of weeks`; else None."""
+    """Return the span of time in English words such as `1h30m`, `1h30`, `two hours and 30 minutes`.
+
+    None unless its units become smaller.
+    """
     words = " ".join(words.lower().replace("-", " ").split())
     if (fixed := _FIXED_EN.get(words.removeprefix("a "))) is not None:
         return TimeSpan(elapsed=timedelta(minutes=fixed))
@@ -68,7 +71,10 @@ def span_en(words: str) -> TimeSpan | None:
 
 
 def span_ko(words: str) -> TimeSpan | None:
-    """Return the span in `1시간 30분`, `한 시간 반`, `사흘`; None unless its units become smaller."""
+    """Return the span of time in Korean words such as `1시간 30분`, `한 시간 반`, `사흘`.
+
+    None unless its units become smaller.
+    """
     if re.fullmatch(r"반\s*시간", words.strip()):
         return TimeSpan(elapsed=timedelta(minutes=30))
     pieces = [
@@ -100,7 +106,10 @@ def _count_ko(word: str) -> float:
 
 
 def _sum(pieces: list[tuple[float, str]]) -> TimeSpan | None:
-    """Return the sum of amounts with their units; None unless each unit is smaller than the one before."""
+    """Return the span that amounts, given with their units, add up to.
+
+    None unless each unit is smaller than the one before, or for a part of a month.
+    """
     sizes = [_seconds(unit) for _, unit in pieces]
     if not pieces or any(size <= smaller for size, smaller in pairwise(sizes)):
         return None
@@ -120,5 +129,5 @@ def _sum(pieces: list[tuple[float, str]]) -> TimeSpan | None:
 
 
 def _seconds(unit: str) -> int:
-    """Return the length of a unit in seconds, a month counted as 30 days."""
+    """Return the length of a unit in seconds, a month counted as 30 days. Only good to compare units."""
     return _SECONDS.get(unit) or (_DAYS.get(unit) or _MONTHS[unit] * 30) * 86_400

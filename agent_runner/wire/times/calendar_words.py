@@ -34,7 +34,7 @@ HALF_KO = "|".join(HALVES_KO)
 
 
 def weekday(word: str) -> int:
-    """Return the number of a day of the week, from Monday as 0."""
+    """Return the number of an English or Korean day of the week, from Monday as 0."""
     if word[0] in WEEKDAYS_KO:
         return WEEKDAYS_KO.index(word[0])
     return _WEEKDAYS_EN.index(word.lower()[:3])
@@ -52,7 +52,10 @@ def month(word: str) -> int:
 
 
 def half_en(word: str | None) -> Half | None:
-    """Return the part of the day that `p.m.`, `a`, `evening` names; None for no word."""
+    """Return the part of the day that an English word such as `p.m.`, `a` or `evening` names.
+
+    None for no word.
+    """
     if not word:
         return None
     letters = re.sub(r"[^a-z]", "", word.lower())

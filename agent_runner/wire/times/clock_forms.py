@@ -52,8 +52,8 @@ _NO_HALF = r"(?![\d:]|\s*(?:am|pm|[ap]\.m)\b)"
 def _clock_en(match: re.Match[str]) -> Parts:
     """Return the time of day in `9:30 pm`, `at 9`, `seven thirty`.
 
-    Without a half of the day it is bare, which may be asked about: an hour alone or in words, or such as
-    `3:30`; not `09:30`.
+    It is marked as bare if am or pm is not named and people may mean either: an hour alone or in words, or
+    such as `3:30`, but not `09:30`.
     """
     parts = match.groupdict()
     hour, minute = parts["hour"], parts.get("minute")
@@ -74,14 +74,14 @@ def _clock_en(match: re.Match[str]) -> Parts:
 
 
 def _offset(parts: dict[str, str | None]) -> timezone | NamedZone | None:
-    """Return the offset or the zone that is named with a time; None if none is."""
+    """Return the offset from UTC or the zone in the groups of a match of a time; None if none is named."""
     if zone := parts.get("zone"):
         return named_zone(zone)
     return offset_of(parts["offset"] or "") if parts.get("offset") else None
 
 
 def _clock_without_colon(match: re.Match[str]) -> Parts:
-    """Return the time in `at 1830`, `330 p.m.`; four digits without a half are on the 24-hour clock."""
+    """Return the time in `at 1830`, `330 p.m.`; four digits without am or pm are on the 24-hour clock."""
     half = half_en(match.groupdict().get("half"))
     clock = ClockTime(
         hour=int(match["hour"]),
@@ -115,7 +115,10 @@ def _minutes_from_hour(match: re.Match[str]) -> Parts | None:
 
 
 def _minutes(match: re.Match[str]) -> int | None:
-    """Return the minutes before or after the hour; None if the match is no time, such as `5 to 9am`."""
+    """Return the minutes before or after the hour in a match of such as `ten to nine`.
+
+    None if it is no time, as `5 to 9am` in `move 5 to 9am`.
+    """
     if match["quarter"]:
         return 15
     if match["semi"]:
@@ -142,10 +145,10 @@ def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
 
 
 def _between(match: re.Match[str]) -> Parts:
-    """Return both times in `between 3 and 4 pm`, of which the person has to choose one."""
+    """Return both times in `between 3 and 4 pm` as meanings, of which the person has to choose one."""
     halves = [half_en(match[name]) for name in ("half", "half_until")]
     hours = [int(number(match[name])) for name in ("hour", "until")]
-    if not halves[0] and hours[0] < hours[1]:
+    if not halves[0] and hours[0] < hours[1]:  # `pm` holds for both hours, unless the first is the later
         halves[0] = halves[1]
     clocks = (
         ClockTime(hour=hour, half=half, is_bare=half is None)
@@ -155,7 +158,7 @@ def _between(match: re.Match[str]) -> Parts:
 
 
 def _between_ko(match: re.Match[str]) -> Parts:
-    """Return both times in `오후 3시에서 4시 사이`, of which the person has to choose one."""
+    """Return both times in `오후 3시에서 4시 사이` as meanings, of which the person has to choose one."""
     half = HALVES_KO.get(match["half"] or "")
     clocks = (
         ClockTime(hour=int(number(match[name])), half=half, is_bare=half is None)
@@ -165,9 +168,10 @@ def _between_ko(match: re.Match[str]) -> Parts:
 
 
 def _clock_with_h(match: re.Match[str]) -> Parts | None:
-    """Return the time in `15h30`; for `1h30`, which may be a span, both meanings; None for `2h`, a span.
+    """Return the time of day in a match such as `15h30`; None for `2h`, which is a span of time.
 
-    After `at`, with a zone, or with minutes and an hour of the afternoon, it is always a time of day.
+    For `1h30`, which may be either, return both meanings. After `at`, with a zone, or with minutes and an
+    hour of the afternoon, it is always a time of day.
     """
     hour, minute = int(match["hour"]), int(match["minute"] or 0)
     clock = Parts(clock=ClockTime(hour=hour, minute=minute, offset=_offset(match.groupdict())))
@@ -194,7 +198,7 @@ def _clock_ko(match: re.Match[str]) -> Parts:
         minutes_before=minute if is_before else 0,
         second=int(number(parts["second"])) if parts.get("second") else 0,
         half=half,
-        is_bare=half is None and not (hour.startswith("0") and len(hour) == 2),
+        is_bare=half is None and not (hour.startswith("0") and len(hour) == 2),  # `09시` is the morning
         offset=_offset(parts),
     )
     return Parts(clock=clock)
@@ -211,7 +215,7 @@ def _midnight(_match: re.Match[str]) -> Parts:
 
 
 def _part_en(match: re.Match[str]) -> Parts:
-    """Return the part of the day in `this evening`, `in the morning`; `this` means today."""
+    """Return the part of the day in `this evening`, `in the morning`; with `this`, the day is today."""
     is_today = (match.groupdict().get("this") or "") != ""
     return Parts(day=DaysAhead(days=0) if is_today else None, half=half_en(match["half"]))
 

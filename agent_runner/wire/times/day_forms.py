@@ -53,6 +53,7 @@ def _near_day(match: re.Match[str]) -> Parts:
     word = match["day"].lower()
     if word in ("tonight", "tonite"):
         return Parts(day=DaysAhead(days=0), half=Half.NIGHT)
+    # A word that is not in the table is `the day after tomorrow`.
     return Parts(day=DaysAhead(days=_NEAR.get("".join(word.split()), 2)))
 
 
@@ -70,7 +71,7 @@ def _calendar_day(match: re.Match[str]) -> Parts:
 
 
 def _year(text: str) -> int:
-    """Return the number of a year; one of two digits is in this century."""
+    """Return the number of a year, in digits or Korean words; one of two digits is in this century."""
     return int(number(text)) + (2000 if len(text) == 2 and text.isdecimal() else 0)
 
 
@@ -83,7 +84,10 @@ def _month(word: str) -> int:
 
 
 def _slashed(match: re.Match[str]) -> Parts:
-    """Return the day in `2/15`; for `2/3` both 3 February and 2 March, of which people mean either."""
+    """Return the day in a match such as `2/15`: month and day, in either order.
+
+    For `2/3`, return both meanings, 3 February and 2 March.
+    """
     first, second = int(match["first"]), int(match["second"])
     year = _year(match["year"]) if match["year"] else None
     pairs = {(first, second), (second, first)}
@@ -96,7 +100,7 @@ def _slashed(match: re.Match[str]) -> Parts:
 
 
 def _month_day(match: re.Match[str]) -> Parts:
-    """Return the day in `the 15th`, `the 20th of next month`."""
+    """Return the day of the month in `the 15th`, `the 20th of next month`."""
     parts = match.groupdict()
     which = " ".join((parts.get("which") or "").lower().split())
     ahead = _MONTHS_AHEAD[which] if which else None
@@ -104,14 +108,14 @@ def _month_day(match: re.Match[str]) -> Parts:
 
 
 def _day_or_span(match: re.Match[str]) -> Parts:
-    """Return both meanings of `15일`: the 15th of a month, and 15 days from now."""
+    """Return both meanings of the Korean `15일`: the 15th of a month, and 15 days from now."""
     days = int(match["day"])
     meanings = (Parts(day=MonthDay(day=days)), Parts(span=TimeSpan(days=days)))
     return Parts(either=meanings, reason=Reason.WHICH_MEANING)
 
 
 def _nth_day(match: re.Match[str]) -> Parts:
-    """Return the day in `first Tuesday of October`, `10월 마지막 날`."""
+    """Return the day in `first Tuesday of October`, `second last day of this month`, `10월 마지막 날`."""
     parts = match.groupdict()
     nth, from_end, named = parts.get("nth"), parts.get("from_end"), match["weekday"]
     place = ordinal(nth) if nth else LAST
@@ -139,7 +143,10 @@ def _nth_or_each(match: re.Match[str]) -> Parts:
 
 
 def _weekday_en(match: re.Match[str]) -> Parts:
-    """Return the day of the week in `Friday`, `next Friday`, `Wednesday next week`."""
+    """Return the day of the week in `Friday`, `next Friday`, `Wednesday next week`.
+
+    `next Friday` alone is marked as ambiguous (`is_next`).
+    """
     which = (match["which"] or "").lower()
     week = " ".join((match["week"] or "").lower().split()).removeprefix("of ")
     ahead = {"this week": 0, "next week": 1}.get(week)
@@ -154,7 +161,10 @@ def _weekdays_ahead(match: re.Match[str]) -> Parts:
 
 
 def _weekday_ko(match: re.Match[str]) -> Parts:
-    """Return the day of the week in `금요일`, `다음 주 금요일`."""
+    """Return the day of the week in `금요일`, `다음 주 금요일`.
+
+    `다음 금요일` ("next Friday") is marked as ambiguous (`is_next`).
+    """
     parts = match.groupdict()
     which, is_next = parts.get("which"), parts.get("next") == "다음"
     ahead = _WEEKS_KO[which] if which else _WEEKS_KO.get(parts.get("next") or "")

@@ -155,7 +155,7 @@ class Rhythm:
     start: date | None = None
 
     def is_on(self, day: date) -> bool:
-        """Return whether it occurs on a day."""
+        """Return whether the rhythm occurs on a day."""
         return (
             (not self.weekdays or day.weekday() in self.weekdays)
             and (self.nth is None or is_nth(day, self.nth))
@@ -183,7 +183,7 @@ class Rhythm:
 
 
 def is_nth(day: date, nth: int) -> bool:
-    """Return whether a day is the nth of its weekday in its month; `LAST` is the last."""
+    """Return whether a day is the nth of its weekday in its month, from 1; `LAST` stands for the last."""
     if nth == LAST:
         return day.day + 7 > monthrange(day.year, day.month)[1]
     return (day.day + 6) // 7 == nth
@@ -205,15 +205,15 @@ class Recurrence:
         return self.first
 
     def is_on(self, day: date) -> bool:
-        """Return whether it occurs on a day. Only for one without an interval."""
+        """Return whether the time occurs on a day. Only for a recurrence without an interval."""
         return self.rhythm.is_on(day)
 
     @property
     def cron(self) -> str | None:
-        """Return the five fields of cron, None for an interval.
+        """Return the recurrence as the five fields of cron; None for an interval.
 
-        `L` is the last day of the month, `2#1` its first Tuesday, `5L` its last Friday. A step follows the
-        fields: `0 8 * * 2 every 2 weeks from 2026-11-24`.
+        `L` is the last day of the month, `2#1` its first Tuesday, `5L` its last Friday. A rhythm with a step
+        is written after the fields: `0 8 * * 2 every 2 weeks from 2026-11-24`.
         """
         if self.interval is not None:
             return None
@@ -228,21 +228,30 @@ class Recurrence:
 
     @property
     def schedule(self) -> tuple[str, str]:
-        """Return the type and the value of a scheduled task of the host with these times."""
+        """Return (type, value) of a scheduled task of the host that runs at these times.
+
+        They are `interval` with milliseconds, or `cron` with its fields.
+        """
         if self.interval is not None:
             return "interval", str(round(self.interval.total_seconds() * 1000))
         return "cron", self.cron or ""
 
     @classmethod
     def of_schedule(cls, kind: str, value: str, *, first: datetime) -> Recurrence | None:
-        """Return the recurrence of a type and value as from `schedule`; None for those of other schedules."""
+        """Return the recurrence of a scheduled task with this type and value, as `schedule` returns them.
+
+        `first` is its first time ahead. None for a task with another schedule.
+        """
         if kind == "interval" and value.isdecimal():
             return cls(first=first, interval=timedelta(milliseconds=int(value)))
         return cls.of_cron(value, first=first)
 
     @classmethod
     def of_cron(cls, cron: str, *, first: datetime) -> Recurrence | None:
-        """Return the recurrence of fields as from `cron`; None for any other fields."""
+        """Return the recurrence that fields of cron describe, as the property `cron` writes them.
+
+        `first` is its first time ahead. None for any other fields.
+        """
         match = _CRON.fullmatch(_DAY_NAME.sub(lambda name: str(_DAY_NAMES.index(name[0].lower())), cron))
         if match is None:
             return None
@@ -411,12 +420,15 @@ class Parts:
     """The question to ask if several meanings remain."""
 
     def written(self) -> dict[str, object]:
-        """Return the parts that were written, by name."""
+        """Return the parts that are set, by the names of their fields."""
         named = ((part_field.name, getattr(self, part_field.name)) for part_field in fields(self))
         return {name: part for name, part in named if part is not None}
 
     def meanings(self) -> tuple[Parts, ...]:
-        """Return each meaning combined with the other parts; meanings that do not fit are left out."""
+        """Return one `Parts` for each meaning of an ambiguous text, combined with the other parts.
+
+        Meanings that do not fit the other parts are left out. Without ambiguity, that is `self` alone.
+        """
         if self.either is None:
             return (self,)
         beside = replace(self, either=None, reason=None)
@@ -424,7 +436,7 @@ class Parts:
         return tuple(meaning for meaning in joined if meaning is not None)
 
     def joined(self, other: Parts) -> Parts | None:
-        """Return both combined, or None if they name a part twice or contradict each other."""
+        """Return these parts and those of `other` combined; None if they name one twice or do not fit."""
         own, others = self.written(), other.written()
         both = {*own, *others}
         if len(both) < len(own) + len(others) or not _fit(both):
@@ -432,6 +444,7 @@ class Parts:
         joined = replace(self, **others)  # type: ignore[arg-type] # the names and types are those of the fields
         if joined.either is not None:
             return joined if joined.meanings() else None
+        # A time of day fits a span or an interval only if that counts whole days.
         has_clock = "clock" in both or "half" in both
         if joined.span is not None and joined.span.elapsed and has_clock:
             return None
@@ -449,7 +462,10 @@ class Parts:
 
 
 def _fit(names: set[str]) -> bool:
-    """Return whether one time can have parts of these names: one for days at most, or a date and weekday."""
+    """Return whether one time can have parts with these names: at most one of them names days.
+
+    Only a date and its weekday go together. Ambiguous parts are checked later, for each meaning.
+    """
     days = names & {"span", "repeat", "day", "weekday"}
     return "either" in names or len(days) <= 1 or days == {"day", "weekday"}
 
@@ -468,16 +484,14 @@ class Shape:
     examples: tuple[str, ...]
 
     def match(self, text: str, place: int) -> re.Match[str] | None:
-        """Return the match at `place`, or None.
-
-        `re.ASCII` excludes digits of other scripts and letters that look like ASCII ones; Hangul matches.
-        """
+        """Return the match of the pattern at a place of a text; None if it does not match there."""
         return _compiled(self.pattern).match(text, place)
 
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     """Return a compiled pattern. Each is compiled when it is first needed: most processes read no time."""
+    # `re.ASCII` excludes digits of other scripts and letters that look like ASCII ones; Hangul matches.
     return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
 

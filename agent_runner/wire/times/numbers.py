@@ -62,7 +62,7 @@ _ORDINALS |= {"thirtieth": 30}
 
 
 def _any_of(words: list[str]) -> str:
-    """Return a pattern of these words, the longest first."""
+    """Return a pattern that matches one of these words; the longest come first, so that they win."""
     return "|".join(sorted(words, key=len, reverse=True))
 
 
@@ -88,7 +88,7 @@ ORDINAL_KO = r"(?:첫|두|둘|세|셋|네|넷|다섯)\s?(?:번째|째)|마지막
 
 
 def number(word: str) -> float:
-    """Return the number that a match of one of the patterns above names."""
+    """Return the number that digits, or English or Korean words for a number, name."""
     if word[0] == "." or (word[0].isascii() and word[0].isdigit()):
         return float(word)
     if word[0].isascii():
@@ -111,7 +111,7 @@ def ordinal(word: str) -> int:
 
 
 def _native(word: str) -> int:
-    """Return the number of a native Korean word; 0 for any other."""
+    """Return the number that a native Korean word such as `스물네` names; 0 for any other word."""
     tens = next((ten for ten in _NATIVE_TENS if word.startswith(ten)), "")
     ones = word.removeprefix(tens)
     if word in _ALONE:
@@ -122,7 +122,7 @@ def _native(word: str) -> int:
 
 
 def _sino(word: str) -> int:
-    """Return the number of a Sino-Korean word."""
+    """Return the number that a Sino-Korean word such as `이십오` names."""
     total = 0
     for unit, size in (("천", 1000), ("백", 100), ("십", 10)):
         if unit in word:

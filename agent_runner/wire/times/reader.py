@@ -58,12 +58,15 @@ def is_time(text: str) -> bool:
 
 
 def leading(text: str) -> TimeInText | None:
-    """Return the longest time at the start of `text`, or None."""
+    """Return the longest time at the start of a text; None if it starts with none."""
     return max(_runs(text, 0, _AT_START), key=lambda candidate: candidate.end, default=None)
 
 
 def trailing(text: str) -> TimeInText | None:
-    """Return the longest time that ends `text`, or None."""
+    """Return the longest time at the end of a text; None if it ends with none.
+
+    A time that is longer than `MAX_TIME_CHARS` is not found whole.
+    """
     text = text.rstrip()
     for start in _WORD_START.finditer(text, max(0, len(text) - MAX_TIME_CHARS)):
         for candidate in _runs(text, start.start(), _WITHIN):
@@ -80,7 +83,8 @@ _WITHIN = tuple(form for form in FORMS if form.where is Where.ANYWHERE)
 
 
 def _whole(text: str) -> Parts | None:
-    """Return the parts of a text that is a time as a whole; None for any other."""
+    """Return the parts of a text that is a time as a whole; None for any other text."""
+    # Forms that are read anywhere come first: the others are only for what these do not match.
     for forms in (_WITHIN, _AT_START, _ALL):
         for candidate in _runs(text, 0, forms):
             if candidate.end == len(text):
@@ -89,7 +93,10 @@ def _whole(text: str) -> Parts | None:
 
 
 def _runs(text: str, start: int, forms: tuple[Form, ...]) -> Iterator[TimeInText]:
-    """Yield every sequence of forms from `start` that ends at the end of a word, shortest first."""
+    """Yield the times at the place `start` of a text that end at the end of a word, shortest first.
+
+    A time is a sequence of `forms`, such as a day and a time of day.
+    """
     parts, place = Parts(), start
     while step := _next_form(text, place, parts, forms):
         parts, place = step.parts, step.end
@@ -100,7 +107,10 @@ def _runs(text: str, start: int, forms: tuple[Form, ...]) -> Iterator[TimeInText
 
 
 def _next_form(text: str, place: int, so_far: Parts, forms: tuple[Form, ...]) -> TimeInText | None:
-    """Return the next form of the text at `place`, joined with the parts `so_far`; None if none fits."""
+    """Return the first of `forms` that the text has at `place`, with its parts joined to `so_far`.
+
+    None if none is there, or none fits the parts that were read so far.
+    """
     for form in forms:
         for shape in form.shapes:
             match = shape.match(text, place)

@@ -51,13 +51,14 @@ def _repeating_on(**rhythm: object) -> Parts:
 
 
 def _every_span(parse_span: Callable[[str], TimeSpan | None]) -> Make:
-    """Return a function that reads a repetition from a match with a span.
+    """Return a function that makes a repetition from a match of `every …` with a span of time.
 
-    Whole days repeat on days of the calendar; spans with hours or less repeat after that much real time.
+    `parse_span` returns the span that words name, None for none. Whole days repeat on days of the calendar;
+    spans with hours or less repeat after that much real time.
     """
 
     def make(match: re.Match[str]) -> Parts | None:
-        """Return the repeat; `None` for months, and for less than a minute."""
+        """Return the repetition; None for months, and for less than a minute."""
         span = parse_span(match["span"])
         if span is None or span.months:
             return None
@@ -90,7 +91,10 @@ def _every_weekday(match: re.Match[str]) -> Parts:
 
 
 def _every_weekday_between(match: re.Match[str]) -> Parts:
-    """Return the repetition in `every Monday to Friday`; `Saturday to Tuesday` includes Sunday and Monday."""
+    """Return the repetition on all days from one to another: `every Monday to Friday`.
+
+    `Saturday to Tuesday` includes Sunday and Monday.
+    """
     first, last = weekday(match["first"]), weekday(match["last"])
     days_after_first = (last - first) % 7
     named = sorted((first + days) % 7 for days in range(days_after_first + 1))
@@ -98,9 +102,9 @@ def _every_weekday_between(match: re.Match[str]) -> Parts:
 
 
 def _every_other(match: re.Match[str]) -> Parts | None:
-    """Return the repetition in `every other Tuesday`, `every 3rd day`; `every first Monday` is monthly.
+    """Return the repetition in `every other Tuesday` or `every 3rd day`; None for `every 0th day`.
 
-    None for `every 0th day`.
+    `every first Monday` is the first one of each month.
     """
     step = 2 if match["other"] else _count(match["step"])
     unit = match["unit"].lower()
@@ -121,7 +125,7 @@ def _count(words: str) -> int:
 
 
 def _month_day(match: re.Match[str]) -> Parts:
-    """Return the repetition in `every month on the 3rd`, `매월 마지막 날`."""
+    """Return the repetition in `every month on the 3rd`, `every 2 months on the 3rd`, `매월 마지막 날`."""
     parts = match.groupdict()
     day = parts.get("day")
     step = _count(parts.get("step") or "1")
@@ -143,18 +147,18 @@ def _month_weekday(match: re.Match[str]) -> Parts:
 
 
 def _every_quarter(_match: re.Match[str]) -> Parts:
-    """Return the first day of each quarter."""
+    """Return the repetition in `every quarter`: on the first day of each."""
     return _repeating_on(month_day=1, months=_QUARTERS)
 
 
 def _except_months(match: re.Match[str]) -> Parts:
-    """Return the months that remain in `except in August`."""
+    """Return the months other than those named in `except in August`."""
     named = {month(word) for word in re.findall(MONTH_EN, match["months"], re.IGNORECASE)}
     return Parts(months=tuple(number for number in range(1, 13) if number not in named))
 
 
 def _except_months_ko(match: re.Match[str]) -> Parts:
-    """Return the months that remain in `8월 빼고`."""
+    """Return the months other than those named in the Korean `8월 빼고`."""
     named = {int(word) for word in re.findall(r"\d+", match["months"])}
     return Parts(months=tuple(number for number in range(1, 13) if number not in named))
 

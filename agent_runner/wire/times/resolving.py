@@ -55,7 +55,7 @@ class _Refused(Exception):
 
 
 def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
-    """Return the time that the parts name, or a refusal with the reason.
+    """Return the time that the parts name, relative to `now`, in `zone`, or a refusal with the reason.
 
     Parts with several meanings are refused with all their times, unless these are the same. `policy` decides
     what is left open; without it, the usual one does.
@@ -70,7 +70,10 @@ def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | N
 
 
 def _question(readings: Sequence[Reading], reason: Reason) -> Reading:
-    """Return the refusal that asks which of several meanings is right, or the only one that is possible."""
+    """Return the refusal that asks which of several meanings is right, or the only one that is possible.
+
+    `readings` are the results of the meanings; `reason` is that of the refusal.
+    """
     refusals = [reading for reading in readings if isinstance(reading, TimeRefusal)]
     results = [reading for reading in readings if not isinstance(reading, TimeRefusal)]
     choices = [*results, *(choice for refusal in refusals for choice in refusal.choices)]
@@ -87,20 +90,20 @@ def _question(readings: Sequence[Reading], reason: Reason) -> Reading:
 
 
 def _meanings(parts: Parts, today: date) -> tuple[Sequence[Parts], Reason | None]:
-    """Return the possible meanings of the parts, and the question if there are several."""
+    """Return the possible meanings of the parts, and the reason to ask which one; None for one meaning."""
     if parts.either is not None:
         meanings = parts.meanings()
         return meanings, parts.reason if len(meanings) > 1 else None
     if parts.weekday is None or not parts.weekday.is_next:
         return (parts,), None
-    if parts.day is not None:
+    if parts.day is not None:  # beside a date, `next Friday` only names the weekday
         return (replace(parts, weekday=Weekday(index=parts.weekday.index)),), None
     days = _next_weekdays(parts.weekday.index, today)
     return [replace(parts, weekday=None, day=day) for day in days], Reason.WHICH_WEEK
 
 
 def _next_weekdays(index: int, today: date) -> list[DaysAhead]:
-    """Return the days that people may mean by `next Friday`, nearest first.
+    """Return the days that people may mean by `next Friday`, nearest first; `index` is 0 for Monday.
 
     It is the next Friday there is, or the one of next week, which begins on Monday or on Sunday.
     """
@@ -111,7 +114,10 @@ def _next_weekdays(index: int, today: date) -> list[DaysAhead]:
 
 
 def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
-    """Return the time of parts with one meaning, or a refusal with the times that an hour can mean."""
+    """Return the time of parts with one meaning, or a refusal.
+
+    If the half of the day is left open, the refusal has the times that the hour can mean.
+    """
     try:
         result = _result(parts, now, policy)
         at = result.at
@@ -149,7 +155,10 @@ def _midnights(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice,
 
 
 def _check_bounds(result: Reading, at: datetime, now: datetime, policy: TimePolicy) -> None:
-    """Raise `_Refused` for a past time, unless the policy takes it, and for one too far from now."""
+    """Raise `_Refused` for a past time, unless the policy takes it, and for one too far from now.
+
+    `at` is the moment of `result`; today's date without a time of day is not past.
+    """
     is_past = result.day < now.date() if isinstance(result, DateOnly) else at.timestamp() <= now.timestamp()
     if is_past and not policy.takes_past:
         raise _Refused(Reason.PAST, at)
@@ -172,7 +181,10 @@ def _result(parts: Parts, now: datetime, policy: TimePolicy) -> Choice:
 
 
 def _duration(span: TimeSpan, now: datetime) -> Duration:
-    """Return the end of a span. Days keep the time of day; hours and less are added as real time."""
+    """Return a span from now with its end, rounded up to a whole second.
+
+    Days and months keep the time of day; hours and less are added as real time.
+    """
     start = now
     if span.days or span.months:
         start = _in_zone(datetime.combine(_day_after(span, now.date()), now.time()), now).at
@@ -182,7 +194,10 @@ def _duration(span: TimeSpan, now: datetime) -> Duration:
 
 
 def _day_after(span: TimeSpan, today: date) -> date:
-    """Return the day on which a span ends; months later is the same day of the month, or the month's last."""
+    """Return the day on which a span from today ends, by its months and days. Raises `_Refused` if too far.
+
+    A month later is the same day of the month, or the month's last day if it has no such day.
+    """
     if span.days > 366 * 1000 or span.months > _MAX_MONTHS:
         raise _Refused(Reason.TOO_FAR)
     year, month = _month_ahead(today, span.months)
@@ -198,12 +213,13 @@ def _month_ahead(today: date, months: int) -> tuple[int, int]:
 
 def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
     """Return the first day from today on that the parts name without a time of day. Raises `_Refused`."""
+    # A part of the day without a time in the policy needs an hour.
     if parts.half is not None or not parts.written():
         raise _Refused(Reason.NEEDS_CLOCK)
     day = None
     for day in _days(parts, now.date()):
         if day >= now.date():
-            break
+            break  # if there is none, `day` is the last one that is past
     if day is None:
         raise _Refused(Reason.NO_SUCH_DAY)
     at = _in_zone(datetime.combine(day, policy.default_clock), now).at
@@ -213,9 +229,10 @@ def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
 
 
 def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
-    """Return the first moment ahead at which one of the days has this time of day; if all are past, the last.
+    """Return the first moment ahead with this time of day on one of the days that the parts name.
 
-    Raises `_Refused`: the parts name no day, or another weekday than the day's.
+    If all are past, return the last. Raises `_Refused` if the parts name no day, or a date and another
+    weekday than that of the date.
     """
     instant = day = None
     offset = parts.clock.offset if parts.clock is not None else None
@@ -231,8 +248,10 @@ def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
 
 
 def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: datetime) -> Instant:
-    """Return the moment of a time of day on a day, in the zone `offset` if the text names one, else that
-    of `now`.
+    """Return the moment of a time of day on a day, as a time in the zone of `now`.
+
+    The time of day is that of the zone or offset from UTC in `offset`; None stands for the zone of `now`.
+    Raises `_Refused` if a zone's name and its season do not fit.
     """
     naive = datetime.combine(day, clock)
     if offset is None:
@@ -250,10 +269,10 @@ def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: dateti
 
 
 def _in_zone(naive: datetime, now: datetime) -> Instant:
-    """Return the moment at which the clocks of the zone of `now` show `naive`.
+    """Return the moment at which the clocks of the zone of `now` show the time `naive`.
 
-    A time that they skip is moved on by the skipped span. Of one that they show twice it is the first that is
-    still ahead. `shift` says which of these it was.
+    A time that they skip is moved on by the skipped span. Of a time that they show twice, the first moment is
+    returned, or the second if the first is past. The result's `shift` says so.
     """
     first, second = (naive.replace(tzinfo=now.tzinfo, fold=fold) for fold in (0, 1))
     if first.utcoffset() == second.utcoffset():
@@ -268,7 +287,7 @@ def _in_zone(naive: datetime, now: datetime) -> Instant:
 
 
 def _days(parts: Parts, today: date) -> Iterator[date]:
-    """Yield the days that the parts can mean, nearest first; without a day, today and tomorrow."""
+    """Yield the days that the parts can mean, nearest first; without any day, today and tomorrow."""
     match parts.day:
         case DaysAhead(days=days):
             yield today + timedelta(days=days)
@@ -291,7 +310,10 @@ def _days(parts: Parts, today: date) -> Iterator[date]:
 
 
 def _years(year: int | None, today: date) -> Sequence[int]:
-    """Return the years in which a day of the calendar is looked for: the named one, or the coming ones."""
+    """Return the years in which a day of the calendar is looked for: the named one, or the coming ones.
+
+    Raises `_Refused` for a year that is too far away.
+    """
     if year is None:
         return range(today.year, today.year + _LEAP_CYCLE_YEARS + 1)
     if year > today.year + 1000:
@@ -322,7 +344,10 @@ def _month_days(day: MonthDay, today: date) -> Iterator[date]:
 
 
 def _nth_days(day: NthDay, today: date) -> Iterator[date]:
-    """Yield the days that `the second Tuesday` or `the last day` of a month can mean."""
+    """Yield the days that `the second Tuesday` or `the last day` of a month can mean, one for each month.
+
+    Raises `_Refused` for a month that does not exist.
+    """
     if day.month is None:
         months = [_month_ahead(today, day.months_ahead or 0)]
     elif 1 <= day.month <= 12:
@@ -332,13 +357,14 @@ def _nth_days(day: NthDay, today: date) -> Iterator[date]:
     for year, month in months:
         days = [date(year, month, number) for number in range(1, monthrange(year, month)[1] + 1)]
         fitting = [candidate for candidate in days if day.weekday in (None, candidate.weekday())]
+        # The index in that list; a place below 0 is counted from its end.
         place = day.nth - 1 if day.nth > 0 else len(fitting) + day.nth
         if 0 <= place < len(fitting):
             yield fitting[place]
 
 
 def _weekdays(weekday: Weekday, today: date) -> Iterator[date]:
-    """Yield the days that a weekday can mean: the one of a named week, or the next two."""
+    """Yield the days that a day of the week can mean: the one in a named week, or the next two."""
     if weekday.weeks_ahead is not None:
         monday = today - timedelta(days=today.weekday())
         yield monday + timedelta(weeks=weekday.weeks_ahead, days=weekday.index)
@@ -363,7 +389,10 @@ _HOURS: dict[Half, dict[int, int]] = {
 
 
 def _clock(parts: Parts, policy: TimePolicy) -> time | None:
-    """Return the time of day that the parts name, or that of a part of the day; None if there is neither."""
+    """Return the time of day that the parts name, or the policy's for a part of the day; None for neither.
+
+    Raises `_Refused` if am or pm is left open, or if there is no such time.
+    """
     if parts.clock is None:
         return policy.parts_of_day.get(parts.half) if parts.half else None
     written, hour = parts.clock, parts.clock.hour
@@ -377,7 +406,10 @@ def _clock(parts: Parts, policy: TimePolicy) -> time | None:
 
 
 def _exact(hour: int, minute: int, second: int, minutes_before: int) -> time:
-    """Return the time of day, `minutes_before` earlier. Raises `_Refused` if there is no such time."""
+    """Return the time of day that is `minutes_before` minutes earlier than these figures.
+
+    Raises `_Refused` if there is no such time.
+    """
     if not minutes_before:
         try:
             return time(hour, minute, second)
@@ -390,7 +422,10 @@ def _exact(hour: int, minute: int, second: int, minutes_before: int) -> time:
 
 
 def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
-    """Return whether an hour without a half means the morning: 7 to 11 on another day than today."""
+    """Return whether an hour without am or pm means the morning: 7 to 11 on another day than today.
+
+    The policy may forbid that.
+    """
     assert parts.clock is not None
     has_day = any((parts.weekday, parts.repeat, parts.span, parts.day)) and parts.day != DaysAhead(days=0)
     is_morning = 7 <= parts.clock.hour < _NOON
@@ -398,7 +433,10 @@ def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
 
 
 def _hour_in(half: Half, hour: int) -> int:
-    """Return an hour of a part of the day on the 24-hour clock. Raises `_Refused` for any other hour."""
+    """Return an hour that was named with a part of the day on the 24-hour clock: `9` in the evening is 21.
+
+    Raises `_Refused` for an hour that is not in that part of the day.
+    """
     hours = _HOURS[half]
     if hour in hours:
         return hours[hour]
@@ -412,7 +450,10 @@ def _hour_in(half: Half, hour: int) -> int:
 
 
 def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy) -> Recurrence:
-    """Return the repetition from its first time ahead. Raises `_Refused`."""
+    """Return the repetition that the parts name, with its first time ahead.
+
+    Raises `_Refused` if it lacks a time of day, or never occurs.
+    """
     if repeat.interval is not None:
         if parts.months is not None:
             raise _Refused(Reason.NO_TIME)
@@ -421,6 +462,7 @@ def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy)
     clock = _clock(parts, policy)
     if clock is None:
         raise _Refused(Reason.NEEDS_CLOCK)
+    # The host's schedules have neither seconds nor other zones.
     if clock.second or (parts.clock is not None and parts.clock.offset is not None):
         raise _Refused(Reason.NO_SUCH_TIME)
     rhythm = replace(repeat.rhythm, months=parts.months) if parts.months is not None else repeat.rhythm

@@ -69,9 +69,9 @@ def say_long_day(day: date, language: Language) -> str:
 
 
 def say_moment(at: datetime, language: Language, *, has_seconds: bool | None = None) -> str:
-    """Return a moment as `Mon 2026-11-23 09:00`, with its offset if the clocks show that time twice.
+    """Return a moment as `Mon 2026-11-23 09:00`, with its offset from UTC if the clocks show it twice.
 
-    Seconds are included if they are not 0, unless `has_seconds` is set.
+    `has_seconds`: whether to include seconds; None includes them if they are not 0.
     """
     shows_seconds = at.second != 0 if has_seconds is None else has_seconds
     clock = f"{at:%H:%M:%S}" if shows_seconds else f"{at:%H:%M}"
@@ -81,7 +81,10 @@ def say_moment(at: datetime, language: Language, *, has_seconds: bool | None = N
 
 
 def _amount(days: int, elapsed: timedelta, language: Language, *, months: int = 0) -> str:
-    """Return a span in words: `2 days 3 hours`. `elapsed` is written in hours, minutes and seconds."""
+    """Return a span of time in words: `2 days 3 hours`.
+
+    `elapsed` is written in hours, minutes and seconds, however long it is.
+    """
     is_korean = language is Language.KOREAN
     remaining = round(elapsed.total_seconds())
     phrases = [f"{months}개월" if is_korean else _counted(months, "month")] if months else []
@@ -95,7 +98,7 @@ def _amount(days: int, elapsed: timedelta, language: Language, *, months: int = 
 
 
 def _counted(count: int, unit: str) -> str:
-    """Return `1 day`, `2 days`."""
+    """Return a count with an English unit in the singular or plural: `1 day`, `2 days`."""
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 
@@ -128,7 +131,7 @@ def _days_en(rhythm: Rhythm) -> str:
 
 
 def _days_of_any_month_en(rhythm: Rhythm) -> str:
-    """Return the days of a rhythm in English, as if it were for all months: `every month on the 3rd`."""
+    """Return the days of a rhythm in English, without the months: `every month on the 3rd`."""
     if rhythm.month_day is not None:
         month = f"{rhythm.step} months" if rhythm.step > 1 else "month"
         day = "last day" if rhythm.month_day == LAST else f"{rhythm.month_day}{_ordinal(rhythm.month_day)}"
@@ -154,22 +157,25 @@ def _weekdays_en(rhythm: Rhythm) -> str:
 
 
 def _except_en(months: tuple[int, ...]) -> str:
-    """Return the words for the months that a rhythm leaves out: ` except in Aug`; empty for none."""
+    """Return the English words for the months that a rhythm leaves out: ` except in Aug`.
+
+    `months` are those in which it occurs; empty for all, and then there are no words.
+    """
     return f" except in {_and([_MONTHS_EN[month - 1] for month in _left_out(months)])}" if months else ""
 
 
 def _left_out(months: tuple[int, ...]) -> list[int]:
-    """Return the numbers of the other months."""
+    """Return the numbers of the months, from 1 to 12, that are not in `months`."""
     return [month for month in range(1, 13) if month not in months]
 
 
 def _and(names: list[str]) -> str:
-    """Return names as `a, b and c`."""
+    """Return names joined as in English text: `a, b and c`."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _ordinal(number: int) -> str:
-    """Return the ending of a number as an ordinal: `st`, `nd`, `rd` or `th`."""
+    """Return the English ending of a number up to 31 as an ordinal: `st`, `nd`, `rd` or `th`."""
     return "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
@@ -186,7 +192,7 @@ def _days_ko(rhythm: Rhythm) -> str:
 
 
 def _month_ko(rhythm: Rhythm) -> str:
-    """Return a rhythm of months or days in Korean words; one of weekdays as `_weekdays_ko` does."""
+    """Return the days of a rhythm in Korean, without the months: `매월 3일`, `매일`, `매주 월요일`."""
     if rhythm.month_day == LAST:
         return "매월 마지막 날"
     if rhythm.month_day is not None:

@@ -12,9 +12,13 @@ _ABOUT = r"(?:(?:about|around|approximately)\s+)?"
 
 
 def _spanned(parse_span: Callable[[str], TimeSpan | None]) -> Make:
-    """Return a function that makes the parts of a time from a match with a span, which `parse_span` reads."""
+    """Return a function that makes the parts of a time from a match with a span of time.
+
+    `parse_span` returns the span that words name, None for none.
+    """
 
     def make(match: re.Match[str]) -> Parts | None:
+        """Return the span as the part of a time; None if the words are no span after all."""
         span = parse_span(match["span"])
         return None if span is None else Parts(span=span)
 

@@ -58,7 +58,7 @@ _TOWN_TIME = re.compile(rf"\b(?:{'|'.join(_TOWNS)})\s+time\b|(?:{TOWN_KO})\s*시
 
 
 def offset_of(text: str) -> timezone | None:
-    """Return the offset that `Z`, `+09:00` or `-0500` names; None if it is 24 hours or more."""
+    """Return the offset from UTC that `Z`, `+09:00` or `-0500` names; None if it is 24 hours or more."""
     if text.upper() == "Z":
         return UTC
     minutes = int(text[1:3]) * 60 + int(text[-2:])
@@ -68,7 +68,10 @@ def offset_of(text: str) -> timezone | None:
 
 
 def named_zone(word: str) -> NamedZone:
-    """Return the zone of a word that matches `ZONE_WORD` or `TOWN_KO`."""
+    """Return the time zone that words such as `CET`, `New York time` or `뉴욕` name.
+
+    They have to match `ZONE_WORD` or `TOWN_KO`.
+    """
     town = " ".join(word.lower().removesuffix("time").split())
     if town_zone := _TOWNS.get(town) or _TOWNS_KO.get(town):
         return NamedZone(place=town_zone)
