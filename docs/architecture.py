@@ -16,41 +16,49 @@ GROUND = {"store", "domain", "base"}
 
 
 def layers() -> list[list[str]]:
-    """Return the packages of each line of the import contract, top line first."""
+    """Return the host's packages by layer, the top layer first, as the import contract in `pyproject.toml`
+    lists them.
+    """
     with (ROOT / "pyproject.toml").open("rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    lines = next(one["layers"] for one in contracts if one["containers"] == ["orchestrator"])
+    lines = next(contract["layers"] for contract in contracts if contract["containers"] == ["orchestrator"])
     return [[name.strip() for name in line.split("|")] for line in lines]
 
 
 def packages() -> list[Path]:
     """Return the folders of all packages: the host's by layer, then the container's."""
-    found: list[Path] = []
-    for name in [name for line in layers() for name in line]:
-        found += _below(ROOT / "orchestrator" / name)
-    return found + _below(ROOT / "agent_runner")
+    folders: list[Path] = []
+    for line in layers():
+        for name in line:
+            folders += _below(ROOT / "orchestrator" / name)
+    return folders + _below(ROOT / "agent_runner")
 
 
 def _below(folder: Path) -> list[Path]:
+    """Return a package's folder and those of all packages in it, sorted; empty if there is no such folder."""
     return sorted(init.parent for init in folder.rglob("__init__.py")) if folder.is_dir() else []
 
 
 def drawing() -> str:
-    """Return the picture: a box for each package, and a line for the imports of one package by another."""
+    """Return the picture as SVG: a box for each package, and a line for the imports of one by another."""
     graph = grimp.build_graph("orchestrator", cache_dir=None)
     modules = Counter(_package(name) for name in graph.modules if "." in name)
     arrows: Counter[tuple[str, str]] = Counter()
     for importer in graph.modules:
         for imported in graph.find_modules_directly_imported_by(importer):
             pair = (_package(importer), _package(imported))
-            if pair[0] != pair[1] and "" not in pair and (pair[1] not in GROUND or pair[0] in GROUND):
+            is_drawn = pair[1] not in GROUND or pair[0] in GROUND
+            if pair[0] != pair[1] and "" not in pair and is_drawn:
                 arrows[pair] += 1
     places = {
         name: (WIDTH * (place + 1) / (len(line) + 1), TOP + row * ROW)
         for row, line in enumerate(layers())
         for place, name in enumerate(line)
     }
-    lines = [_arrow(places[a], places[b], count) for (a, b), count in sorted(arrows.items())]
+    lines = [
+        _arrow(places[importer], places[imported], count)
+        for (importer, imported), count in sorted(arrows.items())
+    ]
     boxes = [_box(name, place, modules[name]) for name, place in places.items()]
     height = TOP + len(layers()) * ROW
     return "\n".join(
@@ -66,23 +74,30 @@ def drawing() -> str:
 
 
 def _package(module: str) -> str:
-    """Return the name under `orchestrator`, or an empty text for the root itself."""
+    """Return the name of a module's package under `orchestrator`; an empty text for the root itself."""
     return module.split(".")[1] if "." in module else ""
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float], count: int) -> str:
+    """Return the SVG of a line from the box at `start` to the box at `end`, thicker for more imports.
+
+    A place has the x of the box's middle and the y of its top; `count` is the number of imports.
+    """
     (x1, y1), (x2, y2) = start, end
-    y1, bend = y1 + BOX_HEIGHT, 40 if x1 == x2 and y2 - y1 > ROW else 0
-    middle, beside = (
-        f"{(y1 + y2) / 2:.0f}",
-        3 * bend,
-    )  # a long line in one column goes round the boxes between
+    # A long line in one column goes round the boxes between.
+    beside = 120 if x1 == x2 and y2 - y1 > ROW else 0
+    y1 += BOX_HEIGHT
+    middle = f"{(y1 + y2) / 2:.0f}"
     curve = f"M{x1:.0f} {y1:.0f} C{x1 + beside:.0f} {middle} {x2 + beside:.0f} {middle} {x2:.0f} {y2:.0f}"
     stroke = f'stroke="#5b7fa6" stroke-opacity="0.35" stroke-width="{min(1 + count / 8, 5):.1f}"'
     return f'<path d="{curve}" fill="none" {stroke}/>'
 
 
 def _box(name: str, place: tuple[float, float], modules: int) -> str:
+    """Return the SVG of a package's box with its name and number of modules.
+
+    `place` has the x of the box's middle and the y of its top.
+    """
     x, y = place
     size = "1 module" if modules == 1 else f"{modules} modules"
     return (

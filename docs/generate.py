@@ -43,7 +43,7 @@ CREDENTIALS = {
 
 
 def settings_table() -> str:
-    """List every field of `Settings`: name, default, what it takes, meaning."""
+    """Return a Markdown table of all settings: name, default, accepted values, meaning."""
     rows = [
         (f"`{name.upper()}`", _default(field), _takes(field), field.description or "")
         for name, field in settings.Settings.model_fields.items()
@@ -52,11 +52,12 @@ def settings_table() -> str:
 
 
 def credentials_table() -> str:
+    """Return a Markdown table of the credentials: name and meaning."""
     return _table(("name", "meaning"), [(f"`{name}`", text) for name, text in CREDENTIALS.items()])
 
 
 def commands() -> str:
-    """Everything that `--help` tells, all commands on one page."""
+    """Return the help of all commands as Markdown, as `--help` prints it."""
     from cyclopts.docs.markdown import generate_markdown_docs
 
     text = generate_markdown_docs(
@@ -77,50 +78,54 @@ WHERE = {
 
 
 def times_table() -> str:
-    """List the forms of times that are read, with examples in both languages."""
+    """Return a Markdown table of the forms of times that are read, with examples in both languages."""
     rows = []
     for form in FORMS:
-        examples = [one for shape in form.shapes for one in shape.examples]
-        korean = [one for one in examples if re.search(r"[가-힣]", one)]
-        english = [one for one in examples if one not in korean]
+        examples = [example for shape in form.shapes for example in shape.examples]
+        korean = [example for example in examples if re.search(r"[가-힣]", example)]
+        english = [example for example in examples if example not in korean]
         where = WHERE[form.where]
-        shown = [", ".join(f"`{one}`" for one in some) for some in (english, korean)]
+        shown = [", ".join(f"`{example}`" for example in listed) for listed in (english, korean)]
         rows.append((form.name, *shown, f"{form.meaning}.{where}"))
     return _table(("form", "English", "Korean", "meaning"), rows)
 
 
 def time_figures() -> str:
-    """Count how the phrases of each corpus of times are read."""
+    """Return a Markdown table that counts how the phrases of each collection of times are read."""
     corpora = _times_corpora()
     return _table(corpora.HEAD, list(corpora.rows()))
 
 
 def time_differences() -> str:
-    """List the phrases of the corpora that are read otherwise on purpose, with the reason."""
+    """Return a Markdown table of the phrases that are read otherwise than elsewhere, with the reasons."""
     decided = _times_corpora().duckling()["decided"]
     return _table(("phrase", "read as"), [(f"`{phrase}`", reason) for phrase, reason in decided.items()])
 
 
 def _times_corpora() -> ModuleType:
+    """Import the module of the tests that has the collections of phrases, and return it."""
     sys.path.insert(0, str(DOCS.parent / "tests" / "understanding"))
     return importlib.import_module("times_corpora")
 
 
 def packages_table() -> str:
-    """List every package: what its docstring says it is for, and the file to start with."""
+    """Return a Markdown table of all packages: their purpose and the file to start with.
+
+    Both are from the package's docstring: its first sentence, and the file in "Start with …".
+    """
     rows = []
     for folder in architecture.packages():
         module = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
         text = " ".join((ast.get_docstring(module) or "").split())
         start = re.search(r"Start with `([\w/]+\.py)`", text)
-        said = re.split(r"(?<=\.) ", text)[0].removesuffix(".")
+        purpose = re.split(r"(?<=\.) ", text)[0].removesuffix(".")
         shown = folder.relative_to(DOCS.parent)
-        rows.append((f"`{shown}/`", said, f"`{start[1]}`" if start else ""))
+        rows.append((f"`{shown}/`", purpose, f"`{start[1]}`" if start else ""))
     return _table(("package", "what it is for", "start with"), rows)
 
 
 def licences_table() -> str:
-    """List every locked dependency with its licence."""
+    """Return a Markdown table of the locked dependencies with their licences."""
     return _table(("package", "used in", "licence"), list(licences.licence_rows()))
 
 
@@ -161,22 +166,22 @@ MEASURED, COUNTING = "prompt.md#what-a-turn-costs", "decisions/0009-tokens-are-c
 
 
 def month_costs() -> str:
-    """Estimate what a month costs in each of four homes, by model."""
+    """Return a Markdown table that estimates what a month costs in each of the examples, by model."""
     rows = [
         (
-            one.name,
-            f"{one.turns_after_a_pause} and {one.follow_ups}",
-            *(str(count) for count in (one.pictures, one.worker_looks, one.loop_looks)),
-            *(f"${_month_usd(one, model):,.0f}" for model in COST_MODELS),
+            example.name,
+            f"{example.turns_after_a_pause} and {example.follow_ups}",
+            *(str(count) for count in (example.pictures, example.worker_looks, example.loop_looks)),
+            *(f"${_month_usd(example, model):,.0f}" for model in COST_MODELS),
         )
-        for one in COST_EXAMPLES
+        for example in COST_EXAMPLES
     ]
     head = ("home", "questions a day: after a pause, and right after another", "pictures a day")
     return _table((*head, "looks of the worker", "looks of the loop", *COST_MODELS), rows)
 
 
 def cost_assumptions() -> str:
-    """List the token counts and prices that the costs of a month are made of."""
+    """Return a Markdown table of the token counts and prices from which the costs of a month are computed."""
     prices = Prices()
     counts = (
         ("instructions and tools of a request", _measured(FIRST_REQUEST), f"[measured]({MEASURED})"),
@@ -196,6 +201,7 @@ def cost_assumptions() -> str:
         rows.append(
             (
                 f"`{model}`, a million tokens",
+                # Prices are in billionths of a dollar for one token.
                 f"${price.input / 1000:g} in, ${price.output / 1000:g} out",
                 f"list price of {AS_OF}",
             )
@@ -207,6 +213,11 @@ def cost_assumptions() -> str:
 
 
 def _month_usd(home: CostExample, model: str) -> float:
+    """Return the estimated costs of a month in dollars, for a home that uses this model.
+
+    A turn is two requests: the question, and the result of a tool. What the service has in its cache is read
+    (`read`), the rest is written to the cache (`written`).
+    """
     instructions, worker = _measured(FIRST_REQUEST), _measured(WORKER_REQUEST)
     start = instructions + CONVERSATION + MESSAGE
     first = [_request(written=start), _request(read=start, written=RESULT + ANSWER)]
@@ -222,12 +233,16 @@ def _month_usd(home: CostExample, model: str) -> float:
         + picture * home.pictures
         + looks * home.worker_looks
     )
-    nano = sum(Prices().cost_of(replace(one, model=model)).nano_usd or 0 for one in day)
-    return COST_DAYS * nano / 1_000_000_000
+    nano_usd = sum(Prices().cost_of(replace(request, model=model)).nano_usd or 0 for request in day)
+    return COST_DAYS * nano_usd / 1_000_000_000
 
 
 def _request(*, read: int = 0, written: int, answer: int = ANSWER) -> ParsedUsage:
-    """Return the usage of one request, in tokens as Claude counts them."""
+    """Return the usage of one request, in tokens as Claude counts them.
+
+    Of the tokens as they are counted here, `read` are in the service's cache, `written` are added to it, and
+    `answer` are those of the answer.
+    """
     return ParsedUsage(
         model=None,
         input_tokens=0,
@@ -240,19 +255,20 @@ def _request(*, read: int = 0, written: int, answer: int = ANSWER) -> ParsedUsag
 
 
 def _measured(row: str) -> int:
-    """Return a measured count of tokens from the table of docs/prompt.md."""
+    """Return the measured count of tokens in a row of the table of docs/prompt.md, named by its beginning."""
     text = (DOCS / "prompt.md").read_text(encoding="utf-8")
-    found = re.search(rf"\*\*{re.escape(row)}[^|]*\| [\d,]+ \| ([\d,]+) \|", text)
-    assert found is not None, row
-    return int(found[1].replace(",", ""))
+    match = re.search(rf"\*\*{re.escape(row)}[^|]*\| [\d,]+ \| ([\d,]+) \|", text)
+    assert match is not None, row
+    return int(match[1].replace(",", ""))
 
 
 def intents() -> str:
-    """List what people want, and the command or setting that does it."""
+    """Return a Markdown table of what people may want, and the command or setting that does it."""
     rows = []
-    for one in INTENTS:
-        answer = re.sub(r"'([^']+)'", r"`\1`", one.answer)
-        rows.append((one.purpose, re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", answer)))
+    for intent in INTENTS:
+        # A command in quotes becomes code, and the name of a page a link to it.
+        answer = re.sub(r"'([^']+)'", r"`\1`", intent.answer)
+        rows.append((intent.purpose, re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", answer)))
     return _table(("to …", "do this"), rows)
 
 
@@ -272,11 +288,15 @@ PARTS = {
 
 
 def regenerated(text: str) -> str:
-    """Return `text` with each part between markers made anew. Raises `KeyError` for an unknown name."""
-    return PART.sub(lambda found: f"{found[1]}\n{PARTS[found['name']]()}{found[3]}", text)
+    """Return the text of a page with each part between markers made anew.
+
+    Raises `KeyError` for the name of an unknown part.
+    """
+    return PART.sub(lambda part: f"{part[1]}\n{PARTS[part['name']]()}{part[3]}", text)
 
 
 def _default(field: FieldInfo) -> str:
+    """Return the default of a setting, as the table of settings shows it."""
     if field.default_factory is dict:
         return "none"
     if field.default_factory is not None:
@@ -285,6 +305,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _takes(field: FieldInfo) -> str:
+    """Return the values that a setting accepts, in words, as the table of settings shows them."""
     choices = get_args(field.annotation)
     if choices and all(isinstance(choice, str) for choice in choices):
         return ", ".join(f"`{choice}`" for choice in choices)
@@ -299,17 +320,22 @@ def _takes(field: FieldInfo) -> str:
 
 
 def _bound(field: FieldInfo, name: str) -> str:
-    bounds: list[int] = [getattr(each, name) for each in field.metadata if hasattr(each, name)]
+    """Return the bound of a setting, `ge` for the least value or `le` for the most; empty if it has none."""
+    bounds: list[int] = [getattr(limit, name) for limit in field.metadata if hasattr(limit, name)]
     return f"{bounds[0]}" if bounds else ""
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Return a Markdown table with these headings and rows of cells."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def main(*, is_check: bool) -> int:
-    """Write the pages anew, or with `is_check` only tell which would change. Returns how many."""
+    """Write the generated parts of all pages and the picture anew; print the names of those that change.
+
+    With `is_check`, nothing is written. Returns how many change.
+    """
     changed = 0
     for page in sorted(DOCS.glob("*.md")):
         before = page.read_text(encoding="utf-8")

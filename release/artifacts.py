@@ -34,9 +34,13 @@ def run(
     environment: Mapping[str, str] | None = None,
     seconds: float = 600,
 ) -> str:
-    """Run a program to its end and return what it wrote. Raises `ReleaseRefused` with its last words."""
+    """Run a program to its end and return what it wrote to stdout.
+
+    `environment` are variables that are added to those of this process; None for none. Raises
+    `ReleaseRefused` if it cannot be started, fails, or takes more than `seconds`; the text says why.
+    """
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command,
             cwd=cwd,
             env={**os.environ, **environment} if environment is not None else None,
@@ -48,20 +52,22 @@ def run(
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ReleaseRefused(f"{_shown(command)} does not run: {error}") from error
-    if done.returncode != 0:
-        words = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-        raise ReleaseRefused(f"{_shown(command)} ended with code {done.returncode}:\n{words}")
-    return done.stdout
+    if result.returncode != 0:
+        last_lines = "\n".join((result.stdout + result.stderr).strip().splitlines()[-12:])
+        raise ReleaseRefused(f"{_shown(command)} ended with code {result.returncode}:\n{last_lines}")
+    return result.stdout
 
 
 def _shown(command: tuple[str | Path, ...]) -> str:
+    """Return the beginning of a command for a message, with the names of files instead of their paths."""
     return " ".join(Path(word).name if isinstance(word, Path) else word for word in command[:4])
 
 
 def write_packages(source: Path, target: Path, *, epoch: str) -> Path:
-    """Write sdist and wheel into `target`, and return the wheel. It is made of what the sdist holds.
+    """Write the source distribution and the wheel of the checkout `source` into `target`; return the wheel.
 
-    `epoch` is the time of the files in the wheel in seconds, so that it comes out the same on every machine.
+    The wheel is made from the source distribution. `epoch` is the time of its files in epoch seconds, so that
+    it is the same on every machine. Raises `ReleaseRefused`.
     """
     run(sys.executable, "-c", _SDIST, target, cwd=source)
     (sdist,) = target.glob("*.tar.gz")
@@ -75,7 +81,10 @@ def write_packages(source: Path, target: Path, *, epoch: str) -> Path:
 
 
 def write_parts_lists(source: Path, target: Path, version: str) -> None:
-    """Write what host and image are made of as CycloneDX, with the version of Andy in it."""
+    """Write the parts lists (CycloneDX) of the host and of the image into `target`, with Andy's version.
+
+    `source` is the checkout. Raises `ReleaseRefused`.
+    """
     # '-o': the libraries are there already, in the environment that this runs in.
     run("make", "-o", ".venv/.ready", f"BIN={PROGRAMS}", "sbom", f"SBOM={target}", cwd=source)
     for path in target.glob("*.cdx.json"):
@@ -85,7 +94,7 @@ def write_parts_lists(source: Path, target: Path, version: str) -> None:
 
 
 def write_checksums(target: Path) -> None:
-    """Write SHA256SUMS of all other files of the folder."""
+    """Write the file SHA256SUMS with the hashes of all other files of a folder."""
     files = [path for path in target.iterdir() if path.name != SUMS]
     hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     (target / SUMS).write_text(checksums(hashes), encoding="utf-8")
@@ -101,10 +110,11 @@ def build_images(
     created: str,
     takes_authorities: bool,
 ) -> None:
-    """Build both images under the names that `images` has for those in docker-compose.yml.
+    """Build the images of the host and of agents from the checkout `source`.
 
-    The certificate authorities of this machine come along only where `takes_authorities`: in an image that
-    others run they would be trusted there, too.
+    `images` maps their names in docker-compose.yml to those that they get. `version`, `revision` (the commit)
+    and `created` (an ISO time) become labels. `takes_authorities`: whether this machine's certificate
+    authorities are put into them; in an image that others run, they would be trusted there, too.
 
     Raises:
         ReleaseRefused: an image cannot be built here.
@@ -130,6 +140,10 @@ def build_images(
 
 
 def _build_host(client: docker.APIClient, source: Path, name: str, labels: Mapping[str, str]) -> None:
+    """Build the host's image from the checkout `source` under this name, and print the progress.
+
+    Raises `ContainerError`, `DockerException`.
+    """
     progress = BuildProgress(print)
     base = provide_base(client, BaseImage.AUTO, progress)
     events = client.build(
@@ -146,7 +160,9 @@ def _build_host(client: docker.APIClient, source: Path, name: str, labels: Mappi
 
 
 def push_images(client: docker.APIClient, images: Mapping[str, str], to: str) -> dict[str, str]:
-    """Push images to a registry and return their names with digests, by those that they had before.
+    """Push images to the registry `to`, and return their names there, with digests, by their local names.
+
+    The local names are the values of `images`.
 
     Raises:
         ReleaseRefused: the registry does not take one, or there is none to push.
@@ -163,7 +179,7 @@ def push_images(client: docker.APIClient, images: Mapping[str, str], to: str) ->
 
 
 def remove_images(client: docker.APIClient, names: Iterable[str]) -> None:
-    """Remove the images that are there; layers that other images have stay."""
+    """Remove those of the named images that exist; print the reason for one that cannot be removed."""
     for name in names:
         try:
             client.remove_image(name)

@@ -29,15 +29,15 @@ class NotPinned(Exception):
 
 
 def pinned(text: str, name: str) -> str:
-    """Return a text that names the base as `name` does, wherever it names it. Pure."""
+    """Return a text in which each name of the base image is replaced by `name`. Pure."""
     return NAMED.sub(name, text)
 
 
 def is_pinned(root: Path) -> bool:
-    """Return whether each file of a checkout that names the base names it by a digest. Blocks."""
-    there = [root / file for file in FILES if (root / file).exists()]
-    found = [named for path in there for named in NAMED.finditer(path.read_text(encoding="utf-8"))]
-    return all(one[1] for one in found)
+    """Return whether the `FILES` of a checkout name the base image with a digest in each place. Blocks."""
+    paths = [root / file for file in FILES if (root / file).exists()]
+    names = [name for path in paths for name in NAMED.finditer(path.read_text(encoding="utf-8"))]
+    return all(name[1] for name in names)
 
 
 def name_in_registry(client: docker.APIClient, name: str) -> str:
@@ -53,19 +53,21 @@ def name_in_registry(client: docker.APIClient, name: str) -> str:
                 raise NotPinned(
                     f"{image} cannot be pulled ({event['error']}): pin it where a registry answers."
                 )
-        found: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+        details: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
     except docker.errors.DockerException as error:
         raise NotPinned(f"{image} cannot be pulled ({error}): {_FIX}.") from error
-    digests = [
-        one.partition("@")[2] for one in found["RepoDigests"] or () if one.startswith(f"{repository}@")
-    ]
+    names = details["RepoDigests"] or ()
+    digests = [name.partition("@")[2] for name in names if name.startswith(f"{repository}@")]
     if not digests:
         raise NotPinned(f"No registry has told a digest of {image}: 'docker rmi {image}', and pin it again.")
     return f"{image}@{digests[0]}"
 
 
 def main(root: Path) -> int:
-    """Write the digest into each file that names the base, and say it."""
+    """Write the base image's digest into each file that names it, and print the result.
+
+    `root` is the checkout. Return the exit code; the reason for a failure is printed.
+    """
     try:
         with closing(docker.APIClient(**kwargs_from_env(), timeout=PULL_SECONDS)) as client:
             name = name_in_registry(client, PYTHON_IMAGE)

@@ -45,11 +45,11 @@ class Tree:
 
 
 def version_of(text: str) -> str:
-    """Return the version in the text of `orchestrator/__init__.py`. Raises `ReleaseRefused`."""
-    found = _MADE.search(text)
-    if found is None:
+    """Return the version in the text of `orchestrator/__init__.py`. Raises `ReleaseRefused` without one."""
+    match = _MADE.search(text)
+    if match is None:
         raise ReleaseRefused('orchestrator/__init__.py has no line __version__ = "…": put it back with git.')
-    return found[1]
+    return match[1]
 
 
 def with_version(text: str, version: str) -> str:
@@ -58,7 +58,9 @@ def with_version(text: str, version: str) -> str:
 
 
 def choose_version(tree: Tree, wanted: str | None, *, is_dry: bool) -> str:
-    """Return the version to release: the one that is wanted, else that of the tree.
+    """Return the version to release: `wanted`, or if that is None, the version in the tree's code.
+
+    A dry run may be made on no branch and with a base image that is not pinned.
 
     Raises:
         ReleaseRefused: the tree or the version does not allow it.
@@ -81,7 +83,10 @@ def choose_version(tree: Tree, wanted: str | None, *, is_dry: bool) -> str:
 
 
 def _check_order(version: str, tags: Iterable[str], notes: str) -> None:
-    """Refuse a version that is not above all that are tagged."""
+    """Raise `ReleaseRefused` for a version that is not above all versions in `tags`.
+
+    The text names the next possible version, which depends on the notes.
+    """
     released = [Version(tag[1:]) for tag in tags if tag[:1] == "v" and _VERSION.fullmatch(tag[1:])]
     latest = max(released, default=None)
     if latest is None or Version(version) > latest:
@@ -91,7 +96,11 @@ def _check_order(version: str, tags: Iterable[str], notes: str) -> None:
 
 
 def next_version(latest: Version, notes: str) -> str:
-    """Return the number after a release: the second counts up for anything but corrections."""
+    """Return the version after `latest`, by the notes of what has changed since.
+
+    The second number counts up for anything but corrections. For corrections alone it is the third, or after
+    a release candidate, the version of the candidate.
+    """
     if _FEATURES.search(notes):
         return f"{latest.major}.{latest.minor + 1}.0"
     return (
@@ -100,24 +109,30 @@ def next_version(latest: Version, notes: str) -> str:
 
 
 def notes_of(changelog: str) -> str:
-    """Return what the changelog has under "Unreleased". Raises `ReleaseRefused` where that is nothing."""
-    found = _SECTION.search(changelog)
-    if found is None or not _ENTRY.search(found["body"]):
+    """Return what the changelog has under "Unreleased". Raises `ReleaseRefused` if that has no entry."""
+    section = _SECTION.search(changelog)
+    if section is None or not _ENTRY.search(section["body"]):
         raise ReleaseRefused(
             f"CHANGELOG.md has no entry under '{UNRELEASED}': write what changed for users, and commit it."
         )
-    return found["body"].strip() + "\n"
+    return section["body"].strip() + "\n"
 
 
 def released_changelog(changelog: str, version: str, day: str) -> str:
-    """Return the changelog with what was unreleased under the version, and an empty part above it."""
+    """Return the changelog with the unreleased entries under the version and the day of its release.
+
+    An empty part for unreleased entries is above it. `day` is an ISO day.
+    """
     return _SECTION.sub(
-        lambda found: f"{UNRELEASED}\n\n## {version} - {day}\n{found['body']}", changelog, count=1
+        lambda section: f"{UNRELEASED}\n\n## {version} - {day}\n{section['body']}", changelog, count=1
     )
 
 
 def image_labels(name: str, *, version: str, revision: str, created: str) -> dict[str, str]:
-    """Return the labels of an image, by the annotations of the Open Container Initiative."""
+    """Return the labels of an image: annotations of the Open Container Initiative, by their full names.
+
+    `revision` is the commit, `created` an ISO time.
+    """
     about = {
         "title": name,
         "version": version,
@@ -131,9 +146,10 @@ def image_labels(name: str, *, version: str, revision: str, created: str) -> dic
 
 
 def compose_file(text: str, images: Mapping[str, str], version: str) -> str:
-    """Return docker-compose.yml for a folder without a clone: nothing is built, and images are named.
+    """Return a docker-compose.yml that works in a folder without a clone: it builds nothing.
 
-    `images` maps the names that the text has, such as `andy-agent:latest`, to those that it gets.
+    `text` is that of the checkout. `images` maps the names of images in it, such as `andy-agent:latest`, to
+    those of the release.
 
     Raises:
         ReleaseRefused: the text has an image that `images` does not name.
@@ -159,7 +175,10 @@ def checksums(hashes: Mapping[str, str]) -> str:
 
 
 def next_steps(version: str, *, branch: str, registry: str | None) -> str:
-    """Return what is left to do by hand, as commands: nothing has left this machine yet."""
+    """Return the text with the commands that publish a release, which is on this machine only, or undo it.
+
+    `registry` is the one for the images; None puts a placeholder into the command.
+    """
     where = f"dist/{version}"
     return "\n".join(
         (

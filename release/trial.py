@@ -28,15 +28,16 @@ _OWN = ("ANDY_", "XDG_", "PYTHON", "COMPOSE_", "ORCHESTRATOR_")
 
 
 def clean_environment(owner: Path) -> dict[str, str]:
-    """Return the environment of a user who has no Andy yet."""
+    """Return the variables of this process for a user who has no Andy yet, and whose home is `owner`."""
     passed = {name: text for name, text in os.environ.items() if not name.startswith(_OWN)}
     return {**passed, "HOME": str(owner)}
 
 
 def install_wheel(wheel: Path, folder: Path) -> Path:
-    """Install a wheel into a new environment in `folder` and return its program.
+    """Install a wheel into a new virtual environment in `folder`, and return the path of the program `andy`.
 
-    The libraries are those of the environment that this runs in: they are the locked ones.
+    The libraries are those of the environment that this runs in, which has the locked versions. Raises
+    `ReleaseRefused`.
     """
     venv.create(folder, symlinks=True, with_pip=True)
     python = folder / "bin" / "python"
@@ -48,34 +49,40 @@ def install_wheel(wheel: Path, folder: Path) -> Path:
 
 
 def try_wheel(wheel: Path, folder: Path, version: str) -> None:
-    """Run `andy demo` of an installed wheel in an empty folder. Raises `ReleaseRefused`."""
+    """Install a wheel below `folder`, and run its `andy demo` in an empty folder there.
+
+    Raises `ReleaseRefused` if that fails, has another version, or leaves files.
+    """
     owner, empty = folder / "owner", folder / "empty"
     owner.mkdir(parents=True)
     empty.mkdir()
     andy = install_wheel(wheel, folder / "env")
     environment = clean_environment(owner)
-    found = _run_alone(andy, "--version", cwd=empty, environment=environment).strip()
-    if found != version:
-        raise ReleaseRefused(f"The wheel of {version} says that it is {found}: it holds other files.")
+    own_version = _run_alone(andy, "--version", cwd=empty, environment=environment).strip()
+    if own_version != version:
+        raise ReleaseRefused(f"The wheel of {version} says that it is {own_version}: it holds other files.")
     print(_run_alone(andy, "demo", "--runtime", "process", cwd=empty, environment=environment))
-    if left := [path.name for path in empty.iterdir()]:
-        raise ReleaseRefused(f"'andy demo' of the wheel leaves {', '.join(left)} in the folder: mend that.")
+    if files := [path.name for path in empty.iterdir()]:
+        raise ReleaseRefused(f"'andy demo' of the wheel leaves {', '.join(files)} in the folder: mend that.")
 
 
 def _run_alone(*command: str | Path, cwd: Path, environment: dict[str, str]) -> str:
-    """Run a program with this environment and nothing besides."""
-    done = subprocess.run(
+    """Run `andy` of the wheel with exactly these variables, and return what it wrote to stdout.
+
+    Raises `ReleaseRefused` if it fails.
+    """
+    result = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=START_SECONDS, check=False
     )
-    if done.returncode != 0:
-        raise ReleaseRefused(f"'andy {command[1]}' of the wheel fails:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    if result.returncode != 0:
+        raise ReleaseRefused(f"'andy {command[1]}' of the wheel fails:\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
 def compose_program() -> tuple[str, ...]:
-    """Return how Compose is started here. Raises `ReleaseRefused` where it is missing."""
+    """Return the command that starts Compose on this machine. Raises `ReleaseRefused` if there is none."""
     plugin = ("docker", "compose")
-    with suppress(ReleaseRefused):
+    with suppress(ReleaseRefused):  # Docker has no such plugin here
         run(*plugin, "version", cwd=Path.cwd())
         return plugin
     if shutil.which("docker-compose"):
@@ -84,7 +91,7 @@ def compose_program() -> tuple[str, ...]:
 
 
 def try_compose(made: Path, folder: Path) -> None:
-    """Start Andy from the Compose file in an empty folder, ask him something, and take him down.
+    """Start Andy from the Compose file in `made`, in the new `folder`, ask him something, and stop him.
 
     Raises:
         ReleaseRefused: he does not start, or does not answer.
@@ -102,20 +109,25 @@ def try_compose(made: Path, folder: Path) -> None:
             os.chown(path, ANYBODY, ANYBODY)
     with _started(folder) as compose:
         _wait_for(port, compose)
-        said = compose("exec", "-T", "andy", "andy", "chat", "main", "-m", "remind me in 3 hours to stretch")
-        if "stretch" not in said:
-            raise ReleaseRefused(f"Andy of the Compose file does not answer as he should: {said}")
-        print(said)
+        question = "remind me in 3 hours to stretch"
+        answer = compose("exec", "-T", "andy", "andy", "chat", "main", "-m", question)
+        if "stretch" not in answer:
+            raise ReleaseRefused(f"Andy of the Compose file does not answer as he should: {answer}")
+        print(answer)
 
 
 @contextmanager
 def _started(folder: Path) -> Iterator[Callable[..., str]]:
-    """Have the Compose file up, and give the function that runs a command of Compose."""
+    """Start the Compose file in `folder`, yield a function that runs a command of Compose, and take it down.
+
+    The function returns what the command wrote to stdout, and raises `ReleaseRefused` if it fails.
+    """
     program = compose_program()
     environment = clean_environment(Path.home())
 
     def compose(*words: str) -> str:
-        done = subprocess.run(
+        """Run a command of Compose, given with its arguments, and return its output."""
+        result = subprocess.run(
             [*program, *words],
             cwd=folder,
             env=environment,
@@ -125,9 +137,10 @@ def _started(folder: Path) -> Iterator[Callable[..., str]]:
             timeout=START_SECONDS,
             check=False,
         )
-        if done.returncode != 0:
-            raise ReleaseRefused(f"'docker compose {words[0]}' fails:\n{(done.stdout + done.stderr)[-3000:]}")
-        return done.stdout
+        if result.returncode != 0:
+            output = (result.stdout + result.stderr)[-3000:]
+            raise ReleaseRefused(f"'docker compose {words[0]}' fails:\n{output}")
+        return result.stdout
 
     try:
         compose("up", "-d")
@@ -135,12 +148,15 @@ def _started(folder: Path) -> Iterator[Callable[..., str]]:
     finally:
         try:
             compose("down", "--volumes", "--timeout", "60")
-        except ReleaseRefused as error:  # it would hide why the trial failed
+        except ReleaseRefused as error:  # printed only: raised, it would hide why the trial failed
             print(error)
 
 
 def _wait_for(port: int, compose: Callable[..., str]) -> None:
-    """Wait until Andy is healthy. Raises `ReleaseRefused` with the log where he never is."""
+    """Wait until Andy answers on this port that he is healthy.
+
+    Raises `ReleaseRefused` with his log if he does not within `START_SECONDS`.
+    """
     until = time.monotonic() + START_SECONDS
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while time.monotonic() < until:
@@ -154,8 +170,9 @@ def _wait_for(port: int, compose: Callable[..., str]) -> None:
 
 
 def _free_port() -> int:
-    """Return a port that the kernel gives nobody by itself: minutes pass until it is bound."""
+    """Return a random port on which nothing listens on this machine."""
     while True:
+        # Below those that the kernel gives to programs by itself: minutes pass until Andy binds it.
         port = 20_000 + secrets.randbelow(10_000)
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:

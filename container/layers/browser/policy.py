@@ -1,7 +1,7 @@
-"""Write Chromium's policy: it asks nothing of its maker by itself, and trusts the authorities of the image.
+"""Write Chromium's policy: it calls no service of its maker, and trusts the image's certificate authorities.
 
-Its maker's hosts would be refused by the proxy and written down at each page. Without the authorities, which
-it looks for nowhere, no page opens behind a proxy that inspects what passes.
+The proxy would refuse its maker's hosts and log them at each page. Chromium itself does not look for the
+authorities; without them, no page opens behind a proxy that inspects the traffic.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ QUIET = {
     "TranslateEnabled": False,
 }
 
-found = [
+certificates = [
     "".join(body.split())
     for path in sorted(AUTHORITIES.rglob("*.crt"))
     for body in CERTIFICATE.findall(path.read_text(encoding="latin-1"))
 ]
 POLICY.parent.mkdir(parents=True, exist_ok=True)
-POLICY.write_text(json.dumps({**QUIET, "CACertificates": found}), encoding="ascii")
+POLICY.write_text(json.dumps({**QUIET, "CACertificates": certificates}), encoding="ascii")
