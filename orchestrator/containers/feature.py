@@ -240,10 +240,11 @@ class ImageWatch:
     """Checks whether the agents' image is missing, and notifies the owner of each change."""
 
     def __init__(self, host: HostContext, selected: SelectedRuntime) -> None:
+        """`selected` is the runtime whose image is watched."""
         self._host = host
         self._selected = selected
         self.is_missing: bool | None = None
-        """Whether it was missing at the last check; None before the first."""
+        """Whether the image was missing at the last check; None before the first."""
 
     async def run(self) -> None:
         """Check the image once, then again after each container that could not be started for lack of it.

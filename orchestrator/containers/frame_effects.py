@@ -110,7 +110,7 @@ async def apply(
         case ToolStart() | ToolEnd():
             return FrameEffect(turn, is_progress=await _note_call(tx, run, turn, frame, now_ms=now_ms))
         case Ready() | Standby() | Heartbeat() | FailureFrame() | Draft():
-            return FrameEffect(turn)
+            return FrameEffect(turn)  # these change nothing in the store
         case _:
             assert_never(frame)
 

@@ -125,7 +125,7 @@ class LiveRunState:
         return replace(common, turn_ms=self.turn_ms or common.turn_ms)
 
     def vitals(self) -> timeouts.Vitals:
-        """Return the facts by which the timeouts are judged."""
+        """Return the facts by which `timeouts.judge` decides whether the container has to end."""
         return timeouts.Vitals(
             state=self.state,
             is_isolated=self.run.is_isolated,
@@ -187,6 +187,7 @@ class LiveRuns:
     """The registry of the runs that hold a slot. It is used from the event loop only."""
 
     def __init__(self, *, limits: timeouts.RunTimeouts, clock: Clock, wakeups: Wakeups) -> None:
+        """`limits` are the common time limits of runs. `wakeups` wakes loops when a run comes or goes."""
         self._limits = limits
         self._clock = clock
         self._wakeups = wakeups
@@ -198,9 +199,11 @@ class LiveRuns:
         return iter(list(self._by_run.values()))
 
     def __len__(self) -> int:
+        """Return the number of runs that hold a slot."""
         return len(self._by_run)
 
     def __contains__(self, run_id: RunId) -> bool:
+        """Return whether the run with this id holds a slot."""
         return run_id in self._by_run
 
     def get(self, run_id: RunId) -> LiveRunState | None:

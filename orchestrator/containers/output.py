@@ -67,6 +67,7 @@ class OutputReader:
     """Reads containers. One reader serves all; the state of each is in its `LiveRunState`."""
 
     def __init__(self, context: PoolContext, *, termination: Termination, orphans: Orphans) -> None:
+        """`termination` ends runs; `orphans` has the containers that were given up and are to be removed."""
         self._context = context
         self._termination = termination
         self._orphans = orphans
@@ -141,7 +142,7 @@ class OutputReader:
                 on=EngineGone, attempts=None, timeout=None, wait_initial=0.5, wait_max=5
             ):
                 with attempt:
-                    containers = await self._context.runtime.adopt()
+                    containers = await self._context.runtime.adopt()  # every container of this install
         return next((container for container in containers if container.run_id == live.run.id), None)
 
     async def _read_frames(self, live: LiveRunState, container: RunningContainer) -> None:

@@ -62,7 +62,11 @@ class RunPool:
         wakeups: Wakeups,
         bus: EventBus,
     ) -> None:
-        """`tasks` owns the task of each run."""
+        """`ports` are services of other packages, and `limits` the time limits of runs.
+
+        `tasks` is the task group in which each run has a task. `wakeups` wakes loops, and `bus` publishes
+        events.
+        """
         self._context = context = PoolContext(
             database=database,
             runtime=runtime,
@@ -108,9 +112,11 @@ class RunPool:
         self._termination.spawn(live, self._starter.run(live, turn))
 
     def start_ahead(self, group: Group, sign: Sign, *, is_isolated: bool) -> None:
-        """Start a container for a group ahead of its first turn. It takes a slot at once.
+        """Start a container for a group ahead of its first turn, in a task of its own.
 
-        `sign` is the event that makes a turn likely; hits and misses are counted by it.
+        It takes a slot at once. `sign` is the event that makes a turn likely, such as that somebody types.
+        Containers that got a turn, and those that did not, are counted by it. `is_isolated` says whether the
+        turn continues no conversation.
         """
         live = self._live_runs.admit(
             self._creator.new_standby(group, is_isolated=is_isolated), RunState.STARTING
@@ -262,9 +268,9 @@ class RunPool:
     # From the host's start to its end
 
     async def adopt(self) -> None:
-        """Re-attach to the containers of an earlier host, or end them.
+        """Read the containers that an earlier process of the host left running, or end them.
 
-        It is called once, before the queue runs. Turns of runs without a container are queued again.
+        It is called once, before the queue runs. Turns of runs whose container is gone are queued again.
 
         Raises:
             EngineGone: the engine does not answer.

@@ -40,6 +40,7 @@ class Reattachment:
         termination: Termination,
         orphans: Orphans,
     ) -> None:
+        """`creator` composes orders, `reader` reads containers, and `termination` and `orphans` end them."""
         self._context = context
         self._live_runs = live_runs
         self._creator = creator

@@ -152,17 +152,17 @@ async def choose(
     With `auto`, a missing image does not lead to ordinary processes: no agent starts then, and
     `SelectedRuntime.problem` has the reason.
 
-    `tag` is the agent image. `used_runtimes` contains the names of the runtimes with containers of an earlier
-    host, which may still run. Those of another runtime than the returned one are ended. `on_log` receives
-    containers' stderr. `last_frame` returns the number of the last frame that the store has of a run. `say`
-    informs whoever started the host. On a swarm, `on_node_problem` is called
-    with the reason when a node cannot start containers, and `slots_per_node` limits the containers of a node
-    unless it is 0.
+    `home` is the host's directory, `install` the id of this installation, and `tag` the agent image.
+    `used_runtimes` contains the names of the runtimes with containers of an earlier host, which may still
+    run. Those of another runtime than the returned one are ended. `on_log` receives containers' stderr.
+    `last_frame` returns the number of a run's last frame (a line of its output) that the store has. `say`
+    shows a line to the person who started the host. On a swarm, `on_node_problem` is called with the reason
+    when a node cannot start containers, and `slots_per_node` limits the containers of a node unless it is 0.
 
     Raises:
-        ContainerError: Docker is required, by its name or for containers left there, and cannot be used.
+        ContainerError: the requested runtime cannot be used, or Docker cannot, where containers may be left.
     """
-    if is_behind_filter():
+    if is_behind_filter():  # Andy runs in a container of Docker Compose
         if requested == "process":
             raise ContainerError(
                 "With Docker Compose agents never run in Andy's own container: set ANDY_RUNTIME=docker (or"
@@ -494,6 +494,7 @@ def ensure_image(tag: str, say: Say) -> None:
         try:
             if is_pinned := "@" in tag:
                 registry.fetch(client, tag, say=say)
+            # Without sources there is nothing to compare the image with.
             if build.is_present(client, tag) and (sources is None or build.is_current(client, tag, sources)):
                 return
             if is_pinned:
@@ -524,7 +525,7 @@ def image_fix() -> str:
 
 
 def _no_image(tag: str) -> str:
-    """Return one line on a missing image, with the command that gets it."""
+    """Return one line that says that the image is missing, with the command that gets it."""
     return (
         f"No agent starts, for the image {tag} is missing: get it with '{image_fix()}';"
         " what waits is answered then."

@@ -141,8 +141,9 @@ class RunCreator:
     async def begin_standby(self, live: LiveRunState, turn: Turn) -> TurnOrder | None:
         """Record a turn as running in a run that was started ahead, and return the turn's order.
 
-        The order includes the model, the session and the limits, which are decided only now. Return None when
-        the turn or the container is gone, or when the container no longer fits the group.
+        The order includes the model, the session and the limits, which are decided only now. How the
+        conversation continues is published. Return None when the turn is gone, when the container is to end,
+        or when it was made with other settings than the group has now.
         """
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         async with self._context.database.transaction() as tx:
@@ -220,9 +221,10 @@ class RunCreator:
         return ContainerMakeup(environment=environment, mcp_programs=order.mcp_programs)
 
     async def record(self, live: LiveRunState, turn: Turn) -> NewRun | None:
-        """Record the run, and the turn as running in it; return None if the turn no longer needs a run.
+        """Record a run, and its turn as running in it, and return what its container is started with.
 
-        The run's log begins, and the start of the turn is published.
+        Return None if the turn no longer needs a run. While the disk refuses, this is tried again. The run's
+        log begins, and the start of the turn is published.
         """
         async for attempt in until_stored():
             with attempt:
@@ -351,9 +353,14 @@ def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -
     A program for which the owner's approval is required is left out: it runs in the container, so its calls
     do not pass the proxy that asks for approval.
     """
-    asks = settings.of(group).asks_mcp
+    needs_approval = settings.of(group).asks_mcp
+    # Servers with an address are called through the host's proxy; programs run in the container.
     at_proxy = tuple(server.name for server in servers if server.url)
-    programs = {server.name: server.command for server in servers if server.command and not asks(server.name)}
+    programs = {
+        server.name: server.command
+        for server in servers
+        if server.command and not needs_approval(server.name)
+    }
     return order.model_copy(update={"mcp_servers": at_proxy, "mcp_programs": programs})
 
 
@@ -389,6 +396,7 @@ class ContainerStarter:
     def __init__(
         self, context: PoolContext, *, creator: RunCreator, reader: OutputReader, orphans: Orphans
     ) -> None:
+        """`creator` records runs, `reader` reads output, and `orphans` has containers that were given up."""
         self._context = context
         self._creator = creator
         self._reader = reader

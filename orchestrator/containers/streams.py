@@ -126,9 +126,12 @@ class Demultiplexer:
     """
 
     def __init__(self) -> None:
+        """Expect a header first."""
         self._header = bytearray()
+        """The bytes of a header that is not complete yet."""
         self._is_stderr = False
         self._remaining = 0
+        """The bytes of the present part that are still to come."""
 
     def feed(self, chunk: bytes) -> Iterator[Piece]:
         """Yield the pieces of stdout and stderr in a chunk.

@@ -102,7 +102,11 @@ def classify(end: Exit | ContainerError | OSError, *, failure: str | None = None
 
 
 def classify_exit(live: LiveRunState, ended: Exit) -> RunEnd:
-    """Return the end of a live run from its exit and from earlier decisions on the run, such as a kill."""
+    """Return the end of a live run from the exit of its container.
+
+    If it was decided before to kill the run, the end is by that decision. If the container closed without a
+    turn in it, the reason is why it was asked to close.
+    """
     result = forced_outcome(live) or classify(ended, failure=live.failure)
     if result.kind is RunEndKind.CLOSED and live.state is not RunState.BUSY:
         # No turn was running. The reason for closing is unknown if an earlier host asked the container to
@@ -112,7 +116,7 @@ def classify_exit(live: LiveRunState, ended: Exit) -> RunEnd:
 
 
 def forced_outcome(live: LiveRunState) -> RunEnd | None:
-    """Return the end of a run that was decided to be killed; None if that was not decided."""
+    """Return the end of a run that it was decided to kill; None if that was not decided."""
     if live.verdict is None or not live.verdict.kill:
         return None
     if live.is_unused:
@@ -168,9 +172,9 @@ class Orphan:
 
     @classmethod
     def of(cls, run: Run, *, may_work: bool = True) -> Orphan:
-        """Return the orphan that the container of `run` becomes.
+        """Return the description of the container of `run` as one that was given up.
 
-        `may_work`: whether it may still work on a turn.
+        `may_work` says whether it may still be running and work on a turn.
         """
         return cls(
             run_id=run.id,
@@ -187,12 +191,15 @@ class Orphans:
     """
 
     def __init__(self, context: PoolContext) -> None:
+        """Begin without any container."""
         self._context = context
         self._by_run: dict[RunId, Orphan] = {}
         self._since_ms: dict[RunId, int] = {}
+        """The time at which each was given up, by the steady clock."""
         self._removing = asyncio.Lock()
 
     def __len__(self) -> int:
+        """Return the number of containers that are to be removed."""
         return len(self._by_run)
 
     def add(self, orphan: Orphan) -> None:
@@ -268,7 +275,7 @@ class Orphans:
 def _shares_nothing(run: Run) -> bool:
     """Return whether a run has no session or folder in common with other runs of its group.
 
-    An isolated run shares nothing, but the runs of a role share a folder of the group's.
+    That is so for an isolated run, but not for one that is restricted to a role: such runs share a folder.
     """
     return run.is_isolated and run.role is None
 
@@ -306,6 +313,7 @@ class Termination:
     """Ends runs that occupy a slot, records their ends, and frees their slots."""
 
     def __init__(self, context: PoolContext, live_runs: LiveRuns, orphans: Orphans) -> None:
+        """`live_runs` are the runs that occupy a slot; `orphans` has containers that were given up."""
         self._context = context
         self._live_runs = live_runs
         self._orphans = orphans
@@ -318,7 +326,11 @@ class Termination:
         live.task = self._context.tasks.create_task(self._run_to_end(live, work), name=f"run:{live.run.id}")
 
     async def _run_to_end(self, live: LiveRunState, work: Awaitable[RunEnd]) -> None:
-        """Await `work`, then record the run's end, remove its container and free its slot."""
+        """Await `work`, which reads a container to its end, then record that end and free the run's slot.
+
+        The turn in the run is queued again or fails, if it was not answered. The container and its files are
+        removed.
+        """
         try:
             ended = await work
         except Exception:

@@ -60,7 +60,9 @@ class TimeoutVerdict:
 def judge(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> TimeoutVerdict | None:
     """Return why and how a container has to end now, or None if it may go on.
 
-    Heartbeats prove that a busy container is alive, so a model may think for minutes without output.
+    `now_ms` is by the steady clock. A container is killed if it hangs or is too slow, and asked to close if
+    it has no work. Heartbeats prove that a busy one is alive, so a model may think for minutes without
+    output.
     """
     in_state_ms = now_ms - vitals.state_since_ms
     if vitals.last_frame_ms is None:

@@ -47,7 +47,7 @@ class ReminderCommands(Protocol):
     async def end(
         self, tx: Tx, reminder: Notification, *, now_ms: int, turn_id: int | None = None
     ) -> Notification:
-        """Cancel a reminder, and return it as it is stored then.
+        """Cancel a reminder, and return it in its new state.
 
         `turn_id` is the turn that requested it; None for none.
         """

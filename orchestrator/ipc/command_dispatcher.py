@@ -143,12 +143,12 @@ class CommandDispatcher:
         features_of: Callable[[ChatJid], frozenset[Feature]] = lambda _: frozenset(),
         has_gateway: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Set up the dispatcher.
+        """`dashboards`, `loops`, `notices`, `contexts` and `web` carry out the commands of other packages.
 
-        `dashboards` to `web` carry out the commands of other packages; the commands of one that is None are
-        refused. `read_time` reads ISO times, `times` schedules; `copy_file` copies a file that an agent
-        sends. `zone_of` returns a group's time zone, `features_of` the features of a chat's messenger, none
-        for an unknown chat, and `has_gateway` whether a gateway is the model service of `.env`.
+        The commands of one that is None are refused. `read_time` reads ISO times, and `times` schedules.
+        `copy_file` copies a file that an agent sends. `zone_of` returns a group's time zone, and
+        `features_of` the features of a chat's messenger (none for an unknown chat). `has_gateway` returns
+        whether a gateway is the model service of `.env`.
         """
         self._dashboards = dashboards
         self._loops = loops

@@ -66,8 +66,10 @@ class InputFiles:
     """Writes and removes files in the `input/` of every group, and knows the file of each turn."""
 
     def __init__(self, ipc: Path) -> None:
+        """`ipc` contains a folder for each group, with its `input/`."""
         self._ipc = ipc
         self._names: dict[int, str] = {}
+        """The name of each turn's file, by the turn's id."""
         self._writing = threading.Lock()  # no file is removed while it is being written
 
     def write_turn(self, folder: Folder, order: TurnOrder) -> None:
@@ -123,6 +125,7 @@ class InputFiles:
         self._names |= {file.turn: file.name for file in remaining if file.turn is not None}
 
     def _input_of(self, folder: Folder) -> Path:
+        """Return the path of a group's `input/`."""
         return self._ipc / folder / "input"
 
 

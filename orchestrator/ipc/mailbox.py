@@ -78,6 +78,7 @@ class Mailbox:
 
     @property
     def name(self) -> str:
+        """The name of the mailbox: `messages` or `tasks`."""
         return self._directory.name
 
     def take(self, limit: int = 200) -> RequestBatch:

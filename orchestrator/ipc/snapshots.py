@@ -162,7 +162,8 @@ class SnapshotWriter:
                 group = await groups.by_folder(tx, folder)
                 now_ms = self._clock.now_ms()
                 view = None if group is None else await _view_of(tx, group, now_ms=now_ms)
-            # Forgotten, so that they are written although they have not changed.
+            # What was written last is forgotten, so that the files are written although they have not
+            # changed.
             for name in FILES:
                 self._written.pop(self._root / folder / name, None)
             if view is not None:

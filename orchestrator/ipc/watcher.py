@@ -117,10 +117,10 @@ class MailboxWatcher:
         self._wakeup.set()
 
     async def wait(self) -> frozenset[Folder]:
-        """Wait for a wake-up, at most until the sweep, and return the groups to look at now.
+        """Wait until groups were woken, and return their folders, whose mailboxes have to be looked at now.
 
-        Each sweep returns all watched groups, however often some are woken. Without a watched group there is
-        no sweep.
+        At fixed intervals, in a sweep, all watched groups are returned, however often some are woken
+        meanwhile. Without a watched group there is no sweep.
         """
         loop = asyncio.get_running_loop()
         while True:

@@ -99,6 +99,7 @@ class _Expression:
 
     @property
     def text(self) -> str:
+        """The five fields as one cron expression."""
         return " ".join(self.fields)
 
 

@@ -57,7 +57,7 @@ async def fire_due(tx: Tx, *, now_ms: int) -> list[FiredTask]:
 
 
 async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
-    """Start the runs of a task that are due, or stop a task that can run no more; return what was done."""
+    """Queue the due runs of a task, or pause a task that cannot run any more; return what was done."""
     group = await groups.by_folder(tx, task.folder)
     if group is None:
         return await _stop(tx, task, NO_GROUP, now_ms=now_ms)

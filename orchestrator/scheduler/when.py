@@ -27,6 +27,7 @@ class RefusedTime(BadTime):
     """The reader of times refused a text. `refusal` has the reason and the possible times."""
 
     def __init__(self, text: str, refusal: TimeRefusal, why: str) -> None:
+        """`text` is what was read, and `why` the error's text for a person."""
         super().__init__(why)
         self.text = text
         self.refusal = refusal

@@ -55,7 +55,10 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
 
 
 async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int) -> None:
-    """Record the files that a turn changed, or the reason why they are unknown."""
+    """Record each file that a turn changed as an effect of the turn, or the reason why the files are unknown.
+
+    An effect has the state of a file, or row, before and after the turn, so that it can be undone.
+    """
     if changed.unknown_reason is not None:
         effect = RowEffect(
             turn_id=turn_id,

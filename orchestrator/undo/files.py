@@ -101,6 +101,7 @@ class GroupFiles:
     """The snapshots of all groups of a home."""
 
     def __init__(self, home: Path) -> None:
+        """`home` has the groups' folders, and the directory in which their snapshots are stored."""
         self._groups = home / "groups"
         self._root = home / UNDO
         self._folders: dict[str, _Folder] = defaultdict(_Folder)

@@ -65,6 +65,7 @@ class NotYet(BadRequest):
     http_status = 409
 
     def __init__(self, turn: Turn) -> None:
+        """`turn` is the turn that is not over."""
         self.turn = turn
         super().__init__(f"Turn {turn.id} of '{turn.folder}' is not over yet: undo it once that has ended.")
 
@@ -76,6 +77,7 @@ class BuiltOn(BadRequest):
     http_status = 409
 
     def __init__(self, plan: UndoPlan) -> None:
+        """`plan` is that of the undo, with the later changes."""
         self.plan = plan
         listed = ", ".join(change.item.label() for change in plan.later[:3])
         super().__init__(f"It was changed again since ({listed}): undo it all the same with 'anyway'.")

@@ -123,6 +123,7 @@ class EngineCalls:
     """Short blocking calls to the engine, which run in a pool of threads."""
 
     def __init__(self) -> None:
+        """Prepare the threads and, for each of them, a client of its own; none connects yet."""
         self._pool = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="docker")
         self._thread_local = threading.local()
         self._clients: list[APIClient] = []

@@ -49,7 +49,8 @@ class DockerContainer:
     ) -> None:
         """`ref` is the container's id. `attached` are its streams, if this process has just started it.
 
-        `is_outdated` says whether a new container would be made of another image.
+        `calls` calls the engine, and `on_log` receives pieces of stderr. `is_outdated` says whether a new
+        container would be made of another image.
         """
         self.run_id = run_id
         self.folder = folder
@@ -170,7 +171,7 @@ class DockerContainer:
                 received = [part async for part in parts]
         except ContainerNotFound:
             return Exit(code=None)
-        if not received:
+        if not received:  # the connection ended without an answer
             raise EngineGone
         try:
             code = int(json.loads(b"".join(received))["StatusCode"])

@@ -30,7 +30,7 @@ class GroupNetworks:
     """
 
     def __init__(self, *, install: str, own_id: str) -> None:
-        """`own_id` is the id of the container in which Andy runs."""
+        """`install` is the id of this installation, and `own_id` that of the container in which Andy runs."""
         self._install = install
         self._own_id = own_id
         self._prefix = f"andy-{install}."

@@ -185,7 +185,10 @@ def _create(
 
 
 def _raise_if_option_missing(client: APIClient, created: dict[str, Any], option: tuple[str, str]) -> None:
-    """Remove a network that the engine created without the requested option, and raise `ContainerError`."""
+    """If the engine has created a network without the requested option, remove it and raise `ContainerError`.
+
+    `created` is the engine's description of the network. `option` is a name and a value.
+    """
     key, value = option
     if (created["Options"] or {}).get(key) != value:
         client.remove_network(created["Id"])
@@ -200,7 +203,10 @@ def _age(network: dict[str, Any]) -> tuple[str, str]:
 def _raise_if_different(
     network_info: dict[str, Any], install: str, *, is_internal: bool, option: tuple[str, str]
 ) -> None:
-    """Raise `ContainerError` if a network is not this install's, or was created with other options."""
+    """Raise `ContainerError` if an existing network is not this install's, or was created with other options.
+
+    `option` is the driver option, as name and value, that it must have.
+    """
     is_ours = (network_info["Labels"] or {}).get(INSTALL_LABEL) == install
     key, value = option
     has_options = (

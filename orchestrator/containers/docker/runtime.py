@@ -118,6 +118,13 @@ class DockerRuntime:
         command: Sequence[str] | None = None,
         on_log: OnLog = _no_log,
     ) -> None:
+        """`install` is the id of this installation, which labels its containers.
+
+        `network` is the name of the containers' network; None for none. `network_for` returns it for a group,
+        and is used instead if passed. `open_network` returns the name of a second network, for containers
+        that may reach the internet. `on_host` maps a path of this process to the one that the engine knows.
+        `user` is `uid:gid`. `command` replaces the image's entrypoint. `on_log` receives pieces of stderr.
+        """
         self._install = install
         self._image = image
         self._network = network
@@ -227,17 +234,22 @@ class DockerRuntime:
         return _Launched(ref, attached)
 
     def _join_open(self, client: APIClient, ref: str) -> None:
-        """Connect a container to the second network, over which it reaches the internet.
+        """Connect a container to a second network, over which it reaches the internet.
 
-        Raises `ContainerError`.
+        Raises:
+            ContainerError: this runtime has no such network.
         """
         if self._open_network is None:
             raise ContainerError("This engine has no open network: set 'egress' to \"none\" or a list.")
         client.connect_container_to_network(ref, self._open_network(client))
 
     async def _remove_cancelled(self, launch: asyncio.Future[_Launched]) -> None:
-        """Remove the container of a cancelled start, unless the start's thread has removed it."""
-        with suppress(AndyError, TimeoutError):
+        """Wait for a cancelled start to end, and remove its container.
+
+        `launch` is the start, which goes on in its thread. If it fails, the thread removes the container
+        itself.
+        """
+        with suppress(AndyError, TimeoutError):  # `adopt` finds a container that is left
             async with asyncio.timeout(DISCARD_SECONDS):
                 launched = await asyncio.shield(launch)
                 launched.attached.close()
@@ -323,9 +335,10 @@ class DockerRuntime:
 
 
 def _tmpfs_mounts(user: str) -> dict[str, str]:
-    """Return the writable mounts of a read-only root: `/tmp`, and the home, where the CLI stores its caches.
+    """Return the options of the mounts in memory (tmpfs), by path, for a container whose root is read-only.
 
-    A tmpfs takes over the mode of the directory below it, so owner and mode of the home are set explicitly.
+    They are `/tmp`, and the home, where the CLI stores its caches. `user` is `uid:gid`. A tmpfs takes over
+    the mode of the directory below it, so owner and mode of the home are set explicitly.
     """
     uid, _, gid = user.partition(":")
     limits = "rw,exec,nosuid,nodev,size=256m"

@@ -125,7 +125,7 @@ def _send(client: APIClient, method: str, path: str, headers: dict[str, str] | N
 def _socket_of(response: Response) -> socket.socket:
     """Return a duplicate of the response's socket. Shutting it down ends a read in another thread."""
     duplicate = socket.socket(fileno=os.dup(response.raw.fileno()))
-    duplicate.settimeout(None)
+    duplicate.settimeout(None)  # a container may be silent for any time
     return duplicate
 
 

@@ -46,7 +46,9 @@ class BaseImage(StrEnum):
 
 
 def provide_base(client: docker.APIClient, base: BaseImage, progress: BuildProgress) -> str:
-    """Make sure that the base image exists and return its tag.
+    """Make sure that the base of the agent image exists, and return its tag.
+
+    `base` says where it comes from. What is done is reported to `progress`.
 
     Raises:
         NoBaseImage: it cannot be provided; the text names the fix.
@@ -165,7 +167,7 @@ def _debian(client: docker.APIClient, progress: BuildProgress) -> str:
     )
     with _scratch() as folder:
         progress.report("unpacking Debian's archive, about a minute")
-        suite, variant, packages, _ = DEBIAN_RECIPE.split()
+        suite, variant, packages, _ = DEBIAN_RECIPE.split()  # the last part only counts the recipe's versions
         target = folder / "root"
         _run([debootstrap, f"--variant={variant}", f"--include={packages}", suite, str(target)], progress)
         _import(client, pack_root(target, folder / "root.tar", progress), progress)

@@ -30,6 +30,7 @@ class _ProcessPipes(SubprocessStreamProtocol):
     """The pipes of a process, which leads a process group. When it exits, the rest of its group is killed."""
 
     def __init__(self) -> None:
+        """Create the pipes before the process is started; `ended` is resolved when it has exited."""
         loop = asyncio.get_running_loop()
         super().__init__(limit=CHUNK_BYTES, loop=loop)
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -53,6 +54,7 @@ class _Started:
     """A started process with its pipes."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, pipes: _ProcessPipes) -> None:
+        """`transport` and `pipes` are what asyncio's event loop returns for a started process."""
         self.transport = transport
         self.process = Process(transport, pipes, asyncio.get_running_loop())
         self.ended = pipes.ended
@@ -73,7 +75,10 @@ class ProcessContainer:
     def __init__(
         self, spec: ContainerSpec, layout: ProcessLayout, *, on_log: OnLog, forget: Callable[[RunId], None]
     ) -> None:
-        """`on_log` receives pieces of stderr; `forget` is called once the process was removed."""
+        """`spec` describes the container that the process stands for, and `layout` its directory.
+
+        `on_log` receives pieces of stderr; `forget` is called once the process was removed.
+        """
         self.run_id = spec.run_id
         self.folder = spec.folder
         self.ref = ""

@@ -42,6 +42,7 @@ class ProcessIdentity:
         return cls(int(pid), started)
 
     def __str__(self) -> str:
+        """Return `PID:START`, which `parse` reads."""
         return f"{self.pid}:{self.started}"
 
     def is_alive(self) -> bool:
@@ -83,6 +84,7 @@ def _marked_processes(mark: str) -> set[int]:
         return marked
     # Fields are counted from 1. A process that has ended meanwhile has none.
     parents = {pid: int(fields[PARENT_FIELD - 1]) for pid in pids if (fields := _stat(pid))}
+    # Add the children of marked processes, then theirs, until there are no new ones.
     while children := {pid for pid, parent in parents.items() if parent in marked} - marked:
         marked |= children
     return marked - {os.getpid()}

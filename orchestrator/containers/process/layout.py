@@ -51,7 +51,7 @@ class ProcessLayout:
         return f"ANDY_WORKSPACE={self.workspace}"
 
     def make(self, mounts: Sequence[Mount]) -> None:
-        """Create the directories and links.
+        """Create the run's directory, with its home directory and with the links that represent `mounts`.
 
         Raises:
             OSError: a mount's source is missing, or the run has a directory already.

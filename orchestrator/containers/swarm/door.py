@@ -61,13 +61,17 @@ class CarrierDoor:
     """
 
     def __init__(self, data: Path, *, find: Callable[[str], CarrierSession | None]) -> None:
-        """`find` returns the live session whose token has this SHA-256 in hexadecimal digits, or None."""
+        """`data` is the host's own directory, for its certificate and key.
+
+        `find` returns the live session whose token has this SHA-256 in hexadecimal digits, or None.
+        """
         self._certificate_file, self._key_file = data / "carrier.crt", data / "carrier.key"
         self._find = find
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
         self._unidentified = 0
         self.port = 0
+        """The port at which it listens; 0 before it does."""
         self.knows_all_runs = asyncio.Event()
         """Set when a starting host has found the runs of an earlier one, whose tokens are unknown before."""
 
@@ -204,7 +208,10 @@ def loopback_of(run_id: str) -> str:
 
 
 def ensure_certificate(certificate: Path, key: Path) -> None:
-    """Create the host's certificate and key for carriers, if they do not exist. Blocks. Raises `OSError`."""
+    """Create the certificate and the key by which containers on other nodes recognise the host. Blocks.
+
+    Nothing is done if both files exist. The certificate is signed by itself. Raises `OSError`.
+    """
     if certificate.is_file() and key.is_file():
         return
     from cryptography import x509

@@ -166,9 +166,9 @@ class OpenStage:
             file.write(data)
 
     def seal(self) -> None:
-        """Check that the stage is complete and write it durably to disk. Blocks.
+        """Check that all announced contents were received, and write the stage durably to disk. Blocks.
 
-        From then on it is put in place as soon as its turn's end is recorded.
+        From then on its changes are put in place as soon as its turn's end is recorded.
 
         Raises:
             TreeError: a file is missing, or differs from what was announced.
@@ -205,7 +205,10 @@ class Stages:
         self.directory = directory
 
     def open(self, n: int) -> OpenStage:
-        """Begin the stage of the turn that ends with frame `n`; drop other partial stages. Blocks.
+        """Begin the stage of a turn, in which the changes of its files are collected. Blocks.
+
+        `n` is the number of the frame, a line of the container's output, that ends the turn. Other stages
+        that are not complete are dropped.
 
         Raises:
             TreeError: more sealed stages wait than an honest carrier can cause.

@@ -114,7 +114,7 @@ class _Copy:
         """Pack the image and serve it from a container on this machine; yield the hashes of its blocks."""
         with tempfile.NamedTemporaryFile(prefix="image-", suffix=".tar", dir=data) as archive:
             hashes = self._pack(archive)
-            Path(archive.name).chmod(0o644)
+            Path(archive.name).chmod(0o644)  # for the user of the container that serves it
             try:
                 self._serve(archive.name)
                 yield hashes

@@ -91,7 +91,7 @@ class NodeMemory:
     """
 
     def __init__(self, data: Path, *, now: Callable[[], float] = time.time) -> None:
-        """`data` is the host's own directory; `now` returns seconds."""
+        """`data` is the host's own directory, with the file; `now` returns the time in seconds (epoch)."""
         self._path = data / MEMORY_FILE
         self._now = now
         try:
@@ -170,6 +170,7 @@ def choose_node(
     counts = Counter(occupied)
 
     def has_room(node: Node) -> bool:
+        """Return whether a node may have another container."""
         most = node.slots(slots)
         return most is None or counts[node.id] < most
 

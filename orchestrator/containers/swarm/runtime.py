@@ -116,7 +116,7 @@ class SwarmRuntime:
         Raises `OSError`.
         """
         async with self._opening:
-            if not self.door.port:
+            if not self.door.port:  # it is 0 before the door is open
                 await self._listen()
 
     async def _listen(self) -> None:
@@ -140,9 +140,12 @@ class SwarmRuntime:
         self._nodes_task = asyncio.create_task(self._watch_nodes(), name="swarm-nodes")
 
     async def _watch_nodes(self) -> None:
-        """Update the list of nodes, whose slots limit what the queue starts, and keep the gate running."""
+        """Update the list of nodes, whose slots limit what the queue starts, at intervals until cancelled.
+
+        The gate, through which containers reach the host, is kept running, too.
+        """
         while True:
-            with suppress(AndyError):
+            with suppress(AndyError):  # the engine does not answer now
                 self.placement.nodes = await self._engine.nodes()
                 await self._engine.keep_gate()
             await asyncio.sleep(NODES_SECONDS)
@@ -450,7 +453,10 @@ class SwarmRuntime:
         return container
 
     def _forget(self, token_hash: str, run_id: RunId) -> None:
-        """Close the session and the container of a run, and free its slot."""
+        """Close the session and the handle of a run's container, and free its slot.
+
+        Unknown ones are no error.
+        """
         session = self._sessions.pop(token_hash, None)
         if session is not None:
             session.close()

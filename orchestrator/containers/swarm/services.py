@@ -94,7 +94,11 @@ class SwarmServices:
     def __init__(
         self, *, install: str, image: str, gate_id: str = "", command: list[str] | None = None
     ) -> None:
-        """`gate_id` is the container through which agents reach the host; `command` replaces the runner."""
+        """`install` is the id of this installation, and `image` the name of the agent image for nodes.
+
+        `gate_id` is the id of the container through which agents reach the host; `command` replaces the
+        program that runs the agent.
+        """
         self._install = install
         self._image = image
         self.gate_id = gate_id
@@ -162,6 +166,7 @@ class SwarmServices:
             with docker_client.already_so():
                 client.remove_service(service["ID"])
         for secret in client.secrets(filters={"label": [f"{INSTALL_LABEL}={self._install}"]}):
+            # A secret is found by its run's id, or by its name if its service was never created.
             keys = (secret["Spec"]["Labels"].get(RUN_LABEL), secret["Spec"]["Name"])
             if run_id_or_name and run_id_or_name in keys:
                 with docker_client.already_so():
@@ -271,7 +276,10 @@ class SwarmServices:
         return ref
 
     def _drop_network(self, client: APIClient, ref: str) -> bool:
-        """Disconnect the gate from a network and remove it; return False while a container is on it."""
+        """Disconnect the gate, through which agents reach the host, from a network, and remove the network.
+
+        Return False if that is not possible, because a container is still on it.
+        """
         import docker.errors
 
         try:
@@ -453,6 +461,7 @@ class ManagerEngine:
     """A `SwarmEngine` that runs the calls of `SwarmServices` in threads and raises errors of the host."""
 
     def __init__(self, services: SwarmServices) -> None:
+        """`services` makes the calls, which block."""
         self.services = services
         self._calls = EngineCalls()
 

@@ -89,9 +89,10 @@ class CarrierSession:
         on_log: OnLog,
         is_adopted: bool,
     ) -> None:
-        """`is_adopted` says whether an earlier host has started the run.
+        """`files` are the folders that the run shares with the host, and `observer` watches the host's files.
 
-        `last_frame` returns the number of the last frame of a run that the store has recorded.
+        `last_frame` returns the number of the last frame of a run that the store has recorded. `on_log`
+        receives pieces of stderr. `is_adopted` says whether an earlier host has started the run.
         """
         self.run_id = run_id
         self.folder = folder

@@ -55,7 +55,10 @@ async def _add_chat(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> Co
 
 
 async def change_group(tx: Tx, caller: CommandCaller, command: ChangeGroup) -> CommandResult:
-    """Change a group's name, its trigger, whether it answers every message, or the roles of people."""
+    """Change a group's name, its trigger, whether it answers every message, or the roles of people.
+
+    Only what the command sets is changed. If a person in it is unknown, nothing is.
+    """
     profile = GroupProfile(
         name=command.name, trigger=command.trigger, requires_trigger=command.requires_trigger
     )

@@ -42,7 +42,11 @@ NO_MODEL = (
 
 
 async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> CommandResult:
-    """Queue a text for a chat of the caller's group or, from main, any chat; refuse it when too many wait."""
+    """Queue a text for a chat of the caller's group or, from main, for any chat.
+
+    Without a chat in the command, it is the one that the turn answers. A text that was sent in the turn
+    before is not sent again. It is refused when too many texts wait or were sent.
+    """
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.chat
     turn = caller.turn
     if (why_not := await _too_many(tx, caller, turn)) is not None:
@@ -187,7 +191,10 @@ async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
 
 
 async def notify_model_missing(tx: Tx, caller: CommandCaller, command: ModelMissing) -> CommandResult:
-    """Notify main, once a day for all groups, that a model would understand more, and how to add one."""
+    """Notify the owner's group, main, that a language model would understand more, and how to add one.
+
+    That is done once a day at most, whichever group the command comes from.
+    """
     del command
     day = local_iso(caller.now_ms, caller.zone)[:10]  # the date
     is_new = await owner.notify(tx, NO_MODEL, about=f"no model {day}", now_ms=caller.now_ms)
