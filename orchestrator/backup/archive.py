@@ -78,14 +78,19 @@ class BackupContents(BaseModel):
     bytes: int = 0
 
     def with_file(self, size: int) -> BackupContents:
+        """Return the sums with one more file of `size` bytes."""
         return self.model_copy(update={"files": self.files + 1, "bytes": self.bytes + size})
 
     def with_link(self) -> BackupContents:
+        """Return the sums with one more symbolic link."""
         return self.model_copy(update={"links": self.links + 1})
 
 
 def may_hold(name: str) -> bool:
-    """Return whether a backup may have this member: a relative path under one of the known names. Pure."""
+    """Return whether an archive member of this name may be in a backup. Pure.
+
+    It is a relative path without `..`: one of the known files, or anything in one of the known folders.
+    """
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or "\0" in name or is_too_deep(name):
         return False
@@ -99,11 +104,16 @@ def is_too_deep(name: str) -> bool:
 
 
 def stays_inside(name: str, target: str) -> bool:
-    """Return whether a link stays inside the folder of its group, `groups/{folder}/…`. Pure."""
-    owner = next((folder for folder in FOLDERS if name.startswith(f"{folder}/")), None)
-    if owner is None or target.startswith("/") or "\0" in target:
+    """Return whether a symbolic link leads to a place inside the folder of its group. Pure.
+
+    `name` is the link's own path in the backup, such as `groups/family/notes/today`. `target` is the path
+    that the link contains. An absolute target leads outside.
+    """
+    top = next((folder for folder in FOLDERS if name.startswith(f"{folder}/")), None)
+    if top is None or target.startswith("/") or "\0" in target:
         return False
-    depth = len(PurePosixPath(name).relative_to(owner).parts) - 2  # below the group's own folder
+    # How deep the link is below its group's folder: the parts without the group's and the link's own name.
+    depth = len(PurePosixPath(name).relative_to(top).parts) - 2
     # The empty part checks the depth of the link itself: one outside of any group's folder is refused.
     for part in ("", *target.split("/")):
         depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
@@ -116,12 +126,13 @@ class BackupProgress:
     """Reports progress of long work every `PROGRESS_SECONDS`."""
 
     def __init__(self, say: Callable[[str], None], *, clock: Clock) -> None:
+        """`say` shows one line of text to a person."""
         self._say = say
         self._clock = clock
         self._next_ms = clock.steady_ms() + PROGRESS_SECONDS * 1000
 
     def report_if_due(self, contents: BackupContents) -> None:
-        """Report the sums so far, unless the last report was less than `PROGRESS_SECONDS` ago."""
+        """Show the files and bytes done so far, unless the last report was under `PROGRESS_SECONDS` ago."""
         now_ms = self._clock.steady_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + PROGRESS_SECONDS * 1000

@@ -101,9 +101,13 @@ class ForeignHome:
 
 @contextmanager
 def readable_file(root: Path, path: str) -> Iterator[BinaryIO]:
-    """Yield a regular file below `root`; links in its path are refused. Raises `OSError`."""
+    """Yield a file below the folder `root`, open for reading. `path` is relative to `root`.
+
+    Raises:
+        OSError: it is missing or no regular file, or its path has a symbolic link or `..` in it.
+    """
     *folders, name = PurePosixPath(path).parts
-    if ".." in folders:
+    if ".." in folders:  # as the name it would be refused as a directory
         raise FileNotFoundError(path)
     with ExitStack() as stack:
         directory = stack.enter_context(opened(root))
@@ -128,18 +132,19 @@ def has_file(root: Path, path: str) -> bool:
 def database(
     root: Path, path: str, scratch: Path, *, has_function_checks: bool = False
 ) -> Iterator[sqlite3.Connection]:
-    """Yield a connection to a copy of a database below `root`; the original is not changed.
+    """Yield a connection to a copy of the SQLite database at `path` below `root`.
 
-    With `has_function_checks` its tables may have CHECK constraints that call functions such as `json_valid`.
+    The original is not changed. The copy is made in the folder `scratch` and deleted at the end. With
+    `has_function_checks` the tables may have CHECK constraints that call functions such as `json_valid`.
     SQLite considers that unsafe. Here no constraint is evaluated, and only SQLite's own functions exist.
 
     Raises:
-        BackupError: it is not a database, is damaged, or larger than `MAX_DATABASE_BYTES`.
+        BackupError: it is missing, no database, damaged, or larger than `MAX_DATABASE_BYTES`.
     """
     copy = scratch / "copy.db"
     try:
         _copy(root, path, copy)
-        # With its log: what the other program wrote last may be there only.
+        # With its write-ahead log: what the other program wrote last may be there only.
         with suppress(FileNotFoundError):
             _copy(root, f"{path}-wal", Path(f"{copy}-wal"))
         connection = sqlite3.connect(copy)
@@ -169,7 +174,7 @@ def database(
 
 
 def _copy(root: Path, path: str, target: Path) -> None:
-    """Copy a database's file below `root`, without following links.
+    """Copy a database's file at `path` below `root` to the new file `target`, without following links.
 
     Raises:
         BackupError: it is larger than `MAX_DATABASE_BYTES`.
@@ -199,7 +204,11 @@ def columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
 def rows(
     connection: sqlite3.Connection, table: str, *, limit: int, order: str = "rowid"
 ) -> Iterator[dict[str, Any]]:
-    """Yield the newest `limit` rows of a table, oldest first. `table` and `order` must be constants."""
+    """Yield the newest `limit` rows of a table, oldest first, each with its values by column.
+
+    A missing table has none. `order` is the column that says which row is newer. `table` and `order` are put
+    into the SQL as they are, so they must be constants of this program.
+    """
     names = ", ".join(f'"{name}"' for name in sorted(columns(connection, table)) if '"' not in name)
     if names:
         newest = connection.execute(
@@ -214,7 +223,10 @@ def rows(
 
 
 def text(row: Mapping[str, Any], name: str, *, limit: int = MAX_NAME_CHARS) -> str:
-    """Return a text of a row, cut to `limit`; empty for other values than texts and numbers."""
+    """Return the text in a field of a row, cut to `limit` characters.
+
+    A whole number is returned as its digits. Any other value, and a missing field, gives an empty text.
+    """
     value = row.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -226,12 +238,14 @@ def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
 
     `zone_of_naive` is the zone of a text that names none; None means that of this machine.
     """
+    # 10**14 ms are in the year 5138: a larger number is no time in milliseconds.
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 10**14:
         return int(value)
     try:
         at = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
         return None
+    # Outside of these years a zone's offset may lead out of the range of the epoch or of Python.
     if at is None or not 1971 <= at.year <= 9000:
         return None
     return round((at if at.tzinfo else at.replace(tzinfo=zone_of_naive)).timestamp() * 1000)
@@ -240,9 +254,11 @@ def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
 def notes(
     root: Path, folder: str, *, deep: tuple[str, ...], leave_out: Callable[[str], None]
 ) -> list[ForeignNote]:
-    """Return the notes (`.md`) of a folder, and those at any depth in its folders that `deep` names.
+    """Return the notes (files `.md`) in `folder`, a path below `root`.
 
-    A missing folder has none. `leave_out` is called with a text for each note that cannot be read.
+    Notes in subfolders are returned only for the direct subfolders that `deep` names, down to `MAX_DEPTH`
+    levels. A missing folder has no notes. `leave_out` is called with a text for each note that cannot be
+    read.
     """
     gathered: list[ForeignNote] = []
     try:
@@ -266,9 +282,11 @@ def _gather(
     leave_out: Callable[[str], None],
     depth: int,
 ) -> None:
-    """Add the notes in an open directory to `gathered`, and those below it, `depth` levels deep.
+    """Add the notes (files `.md`) in an open directory, and below it `depth` levels deep, to `gathered`.
 
-    `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself.
+    `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself,
+    of which only the subfolders that `deep` names are searched. Hidden files, links and empty notes are
+    skipped. `leave_out` is called with a text for each note that cannot be read.
     """
     with os.scandir(directory_fd) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)
@@ -290,7 +308,10 @@ def _gather(
 
 
 def _note(directory_fd: int, name: str) -> bytes | None:
-    """Return the content of a note; None if it is no regular file, too large or unreadable."""
+    """Return the content of the file `name` in an open directory.
+
+    None if it is no regular file, larger than `MAX_NOTE_BYTES`, or unreadable.
+    """
     try:
         with os.fdopen(open_file(directory_fd, name), "rb") as file:
             status = os.fstat(file.fileno())

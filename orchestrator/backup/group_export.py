@@ -62,14 +62,16 @@ class GroupExport:
     """Files of the group that cannot be exported: links, pipes, files of holes, unreadable ones."""
 
     def to_row(self) -> dict[str, Any]:
+        """Return the fields by name, as they are printed as JSON."""
         return {**asdict(self), "path": str(self.path)}
 
 
 def checked_target(home: Home, target: Path) -> Path:
-    """Return the absolute path of the export's folder.
+    """Return the absolute path of the folder `target`, into which an export may be written.
 
     Raises:
-        BackupError: the folder exists and is not empty, or would be inside the home's own folders.
+        BackupError: its parent is missing, it exists and is not empty, an unfinished export is beside it, or
+            it would be inside the home's own folders.
     """
     target = target.expanduser().absolute()
     if not target.parent.is_dir():
@@ -96,9 +98,10 @@ async def write(
     zone: ZoneInfo,
     progress: BackupProgress,
 ) -> GroupExport:
-    """Write the folder, readable by its owner only, from one state of the store. Blocks.
+    """Write a group's data into the new folder `target`, which only its owner can read. Blocks.
 
-    `calendar` has the group's coming events as iCalendar text; `target` is from `checked_target`.
+    All rows are read in the transaction `tx`, so they fit together. `target` was checked by `checked_target`.
+    `calendar` has the group's coming events as iCalendar text. Times are shown in `zone`.
 
     Raises:
         BackupError: the folder cannot be written; nothing is left of it.
@@ -148,12 +151,14 @@ class _ExportFolder:
         self._count(name, len(body))
 
     def leave_out(self, source: str) -> None:
+        """Note that a file of the group is not exported; `source` is its path in the group's folder."""
         self.left_out.append(printable(source))
 
     def copy(self, home: Home, folder: str, source: str, name: str) -> str | None:
-        """Copy a file of the group and return its path in the export.
+        """Copy a file into the export and return its path there.
 
-        None if it cannot be copied: it is then listed as left out.
+        `source` is its path in the group's folder `folder`. `name` is the wanted path in the export; a number
+        is added if that is taken. None if the file cannot be copied: it is then listed as left out.
         """
         name = self._free_name(name)
         path = self.root / name
@@ -202,19 +207,25 @@ def _safe_path(path: str) -> str:
 
 
 def _copy_notes(home: Home, group: Group, folder: _ExportFolder) -> None:
-    """Copy the notes of a group into the folder `memory` of the export."""
+    """Copy the notes (files `.md`) of a group into the folder `memory` of the export.
+
+    They are those at the top of the group's folder, and those in the folders `NOTES`.
+    """
     for source in _files_of(home, group, "", folder, depth=1):
         if source.endswith(".md"):
             folder.copy(home, group.folder, source, f"memory/{_safe_path(source)}")
     for place in NOTES:
         for source in _files_of(home, group, place, folder, depth=MAX_DEPTH):
             if source.endswith(".md"):
-                inside = source.removeprefix("memory/")
+                inside = source.removeprefix("memory/")  # the export would have `memory/memory/` otherwise
                 folder.copy(home, group.folder, source, f"memory/{_safe_path(inside)}")
 
 
 def _copy_attachments(home: Home, group: Group, folder: _ExportFolder) -> dict[str, str]:
-    """Copy the attachments; return each one's path in the export by its path in the attachments folder."""
+    """Copy the files that came with messages, and return the path in the export of each that was copied.
+
+    The keys are the paths in the group's folder of attachments.
+    """
     copied = {}
     for source in _files_of(home, group, attachments.FOLDER, folder, depth=MAX_DEPTH):
         name = folder.copy(home, group.folder, source, _safe_path(source))
@@ -224,9 +235,10 @@ def _copy_attachments(home: Home, group: Group, folder: _ExportFolder) -> dict[s
 
 
 def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, depth: int) -> list[str]:
-    """Return the paths of the files in `place`, a folder of the group; a missing one has none.
+    """Return the paths of the files in `place`, relative to the group's folder, `depth` levels deep.
 
-    Links and an unreadable folder are listed as left out in `folder`, the export.
+    `place` is a folder in the group's folder; empty for the group's folder itself. A missing one has no
+    files. Links and an unreadable folder are listed as left out in `folder`, the export.
     """
     try:
         with ExitStack() as stack:
@@ -245,7 +257,8 @@ def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, de
 def _walk(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth: int) -> Iterator[str]:
     """Yield the paths of the files in an open directory, `depth` levels deep, without hidden ones.
 
-    `prefix` is the path of the directory, with a slash. `leave_out` is called with the path of each link.
+    Each path begins with `prefix`, which is the path of the directory with a slash at the end, or empty.
+    `leave_out` is called with the path of each symbolic link.
     """
     with os.scandir(descriptor) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)
@@ -264,7 +277,11 @@ def _walk(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth:
 async def _write_messages(
     tx: Tx, home: Home, group: Group, folder: _ExportFolder, *, files: Mapping[str, str], zone: ZoneInfo
 ) -> int:
-    """Write the pages of the conversation and return the number of messages."""
+    """Write the pages of the conversation, one a month, and return the number of messages.
+
+    Old messages come from the archive files of the home, newer ones from the database. `files` maps the
+    names of attachments to their paths in the export.
+    """
     pages = _Conversation(folder, name=group.name, files=files, zone=zone)
     archived = set()
     for row in _archived_messages(home, group):
@@ -311,14 +328,17 @@ class _Conversation:
         self.count += 1
 
     def flush(self) -> None:
-        """Write what has been gathered of the present page."""
+        """Append the gathered pieces of the present page to its file, and forget them."""
         if self.parts:
             self.folder.write(self.page, "".join(self.parts).encode())
             self.parts.clear()
 
 
 def _message(row: Mapping[str, Any], chat: str) -> ExportedMessage:
-    """Return a row of the table of messages as it is exported; `chat` is the chat's name, or empty."""
+    """Return a row of the table of messages as it is exported.
+
+    `chat` is the name of its chat; empty if it is not to be shown.
+    """
     return ExportedMessage(
         at_ms=row["sent_ms"],
         sender=row["sender_name"],
@@ -332,8 +352,11 @@ def _message(row: Mapping[str, Any], chat: str) -> ExportedMessage:
 
 
 def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
-    """Return the messages of a group that were moved from the database to the archive, oldest first."""
-    by_seq = {}
+    """Return the messages of a group that were moved from the database to the archive, oldest first.
+
+    Messages without a text are left out. `seq` is a message's number in the database.
+    """
+    by_seq = {}  # of several lines about one row the last counts
     for path in sorted(home.archive.glob("*.jsonl")):
         with path.open("rb") as lines:
             for text in lines:
@@ -344,11 +367,12 @@ def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
 
 
 def _archived_row(text: bytes) -> dict[str, Any]:
-    """Return the row of a line of an archive; an empty one for a line without messages.
+    """Return the row in a line of JSON of an archive; an empty dict if it is no row of messages.
 
     Empty also for an incomplete line: its row is still in the database.
     """
     try:
+        # A search for the name of the table is much faster than to decode each line.
         row = json.loads(text) if b'"messages"' in text else {}
     except ValueError:
         return {}
@@ -377,7 +401,10 @@ async def _write_lists(tx: Tx, group: Group, folder: _ExportFolder, *, zone: Zon
 def _write_list(
     folder: _ExportFolder, name: str, title: str, rows: list[dict[str, Any]], *, heading: str
 ) -> None:
-    """Write rows twice: as a page for people, and as JSON."""
+    """Write rows twice: as the page `name.md` for people, and as `name.json`.
+
+    `title` is the heading of the page; the field `heading` of each row becomes the title of its section.
+    """
     page = readable.entries(title, rows, heading=heading, nothing="There are none.")
     folder.write(f"{name}.md", page.encode())
     # `visible` writes such a character as `\u202e`, which is its escape in JSON too.
@@ -417,11 +444,15 @@ def _board_task(task: BoardTask, zone: ZoneInfo) -> dict[str, Any]:
 
 
 def _iso(at_ms: int | None, zone: ZoneInfo) -> str | None:
+    """Return a time in epoch ms as ISO text in `zone`; None stays None."""
     return None if at_ms is None else local_iso(at_ms, zone)
 
 
 def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
-    """Return the page that lists the other pages; a folder is listed only if it has files."""
+    """Return the text of the page that lists the other pages; a folder is listed only if it has files.
+
+    `messages` is the number of messages in the export.
+    """
     kinds = [
         ("conversation", f"the conversation, a file a month ({counted(messages, 'message')})"),
         ("memory", "the notes of the agent, as they are"),
@@ -440,7 +471,7 @@ def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
 
 
 def summary_lines(row: Mapping[str, Any]) -> list[str]:
-    """Return the lines that report a finished export."""
+    """Return the lines that report a finished export; `row` is its `GroupExport.to_row()`."""
     size = size_text(sum(row["files"].values()))
     messages, files = counted(row["messages"], "message"), counted(len(row["files"]), "file")
     lines = [f"{row['path']}: {messages}, {files}, {size}."]

@@ -70,6 +70,7 @@ def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
         stage.open()
         unpacked = Unpacked.of(source, stage, BackupProgress(lambda _: None, clock=clock))
         brings_settings = any(stage.path(name).exists() for name in SETTING_FILES)
+        # With Docker Compose a restore cannot replace the settings, so none of them would change.
         can_place = Stage(home).can_place(archive.SETTINGS)
         return Inspection(
             manifest=unpacked.checked_manifest(),
@@ -84,10 +85,10 @@ def census(database: Path) -> StoreCensus:
     """Return the counts of a database of any version; zeros for a missing or damaged one. Blocks."""
     try:
         with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            ask = connection.execute
-            messages, newest_ms = ask("SELECT count(*), max(received_ms) FROM messages").fetchone()
-            (waiting,) = ask("SELECT count(*) FROM turns WHERE state IN ('queued', 'running')").fetchone()
-            folders = frozenset(row[0] for row in ask("SELECT folder FROM registered_groups"))
+            execute = connection.execute
+            messages, newest_ms = execute("SELECT count(*), max(received_ms) FROM messages").fetchone()
+            (waiting,) = execute("SELECT count(*) FROM turns WHERE state IN ('queued', 'running')").fetchone()
+            folders = frozenset(row[0] for row in execute("SELECT folder FROM registered_groups"))
             reminders = _reminders(connection)
     except sqlite3.Error:
         return StoreCensus()
@@ -97,7 +98,7 @@ def census(database: Path) -> StoreCensus:
 
 
 def _reminders(connection: sqlite3.Connection) -> int:
-    """Return the number of pending reminders.
+    """Return the number of reminders in a database that are still to come.
 
     Up to version 22 they have a table of their own; since then they are notifications with a number.
     """
@@ -111,7 +112,9 @@ def _reminders(connection: sqlite3.Connection) -> int:
 
 
 def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:
-    """Return the settings that an unpacked backup would change in a home: name → present and restored value.
+    """Return the settings that a backup, unpacked in `stage`, would change in a home.
+
+    The keys are the names of the settings; each value is the present and the restored value, as text.
 
     Raises:
         BackupError: Andy would refuse to start with them.

@@ -66,7 +66,7 @@ def back_up(
     """Write a backup to `target`, readable by its owner only. Blocks. Andy may run meanwhile.
 
     `say` shows a line of the progress to a person. `with_env` includes `.env`, which has secrets; `replaces`
-    overwrites an existing file.
+    allows to overwrite an existing file.
 
     Raises:
         BackupError: there is nothing to back up, or `target` cannot be written; nothing is left of it.
@@ -94,10 +94,10 @@ def back_up(
 def stream(
     home: Home, out: BinaryIO, *, with_env: bool, clock: Clock, say: Callable[[str], None]
 ) -> BackupResult:
-    """Write a backup to a pipe and close it. Blocks. Andy may run meanwhile.
+    """Write a backup to the pipe `out` and close it. Blocks. Andy may run meanwhile.
 
-    The temporary copies are in the home, not in `/tmp`: in a container, `/tmp` is memory. `say` shows a line
-    of the progress to a person.
+    `with_env` includes `.env`, which has secrets. The temporary copies are in the home, not in `/tmp`: in a
+    container, `/tmp` is memory. `say` shows a line of the progress to a person.
 
     Raises:
         BackupError: there is nothing to back up, or the pipe cannot be written; `andy restore` refuses the
@@ -117,12 +117,13 @@ def stream(
 def _gather(
     file: BinaryIO, home: Home, scratch: Path, *, with_env: bool, clock: Clock, say: Callable[[str], None]
 ) -> _Writer:
-    """Copy the database and outgoing files to `scratch`, in one consistent state, then write the backup to
-    `file`.
+    """Copy the changing parts of a home to the folder `scratch`, then write the backup to `file`.
 
-    Return its writer, which knows what was written and what was left out.
+    These parts are the database and the files that wait to be sent: their copies fit together. Return the
+    writer of the backup, which knows what was written and what was left out.
     """
-    # Files are held before and after the database is copied: `outgoing.hold` says why.
+    # Waiting files are linked before and after the database is copied: each file that the copy names exists
+    # at one of both times.
     snapshot, held_folder = scratch / "messages.db", scratch / "outgoing"
     outgoing.hold(home, held_folder)
     version = _snapshot(home.database, snapshot)
@@ -133,14 +134,17 @@ def _gather(
 
 
 def _check_source(home: Home) -> None:
+    """Raise `BackupError` if a home has no database, so that there is nothing to back up."""
     if not home.database.is_file():
         raise BackupError(f"There is nothing to back up in {home.root}: it has no {archive.DATABASE}.")
 
 
 def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
-    """Return the absolute path of a new backup.
+    """Return the absolute path of `target`, where a new backup may be written.
 
-    Raises `BackupError` if no backup can be written there, or there is nothing to back up.
+    Raises:
+        BackupError: it is no place for a backup, it exists and `replaces` is false, or there is nothing to
+            back up.
     """
     target = target.expanduser().absolute()
     _check_source(home)
@@ -162,7 +166,11 @@ def _private(path: str, flags: int) -> int:
 
 
 def _snapshot(source: Path, target: Path) -> int:
-    """Copy the database in one consistent state, and return its version. Raises `StoreCorrupt`."""
+    """Copy the database `source` to the file `target`, in one consistent state; return its schema version.
+
+    Raises:
+        StoreCorrupt: the database is damaged.
+    """
     try:
         with (
             closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as live,
@@ -218,23 +226,28 @@ class _Writer:
         """The number of files with holes in the backup so far; the next one gets the next number."""
 
     def result(self, path: Path | None, size: int | None) -> BackupResult:
-        """Return what a caller is told of the finished backup; `path` and `size` in bytes are None for a
-        stream.
+        """Return the result of the finished backup.
+
+        `path` and `size`, in bytes, are those of its file; None if it was written to a pipe.
         """
         return BackupResult(path=path, bytes=size, contents=self.contents, left_out=tuple(self.left_out))
 
     def add_text(self, name: str, text: str) -> None:
-        """Add a member that the backup itself creates; the sums do not count it."""
+        """Add a member with a text that the backup itself makes; the sums of the contents do not count it."""
         info = tarfile.TarInfo(name)
         info.size, info.mode = len(text.encode()), 0o600
         self._tar.addfile(info, io.BytesIO(text.encode()))
 
     def add_path(self, name: str, path: Path) -> None:
+        """Add the host's own file at `path` as the member `name`. Raises `OSError`."""
         with path.open("rb") as file:
             self._add_file(name, file, os.fstat(file.fileno()))
 
     def add_tree(self, name: str, root: Path) -> None:
-        """Add everything under `root`, which may itself be a link, if the owner has made one."""
+        """Add the folder `root` with everything in it as the member `name`; a missing one is skipped.
+
+        `root` itself may be a symbolic link, which only the owner can have made.
+        """
         if not root.is_dir():
             return
         top = str(root.resolve())
@@ -248,12 +261,18 @@ class _Writer:
             for entry in (*folders, *files):
                 with suppress(FileNotFoundError):  # removed meanwhile
                     self._add_entry(f"{inside}/{entry}", entry, descriptor)
-            # Every path in the folders of this one would be too deep as well.
+            # A path in a folder of this one is longer than `inside/..`: all would be too deep as well.
             if archive.is_too_deep(f"{inside}/.."):
                 folders.clear()
 
     def _add_entry(self, name: str, entry: str, folder_fd: int) -> None:
-        """Add a directory, link or file; note anything else as left out."""
+        """Add the entry of an open folder as the member `name`: a directory, link or file.
+
+        Anything else, a path that is too deep, and a huge file of holes, are noted as left out.
+
+        Raises:
+            FileNotFoundError: it was removed meanwhile.
+        """
         status = os.stat(entry, dir_fd=folder_fd, follow_symlinks=False)
         if archive.is_too_deep(name):
             self.left_out.append(name)
@@ -268,7 +287,7 @@ class _Writer:
             self.left_out.append(name)
 
     def _add_link(self, name: str, target: str, status: os.stat_result) -> None:
-        """Add a link, or note it as left out if it leads out of its group's folder."""
+        """Add a symbolic link to `target`, or note it as left out if it leads out of its group's folder."""
         if not archive.stays_inside(name, target):
             self.left_out.append(name)
             return
@@ -278,9 +297,12 @@ class _Writer:
         self.contents = self.contents.with_link()
 
     def _open_and_add(self, name: str, entry: str, folder_fd: int) -> None:
-        """Open a file in an open folder without following a link, and add it or note it as left out.
+        """Open the file `entry` of an open folder, and add it as the member `name`.
 
-        Raises `FileNotFoundError` if it was removed meanwhile.
+        A file that became a link or a pipe, or cannot be read, is noted as left out.
+
+        Raises:
+            FileNotFoundError: it was removed meanwhile.
         """
         # Without O_NONBLOCK, a pipe in the place of the file would hold up the backup for ever.
         try:
@@ -300,7 +322,10 @@ class _Writer:
             self._add_file(name, file, status)
 
     def _add_file(self, name: str, file: BinaryIO, status: os.stat_result) -> None:
-        """Add an open file, without its holes, or note it as left out."""
+        """Add an open file as the member `name`, without its holes.
+
+        It is noted as left out if it has too many pieces, or too many bytes that take no space on the disk.
+        """
         pieces = sparse.pieces(file.fileno(), status)
         if pieces is None or not self._count_unpaid_bytes(pieces, status):
             self.left_out.append(name)
@@ -319,10 +344,11 @@ class _Writer:
     def _count_unpaid_bytes(self, pieces: sparse.Data, status: os.stat_result) -> bool:
         """Count the bytes of a file that take no space on the disk, and return whether it may be added.
 
-        False, and not counted, if the sum would be more than `UNPAID_BYTES`.
+        `pieces` are the parts of the file with data. False, and not counted, if all such bytes of the backup
+        would be more than `UNPAID_BYTES`.
         """
         data_bytes = sum(length for _, length in pieces)
-        disk_bytes = status.st_blocks * 512
+        disk_bytes = status.st_blocks * 512  # `st_blocks` counts pieces of 512 bytes on every disk
         if status.st_nlink > 1:
             key = (status.st_dev, status.st_ino)
             # Only the first of several names counts: the others take no space on the disk.
@@ -338,19 +364,20 @@ class _Writer:
         return True
 
     def _note_unreadable(self, error: OSError) -> None:
+        """Note a folder that could not be listed as left out, unless it was removed meanwhile."""
         if not isinstance(error, FileNotFoundError):
             self.left_out.append(str(error.filename))
 
 
 def _info(name: str, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:
-    """Return the header of an entry, without owner."""
+    """Return the header of an archive's member: its kind, its mode and its time, but no owner."""
     info = tarfile.TarInfo(name)
     info.type, info.mode, info.mtime = kind, stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
     return info
 
 
 def _is_hollow(status: os.stat_result) -> bool:
-    """Return whether a file is large and nearly all holes."""
+    """Return whether a file is large and nearly all of it is holes: parts that take no space on the disk."""
     return status.st_size > HOLLOW_BYTES and status.st_blocks * 512 * HOLLOW_TIMES < status.st_size
 
 

@@ -62,6 +62,7 @@ class MoveResult:
     left: list[str] = field(default_factory=list)
 
     def to_row(self) -> dict[str, Any]:
+        """Return the result and its groups by the names of their fields, as they are printed as JSON."""
         return asdict(self)
 
 
@@ -83,11 +84,12 @@ class Import:
     is_dry_run: bool
 
     async def run(self, tx: Tx, now_ms: int) -> MoveResult:
-        """Import everything and return the result.
+        """Import everything in the transaction `tx`, and return the result.
+
+        A group that cannot be imported is noted in the result, and the others are imported.
 
         Raises:
-            DryRunEnded: it is a dry run.
-            OSError: a note cannot be written.
+            DryRunEnded: it is a dry run; this rolls the transaction back and carries the result.
         """
         result = MoveResult(
             program=self.foreign.program, is_dry_run=self.is_dry_run, left=list(self.foreign.left_out)
@@ -118,7 +120,8 @@ class Import:
     ) -> tuple[Group, bool]:
         """Return the group that receives `foreign_group`, and whether it was registered for it now.
 
-        It is main for the other program's main, else the group of an earlier import, or that of the chat.
+        It is main for the other program's main. For another group it is the group of an earlier import, else
+        the group that has the chat, else a new one.
 
         Raises:
             BadRequest: the chat is main's here, or the group cannot be registered.
@@ -160,7 +163,7 @@ class Import:
         raise BadRequest("there are too many groups of this name.")
 
     async def _add_messages(self, tx: Tx, foreign_group: ForeignGroup, group: Group, *, now_ms: int) -> int:
-        """Add the messages that the group does not have yet, and return their number."""
+        """Add the messages of `foreign_group` that `group` does not have yet, and return their number."""
         is_own_chat = foreign_group.chat in group.chats
         # In the group's own chat a message keeps the messenger's id, so that it is recognised if it arrives
         # again.
@@ -193,7 +196,7 @@ class Import:
         *,
         now_ms: int,
     ) -> list[str]:
-        """Add the tasks that were not imported before; return their ids.
+        """Add the scheduled tasks of `foreign_group` that were not imported before; return their ids.
 
         `leave_out` is called with a text for each task that cannot run here.
         """
@@ -211,7 +214,11 @@ class Import:
         return added
 
     async def _add_task(self, tx: Tx, task: ForeignTask, group: Group, task_id: str, *, now_ms: int) -> None:
-        """Create a task. Raises `BadRequest`, `BadTime` for one that cannot run here."""
+        """Create the scheduled task `task_id` of a group from the other program's task.
+
+        Raises:
+            BadRequest, BadTime: it cannot run here.
+        """
         if not task.prompt.strip():
             raise BadRequest("it has no prompt.")
         # Any schedule would do: it is planned only to learn in which zone the group's times are read.
@@ -220,6 +227,7 @@ class Import:
             _refuse_other_clock(task.zone, zone, group, now_ms=now_ms)
         request = ScheduleTask.model_construct(
             prompt=task.prompt,
+            # Not validated here: `create` refuses a kind or a value that it cannot read.
             schedule_type=task.kind,
             schedule_value=task.value,
             context_mode="group" if task.is_in_conversation else "isolated",
@@ -233,9 +241,10 @@ class Import:
     async def _add_notes(
         self, tx: Tx, foreign_group: ForeignGroup, group: Group, leave_out: Callable[[str], None]
     ) -> list[str]:
-        """Write the notes that are new or have changed, and return their paths; a dry run writes none.
+        """Write the notes of `foreign_group` that are new or have changed, and return their paths.
 
-        `leave_out` is called with a text for each note that cannot be written.
+        A dry run writes none, but returns the paths. `leave_out` is called with a text for each note that
+        cannot be written.
         """
         added = []
         for note in foreign_group.notes:
@@ -253,9 +262,13 @@ class Import:
         return added
 
     def _write(self, group: Group, note: ForeignNote) -> str:
-        """Write a note and return its path: `a.from-nanobot.md` if the group has an `a.md` already.
+        """Write a note into the group's folder and return its path there.
 
-        A note that an earlier import has written there is replaced.
+        If the group has an `a.md` already, the note is written beside it as `a.from-nanobot.md`, and replaces
+        the one that an earlier import has written there.
+
+        Raises:
+            OSError: it cannot be written.
         """
         path = PurePosixPath(note.path)
         beside = str(path.with_name(f"{path.stem}.from-{self.foreign.program}{path.suffix}"))
@@ -286,9 +299,10 @@ def _address(group: ForeignGroup) -> str:
 
 
 def _refuse_other_clock(name_there: str, name_here: str, group: Group, *, now_ms: int) -> None:
-    """Raise `BadRequest`, with the fix, if the clocks of two zones differ in the next 1,000 days.
+    """Raise `BadRequest`, with the fix, if the clocks of two time zones differ in the next 1,000 days.
 
-    Those of `UTC` and `Etc/UTC` do not.
+    `name_there` is the zone of a task in the other program, `name_here` that of the group here. The names may
+    differ while the clocks do not, as with `UTC` and `Etc/UTC`.
     """
     try:
         zones = [ZoneInfo(known_zone(name)) for name in (name_there, name_here)]
@@ -305,19 +319,23 @@ def _refuse_other_clock(name_there: str, name_here: str, group: Group, *, now_ms
 
 
 def _usable_trigger(trigger: str | None) -> str | None:
-    """Return the trigger; None if there is none, or it is too long for a person to type."""
+    """Return the word that calls the assistant; None if there is none, or if it is too long to type."""
     return trigger if trigger and len(trigger) <= registration.MAX_TRIGGER_CHARS else None
 
 
 def _stable_id(*parts: str) -> str:
-    """Return an id that is the same at each import of the same parts; it begins with the first of them."""
+    """Return an id that is the same for the same parts: 20 characters of the first, and a digest of all."""
     return f"{parts[0][:20]}-{hashlib.sha256(chr(0).join(parts).encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def _write_note(root: Path, folder: str, path: str, body: bytes, *, replaces: bool) -> bool:
-    """Write a file in a group's folder without following links, and give it to the folder's owner.
+    """Write a note in a group's folder without following links, and make the folder's owner its owner.
 
-    Returns False, and writes nothing, if the file exists and `replaces` is false.
+    `root` has the groups' folders, `folder` is the group's, and `path` is the note's path in it. Missing
+    folders are created. Return False, and write nothing, if the note exists and `replaces` is false.
+
+    Raises:
+        OSError: it cannot be written.
     """
     *folders, name = PurePosixPath(path).parts
     with ExitStack() as stack:
@@ -341,7 +359,7 @@ def _write_note(root: Path, folder: str, path: str, body: bytes, *, replaces: bo
 
 
 def summary_lines(row: Mapping[str, Any]) -> list[str]:
-    """Return the lines that report an import."""
+    """Return the lines that report an import; `row` is its `MoveResult.to_row()`."""
     verb = "would come" if row["is_dry_run"] else "came"
     lines = [
         f"{group['folder']}{' (new)' if group['is_new'] else ''}, {group['chat']}:"

@@ -49,12 +49,12 @@ _UNDERSCORE_LETTER = re.compile(r"_([a-z])")
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
-    """Return the contents of a home's files. Blocks.
+    """Return the contents of nanobot's home in the folder `root`. Blocks.
 
     Raises:
         BackupError: it is no home of nanobot, or of an unknown version.
     """
-    # All readers have this parameter; this one copies no databases.
+    # All readers of homes have this parameter, a folder for copies of databases; this one copies none.
     del scratch
     newer_folders = [
         f"{SESSIONS}/{name}" for name in names_in(root, SESSIONS) if _WORKSPACE_ID.fullmatch(name)
@@ -82,7 +82,11 @@ def read(root: Path, scratch: Path) -> ForeignHome:
 
 
 def _add_session(reading: Reading, path: str) -> None:
-    """Add the messages of a conversation's file to the group of its chat; nanobot's own work is skipped."""
+    """Add the messages of a conversation's file to the group of its chat.
+
+    `path` is below the home. A conversation of nanobot's own background work is skipped; one that names no
+    chat is noted as left out.
+    """
     lines = lines_of(reading.root, path)
     head = next(lines, {})
     key = text(head, "key") if head.get("_type") == "metadata" else ""
@@ -96,7 +100,10 @@ def _add_session(reading: Reading, path: str) -> None:
 
 
 def _group(reading: Reading, key: str) -> ForeignGroup | None:
-    """Return the group of a conversation by its key; None if the key names no chat."""
+    """Return the group of a conversation by its key, `channel:chat`; None if the key names no chat.
+
+    The conversations of the owner alone belong to main.
+    """
     parts = _KEY.fullmatch(key)
     if parts is None:
         return None
@@ -105,14 +112,17 @@ def _group(reading: Reading, key: str) -> ForeignGroup | None:
 
 
 def _message(line: Mapping[str, Any]) -> ForeignMessage | None:
-    """Return the message of a line; None for a hidden one."""
+    """Return the message of a line of a conversation; None for a hidden one and for other entries."""
     if any(line.get(name) for name in HIDDEN):
         return None
-    return message(line, line.get("timestamp"), "")
+    return message(line, line.get("timestamp"), message_id="")  # nanobot's messages have no ids
 
 
 def _add_summaries(reading: Reading) -> None:
-    """Add nanobot's summaries of restarted conversations, as a note of main."""
+    """Add nanobot's summaries of restarted conversations, as one note of main.
+
+    It is noted as left out if it is too long for a note.
+    """
     entries = [
         f"## {text(line, 'timestamp')} {text(line, 'session_key')}".rstrip()
         + f"\n\n{text(line, 'content', limit=MAX_TEXT_CHARS).strip()}\n"
@@ -127,7 +137,7 @@ def _add_summaries(reading: Reading) -> None:
 
 
 def _add_jobs(reading: Reading) -> None:
-    """Add the scheduled jobs. Raises `BackupError` for a version that is not known."""
+    """Add the scheduled jobs to the groups of their chats. Raises `BackupError` for an unknown version."""
     jobs = {}
     for folder in CRON_FOLDERS:
         jobs.update({text(job, "id"): job for job in jobs_of(reading.root, f"{folder}/jobs.json")})
@@ -148,16 +158,19 @@ def _with_camel_keys(row: Mapping[str, Any], depth: int = 2) -> dict[str, Any]:
 
     `depth` is the number of levels of objects in it whose keys are renamed, too.
     """
-    return {
-        _UNDERSCORE_LETTER.sub(lambda match: match[1].upper(), name): _with_camel_keys(value, depth - 1)
-        if isinstance(value, dict) and depth
-        else value
-        for name, value in row.items()
-    }
+    renamed = {}
+    for name, value in row.items():
+        camel_name = _UNDERSCORE_LETTER.sub(lambda match: match[1].upper(), name)
+        is_inner_object = isinstance(value, dict) and depth > 0
+        renamed[camel_name] = _with_camel_keys(value, depth - 1) if is_inner_object else value
+    return renamed
 
 
 def _job_group(reading: Reading, payload: Mapping[str, Any]) -> ForeignGroup:
-    """Return the group of the chat that a job answers in; main if that chat is not known."""
+    """Return the group of the chat that a scheduled job answers in; main if that chat is not known.
+
+    `payload` is the part of the job with its chat.
+    """
     key = text(payload, "sessionKey")
     if key and key.partition(":")[0] not in UPKEEP:
         return _group(reading, key) or reading.main()

@@ -35,7 +35,9 @@ SHARED_NOTES = "groups/global/CLAUDE.md"
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
-    """Return the contents of a home. Blocks.
+    """Return the contents of NanoClaw's home in the folder `root`. Blocks.
+
+    `scratch` is a folder for a copy of its database.
 
     Raises:
         BackupError: it is no home of a known version, or cannot be read.
@@ -63,7 +65,7 @@ def read(root: Path, scratch: Path) -> ForeignHome:
 
 
 def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> None:
-    """Add the registered groups with their notes to `foreign`."""
+    """Add the registered groups with their notes to `foreign`; what is not imported is noted there."""
     for row in foreign_home.rows(database, "registered_groups", limit=MAX_GROUPS):
         folder, chat = text(row, "folder"), text(row, "jid")
         if not folder or not chat:
@@ -94,7 +96,7 @@ def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome)
 
 
 def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
-    """Add the scheduled tasks that have not ended to their groups."""
+    """Add the scheduled tasks that have not ended to their groups; what is not imported is noted."""
     by_folder = {group.folder: group for group in foreign.groups}
     for row in foreign_home.rows(database, "scheduled_tasks", limit=MAX_TASKS):
         group, task_id = by_folder.get(text(row, "group_folder")), text(row, "id", limit=MAX_ID_CHARS)
@@ -120,7 +122,7 @@ def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
 
 
 def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
-    """Add the messages to their groups, oldest first; the others are counted as left out."""
+    """Add the messages to their groups, oldest first; the number of those without a group is noted."""
     by_chat = {group.chat: group for group in foreign.groups}
     unplaced = 0
     for row in foreign_home.rows(database, "messages", limit=MAX_MESSAGES, order="timestamp"):
@@ -135,7 +137,7 @@ def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
 
 
 def _message(row: Mapping[str, Any]) -> ForeignMessage | None:
-    """Return the message of a row; None without an id, a time or a text."""
+    """Return the message in a row of the table of messages; None if it lacks an id, a time or a text."""
     sent_ms, content = moment_ms(row["timestamp"]), text(row, "content", limit=MAX_TEXT_CHARS)
     message_id = text(row, "id", limit=MAX_ID_CHARS)
     if sent_ms is None or not content or not message_id:

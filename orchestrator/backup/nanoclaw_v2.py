@@ -49,9 +49,12 @@ _PLAIN_PATTERN = re.compile(r"@?\w[\w -]*")
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
-    """Return the contents of a home. `scratch` is a folder for copies of its databases. Blocks.
+    """Return the contents of the home of NanoClaw 2 in the folder `root`. Blocks.
 
-    Raises `BackupError` for an unknown version.
+    `scratch` is a folder for copies of its databases.
+
+    Raises:
+        BackupError: it is of an unknown version, or its database cannot be read.
     """
     foreign = ForeignHome(program="nanoclaw")
     with foreign_home.database(root, DATABASE, scratch) as database:
@@ -72,8 +75,8 @@ def read(root: Path, scratch: Path) -> ForeignHome:
 def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> dict[str, ForeignGroup]:
     """Add the groups to `foreign`, and return them by the ids of their agents.
 
-    A wiring connects an agent with one of its chats. The first chat becomes that of the group; the owner is
-    shown how to add the others.
+    A wiring is NanoClaw's row that connects an agent with one of its chats. The first chat becomes that of
+    the group; the owner is shown how to add the others.
     """
     chats = {
         text(row, "id"): row for row in foreign_home.rows(database, "messaging_groups", limit=MAX_GROUPS)
@@ -115,9 +118,10 @@ def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> d
 
 
 def _notes(root: Path, folder: str, foreign: ForeignHome) -> list[ForeignNote]:
-    """Return the notes of a group; its memory is renamed to `CLAUDE.md`, which Andy's agents read.
+    """Return the notes of a group, from `folder`, a path below `root`.
 
-    A `CLAUDE.md` that NanoClaw composed is no note, and makes room for the memory.
+    A `CLAUDE.md` that NanoClaw composed itself is no note, and is left away. The file with the group's memory
+    is renamed to `CLAUDE.md`, which Andy's agents read, unless the group has a `CLAUDE.md` of its own.
     """
     notes = [
         note
@@ -130,13 +134,17 @@ def _notes(root: Path, folder: str, foreign: ForeignHome) -> list[ForeignNote]:
 
 
 def _chat(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the messenger of a chat and the chat's id in it."""
+    """Return the messenger of a chat and the chat's id in it; both are empty for an empty row."""
     channel = text(row, "channel_type")
     return channel, text(row, "platform_id").removeprefix(f"{channel}:")
 
 
 def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, foreign: ForeignHome) -> None:
-    """Add the messages and tasks in the two databases of a session to its group."""
+    """Add the messages and tasks in the two databases of a session to its group.
+
+    `folder` is the session's folder below `root`, and `scratch` one for copies of the databases. A database
+    that cannot be read is noted as left out.
+    """
     for name, table, is_bot in (("inbound.db", "messages_in", False), ("outbound.db", "messages_out", True)):
         path = f"{folder}/{name}"
         if not foreign_home.has_file(root, path):
@@ -153,9 +161,10 @@ def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, f
 def _add_row(
     row: Mapping[str, Any], group: ForeignGroup, foreign: ForeignHome, *, session: str, is_bot: bool
 ) -> None:
-    """Add the message or the task of a row, if it is one that people see.
+    """Add the message or the scheduled task of a row to `group`, if it is one that people see.
 
-    `is_bot` says that the row is from the assistant. `session` distinguishes rows that have the same id.
+    `is_bot` says that the row is from the assistant. `session` is the session's id: rows of two sessions may
+    have the same id. A task's script is noted in `foreign` as left out.
     """
     kind, content, row_id = row.get("kind"), _content(row), text(row, "id", limit=MAX_ID_CHARS)
     if kind == "task" and not is_bot:
@@ -186,7 +195,10 @@ def _add_row(
 
 
 def _task(row: Mapping[str, Any], content: Mapping[str, Any], row_id: str) -> ForeignTask:
-    """Return the task of a row; one without a time has an empty `value`."""
+    """Return the scheduled task of a row; one without a time has an empty `value`.
+
+    `content` is the row's decoded content, and `row_id` its id.
+    """
     cron, at_ms = text(row, "recurrence"), moment_ms(row.get("process_after"))
     at = "" if at_ms is None else text(row, "process_after")
     return ForeignTask(
@@ -200,7 +212,7 @@ def _task(row: Mapping[str, Any], content: Mapping[str, Any], row_id: str) -> Fo
 
 
 def _content(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the object in a row's content; an empty one if it has none."""
+    """Return the JSON object in a row's content; an empty one if it has none."""
     try:
         value = json.loads(text(row, "content", limit=2**22))
     except (ValueError, RecursionError):

@@ -81,7 +81,9 @@ class _OpenClaw(Reading):
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
-    """Return the contents of a home. Blocks.
+    """Return the contents of OpenClaw's home in the folder `root`, of one of its agents. Blocks.
+
+    `scratch` is a folder for copies of its databases.
 
     Raises:
         BackupError: it is no home of OpenClaw, or of an unknown version.
@@ -119,15 +121,17 @@ def read(root: Path, scratch: Path) -> ForeignHome:
 
 
 def _index(agent: str) -> str:
+    """Return the path, below the home, of the file that lists an agent's conversations."""
     return f"agents/{agent}/sessions/sessions.json"
 
 
 def _database(agent: str) -> str:
+    """Return the path, below the home, of an agent's database."""
     return f"agents/{agent}/agent/openclaw-agent.sqlite"
 
 
 def _add_files(reading: _OpenClaw) -> None:
-    """Add the conversations in files. Raises `BackupError` for a damaged index."""
+    """Add the conversations that are stored in files. Raises `BackupError` if their index is damaged."""
     index = json_of(reading.root, _index(reading.agent))
     folder = _index(reading.agent).rpartition("/")[0]
     for key, entry in list(index.items() if isinstance(index, dict) else ())[:MAX_GROUPS]:
@@ -144,14 +148,15 @@ def _add_files(reading: _OpenClaw) -> None:
 
 
 def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:
-    """Return the group of a conversation, made at its first use; None if it belongs to no chat.
+    """Return the group of a conversation by its key, made at its first use.
 
-    `entry` is what the index says of it. A key of no chat is added to `reading.without_chat`.
+    `entry` is what the index says of the conversation. None if it belongs to no chat; its key is then added
+    to `reading.without_chat`.
     """
-    rest = key.removeprefix(f"agent:{reading.agent}:")
-    if rest == MAIN:
+    chat_part = key.removeprefix(f"agent:{reading.agent}:")
+    if chat_part == MAIN:
         return reading.main()
-    parts = _KEY.fullmatch(rest)
+    parts = _KEY.fullmatch(chat_part)
     if parts is None:
         reading.without_chat.add(key)
         return None
@@ -167,14 +172,21 @@ def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    """Return the name of a group, or of the person in a direct chat; empty if it is not known."""
+    """Return the name of a group, or of the person in a direct chat; empty if it is not known.
+
+    `entry` is what the index says of a conversation. Newer and older versions have different fields.
+    """
     newer, older = part_of(part_of(entry, "delivery"), "origin"), part_of(entry, "origin")
     label = text(newer, "label") or text(older, "label")
     return text(entry, "subject") or label.partition(" id:")[0]
 
 
 def _as_written(chat: str, entry: Mapping[str, Any]) -> str:
-    """Return the messenger's id of a chat with its capital letters, which conversation keys lack."""
+    """Return the messenger's id of a chat with its capital letters, which conversation keys lack.
+
+    `chat` is the id from the key, in small letters; it is returned if `entry`, what the index says of the
+    conversation, does not have the id.
+    """
     newer, older = part_of(part_of(entry, "delivery"), "context"), part_of(entry, "deliveryContext")
     for place in (text(newer, "to"), text(older, "to"), text(entry, "lastTo")):
         if place.lower().endswith(chat):
@@ -183,7 +195,10 @@ def _as_written(chat: str, entry: Mapping[str, Any]) -> str:
 
 
 def _message(reading: _OpenClaw, group: ForeignGroup, line: Mapping[str, Any]) -> ForeignMessage | None:
-    """Return the message of a line; None for other entries, and for what `_conversation_message` skips."""
+    """Return the message of an entry in a conversation; None if it is another kind of entry.
+
+    None also for a message that was read already, and for one of OpenClaw's background work.
+    """
     row, message_id = part_of(line, "message"), text(line, "id", limit=MAX_ID_CHARS)
     if line.get("type") != "message":
         return None
@@ -193,10 +208,10 @@ def _message(reading: _OpenClaw, group: ForeignGroup, line: Mapping[str, Any]) -
 def _conversation_message(
     reading: _OpenClaw, group: ForeignGroup, row: Mapping[str, Any], at: object, message_id: str
 ) -> ForeignMessage | None:
-    """Return a message of a person or the agent; None for a repeated id and for background work.
+    """Return the message in `row`, of a person or the agent; None for a repeated id and background work.
 
-    `at` is its time where the row has none, and `message_id` may be empty. The id is added to
-    `reading.known_ids`; a message of background work is counted in `reading.upkeep_messages`.
+    `at` is its time if the row has none. `message_id` may be empty; it is added to `reading.known_ids`. A
+    message of OpenClaw's background work is counted in `reading.upkeep_messages`.
     """
     if message_id and (group.key, message_id) in reading.known_ids:
         return None
@@ -218,7 +233,10 @@ def _conversation_message(
 
 
 def _without_frame(body: str) -> tuple[str, str]:
-    """Return a person's message without OpenClaw's text around it, and their name, empty if not known."""
+    """Return a person's message without the text that OpenClaw writes around it, and the person's name.
+
+    The name is from that text; it is empty if it is not known.
+    """
     body, sender = _EVENTS.sub("", body, count=1), ""
     for description in _DESCRIPTION.finditer(body):
         row = object_of(description["json"]) if description["title"].startswith(SENDER_TITLES) else None
@@ -228,7 +246,10 @@ def _without_frame(body: str) -> tuple[str, str]:
 
 
 def _add_database(reading: _OpenClaw, scratch: Path) -> None:
-    """Add the conversations in the agent's database; an unreadable database is left out."""
+    """Add the conversations in the agent's database, if it has one.
+
+    A database that cannot be read, or is of an unknown version, is noted as left out.
+    """
     path = _database(reading.agent)
     if not foreign_home.has_file(reading.root, path):
         return
@@ -243,7 +264,10 @@ def _add_database(reading: _OpenClaw, scratch: Path) -> None:
 
 
 def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> None:
-    """Add the messages of the database: from the events or, where these are compressed, from the index."""
+    """Add the messages of a database: from the events or, where these are compressed, from the text index.
+
+    `path` names the database in notes of what is left out.
+    """
     groups = _sessions(reading, database)
     compressed = set()
     for row in foreign_home.rows(database, "transcript_events", limit=MAX_MESSAGES, order="created_at"):
@@ -270,7 +294,7 @@ def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> 
 
 
 def _sessions(reading: _OpenClaw, database: sqlite3.Connection) -> dict[str, ForeignGroup]:
-    """Return the groups by the ids of their sessions: the present session of each chat, and earlier ones."""
+    """Return the group of each session by the session's id: of the present and the earlier sessions."""
     groups, by_session = {}, {}
     for row in foreign_home.rows(database, "session_nodes", limit=MAX_GROUPS, order="updated_at"):
         key = text(row, "session_key", limit=MAX_KEY_CHARS)
@@ -285,15 +309,19 @@ def _sessions(reading: _OpenClaw, database: sqlite3.Connection) -> dict[str, For
 
 
 def _compressed_id(row: Mapping[str, Any]) -> str:
-    """Return the id of a compressed message of a person or the agent; empty for other entries."""
-    # The id and the role of an event are also in this field, as plain JSON.
+    """Return the id of the compressed message in an event's row; empty if it is no person's or agent's."""
+    # The id and the role of a compressed event are also in this field, as plain JSON.
     shown = part_of(object_of(text(row, "navigation_json", limit=MAX_EVENT_CHARS)) or {}, "navigation")
     is_message = part_of(shown, "message").get("role") in ("user", "assistant")
     return text(shown, "id", limit=MAX_ID_CHARS) if is_message else ""
 
 
 def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
-    """Add the scheduled jobs. Raises `BackupError` for a jobs file of an unknown version."""
+    """Add the scheduled jobs to the groups of their chats; what is not imported is noted as left out.
+
+    Raises:
+        BackupError: the file of jobs is of an unknown version.
+    """
     jobs = {text(job, "id"): job for job in jobs_of(reading.root, JOBS)}
     # Of a job that is in both, the one in the database counts: newer versions change it there.
     jobs.update({text(job, "id"): job for job in _jobs_in_database(reading, scratch)})
@@ -312,7 +340,10 @@ def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
 
 
 def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]:
-    """Return the scheduled jobs of the database; an unreadable one is left out."""
+    """Return the scheduled jobs in the database of jobs; none if there is no such database.
+
+    A database or a job that cannot be read is noted as left out.
+    """
     if not foreign_home.has_file(reading.root, JOBS_DATABASE):
         return []
     try:
@@ -330,7 +361,7 @@ def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]
 
 
 def _job_group(reading: _OpenClaw, job: Mapping[str, Any]) -> ForeignGroup:
-    """Return the group of the chat that a job answers in; main if no group was read of that chat."""
+    """Return the group of the chat that a scheduled job answers in; main if no group has that chat."""
     for place in (part_of(job, "delivery"), part_of(job, "payload")):
         channel, chat = text(place, "channel"), text(place, "to")
         # `telegram:group:-100:topic:7` is the chat `-100`.

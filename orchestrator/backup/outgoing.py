@@ -19,10 +19,10 @@ _OPEN = "state IN ('held', 'pending', 'sending')"
 
 
 def hold(home: Home, held_folder: Path) -> None:
-    """Link or copy the present files to `held_folder`. Blocks.
+    """Link or copy the files that wait to be sent now to `held_folder`, made if it is missing. Blocks.
 
-    Call it before the database is copied and again after. Each file that the copy names exists at one of both
-    times: it may be sent and removed before the second, or be added after the first.
+    Call it before the database is copied and again after. Each file that the copied database names exists at
+    one of both times: it may be sent and removed before the second, or be added after the first.
     """
     held_folder.mkdir(exist_ok=True)
     for source in (home.root / FOLDER).glob("out-*"):
@@ -31,7 +31,13 @@ def hold(home: Home, held_folder: Path) -> None:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Give a file a second name; copy it where that is impossible. Blocks. Raises `OSError`."""
+    """Make `target` a second name of the file `source`; copy it where that is impossible. Blocks.
+
+    Raises:
+        FileNotFoundError: `source` is missing.
+        FileExistsError: `target` exists, and may be a link or a copy of it.
+        OSError: it cannot be copied.
+    """
     try:
         target.hardlink_to(source)
     except (FileNotFoundError, FileExistsError):
@@ -43,9 +49,9 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def drop_strays(held_folder: Path, database: Path) -> None:
-    """Delete files that `hold` has put there and no outbox row of the copied database needs. Blocks.
+    """Delete the files in `held_folder` that no message to be sent in the copied `database` needs. Blocks.
 
-    They are compared by name, since the rows have the paths of the home.
+    They are compared by name, since the rows of the database have the paths of the home.
     """
     needed = {Path(path).name for _, path in _rows(database)}
     for path in held_folder.iterdir():
@@ -54,10 +60,11 @@ def drop_strays(held_folder: Path, database: Path) -> None:
 
 
 def settle(database: Path, home: Home, files: Path) -> None:
-    """Set the file paths in a restored database to files of `home`; a message without its file is given up.
+    """Set the paths of waiting files in a restored database to paths in `home`.
 
-    `files` is the folder where the files are now, which is closed to other users; later they are moved into
-    the home. A path from the backup is never used itself, since it could name any file of the machine.
+    A message whose file is missing is set to the state `dead`, so it is not sent. `files` is the folder where
+    the files are now; its mode is set so that only its owner can read it. Later they are moved into the home.
+    A path from the backup is never used itself, since it could name any file of the machine.
     """
     place = home.root.absolute() / FOLDER
     with closing(sqlite3.connect(database)) as connection, connection:
@@ -74,7 +81,7 @@ def settle(database: Path, home: Home, files: Path) -> None:
 
 
 def _rows(database: Path) -> list[tuple[int, str]]:
-    """Return id and file path of the rows that may still need their file."""
+    """Return the id and the file path of each message in the outbox that may still need its file."""
     with closing(sqlite3.connect(database)) as connection:
         columns = {row[1] for row in connection.execute("PRAGMA table_info(outbox)")}
         if "file_path" not in columns:  # from a version that could not send files

@@ -88,9 +88,10 @@ def day_heading(at: datetime) -> str:
 
 
 def message(exported: ExportedMessage, at: datetime, files: Mapping[str, str]) -> str:
-    """Return a message with its sender, its time `at`, its quote and its files.
+    """Return a message as Markdown, with its sender, its time, its quote and links to its files.
 
-    `files` maps the names of attachments to their paths in the export; those that it lacks are not linked.
+    `at` is the message's time in the zone that is shown. `files` maps the names of attachments to their paths
+    in the export; those that it lacks are not linked.
     """
     where = f" in {line(exported.chat)}" if exported.chat else ""
     parts = [f"\n**{line(exported.sender)}**{where}, {at:%H:%M}\n"]
@@ -106,12 +107,16 @@ def message(exported: ExportedMessage, at: datetime, files: Mapping[str, str]) -
 
 
 def link(path: str, name: str) -> str:
-    """Return a link to a file of the export."""
+    """Return a link in Markdown to the file at `path`, relative to the page; `name` is the text shown."""
     return f"[{line(name)}]({quote(path)})"
 
 
 def entries(title: str, rows: Sequence[Mapping[str, Any]], *, heading: str, nothing: str) -> str:
-    """Return rows as sections: the field `heading` is the title, the other fields follow with their names."""
+    """Return a page of Markdown with a section for each row; `title` is the heading of the page.
+
+    The row's field `heading` becomes the title of its section, and its other fields follow with their names;
+    empty ones are skipped. Without rows the page has the sentence `nothing`.
+    """
     parts = [f"# {line(title)}\n"]
     for row in rows:
         parts.append(f"\n## {line(str(row[heading])[:MAX_QUOTE_CHARS])}\n\n")

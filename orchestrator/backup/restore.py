@@ -86,7 +86,12 @@ def restore(
 
 @contextmanager
 def locked(home: Home) -> Iterator[None]:
-    """Lock a home, and undo a restore that was killed half way. Raises `HomeError`, `BackupError`."""
+    """Lock a home during the block, and first undo a restore that was killed half way.
+
+    Raises:
+        HomeError: Andy, or another command, has locked the home.
+        BackupError: the killed restore cannot be undone.
+    """
     lock = home.lock()
     try:
         with refusing(home.root):
@@ -98,7 +103,10 @@ def locked(home: Home) -> Iterator[None]:
 
 @contextmanager
 def refusing(source: Path) -> Iterator[None]:
-    """Turn an error of the disk into a `BackupError` that says that nothing was changed."""
+    """Turn an `OSError` in the block into a `BackupError`, which says that `source` cannot be restored.
+
+    It also says that nothing was changed.
+    """
     try:
         yield
     except OSError as error:
@@ -193,7 +201,10 @@ def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
 
 
 def _keep_sign_ins(restored: Path, present: Path) -> None:
-    """Copy the present sign-ins of browsers: one that was signed out since the backup stays signed out."""
+    """Replace the browsers' sign-ins in the database `restored` by those of the database `present`.
+
+    So a browser that was signed out since the backup stays signed out.
+    """
     table, columns = "web_sessions", "id, secret_hash, browser, created_ms, seen_ms"
     rows: list[tuple[object, ...]] = []
     try:
@@ -275,6 +286,7 @@ class Unpacked:
         return unpacked
 
     def refusal(self, reason: str) -> BackupError:
+        """Return the error that refuses this backup; `reason` completes the sentence."""
         return BackupError(f"{self.source} is no backup that can be restored: {reason}. Nothing was changed.")
 
     def checked_manifest(self) -> Manifest:
@@ -284,9 +296,11 @@ class Unpacked:
         return self.manifest
 
     def take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Unpack one member; links and the modes of folders are left to `finish`.
+        """Unpack one member of the archive `tar`; links and the modes of folders are left to `finish`.
 
-        Raises `BackupError`, `StoreTooNew`.
+        Raises:
+            BackupError: a backup may not have this member, or not at this place.
+            StoreTooNew: it is the manifest, and names a newer version of the database.
         """
         # A second member of one name would replace a file that was checked, and one after the sums would
         # not be in them.
@@ -312,15 +326,18 @@ class Unpacked:
             raise self.refusal(f"'{member.name}' is no plain file")
 
     def read_to_end(self, tar: tarfile.TarFile) -> None:
-        """Read the archive to its very end, where gzip's checksum is."""
-        rest = tar.fileobj
-        while rest is not None and rest.read(65536):
+        """Read the archive to its very end, where gzip compares its checksum and raises if it differs."""
+        stream = tar.fileobj
+        while stream is not None and stream.read(65536):
             pass
 
     def finish(self, tar: tarfile.TarFile) -> None:
-        """Create the links, set the modes of folders, and compare the sums with the promised ones.
+        """Create the links, set the modes of folders, and compare the sums with those at the backup's end.
 
-        The links come last, so that nothing is unpacked through one. Raises `BackupError`.
+        The links come last, so that nothing is unpacked through one.
+
+        Raises:
+            BackupError: something is to be unpacked through a link, or the sums differ.
         """
         parents = {str(parent) for name in self.names for parent in PurePosixPath(name).parents}
         for member in self.links:
@@ -335,7 +352,7 @@ class Unpacked:
             raise self.refusal("it is incomplete")
 
     def _text(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-        """Return the content of a small file in the archive. Raises `BackupError` for another member."""
+        """Return the content of a file in the archive. Raises `BackupError` if it is none or over 64 KiB."""
         file = tar.extractfile(member)
         if file is None or member.size > 65536:
             raise self.refusal(f"'{member.name}' is not a file of the expected size")
@@ -343,7 +360,10 @@ class Unpacked:
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-    """Unpack a member whose name and kind were checked, without owner and special mode bits."""
+    """Unpack a member into the folder `place`, without its owner and special mode bits.
+
+    Its name and kind were checked by the caller.
+    """
     if hasattr(tarfile, "data_filter"):
         tar.extract(member, place, filter="data")
         return
@@ -360,7 +380,10 @@ def _in_a_line(error: Exception) -> str:
 
 
 def _give_to_agents(stage: Stage) -> None:
-    """Make the agents' user the owner of their files, where the host is root and the agents are not."""
+    """Make the agents' user the owner of the unpacked files of agents.
+
+    Only root can do that, and only for root it is needed: else host and agents are the same user.
+    """
     if os.geteuid() != 0:
         return
     for folder in archive.OF_AGENTS:
@@ -375,9 +398,10 @@ def _give_to_agents(stage: Stage) -> None:
 
 
 def _place_beside(root: Path, now_ms: int) -> Path:
-    """Create and return the folder `home.before-restore-20261122-031500` beside the home.
+    """Create and return the folder for the earlier files of the home `root`, named after the time `now_ms`.
 
-    It is inside the home if the parent folder is on another disk or not writable.
+    It is beside the home, such as `home.before-restore-20261122-031500`. If the parent folder is on another
+    disk or not writable, it is inside the home.
     """
     name = f"before-restore-{datetime.fromtimestamp(now_ms / 1000).astimezone():%Y%m%d-%H%M%S}"
     is_beside = os.access(root.parent, os.W_OK) and root.parent.stat().st_dev == root.stat().st_dev

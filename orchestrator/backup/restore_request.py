@@ -82,7 +82,7 @@ def _try_restore(
 ) -> RestoreRecord:
     """Back up the home, restore the requested backup, and return the record with the result.
 
-    An error is a result, too: the record has the state "failed" then.
+    An error of Andy's is a result, too: the returned record has the state "failed" then, and the error.
     """
     try:
         if record.tries >= MAX_TRIES:
@@ -96,6 +96,7 @@ def _try_restore(
             write_record(home, record)
             say(f"Restoring {record.source} …")
             place(home, home.root / record.source, record=record, aside=None, clock=clock, say=say)
+        # `place` has stored the record with the state "done".
         return read_record(home) or record
     except AndyError as error:
         say(f"{record.source} was not restored: {error}")
@@ -103,7 +104,7 @@ def _try_restore(
 
 
 def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Callable[[str], None]) -> str:
-    """Back up the home, unless an earlier try did, and return the name of that backup."""
+    """Back up the home into its folder `backups`, unless an earlier try did; return the backup's name."""
     folder = home.root / BACKUPS
     if record.safety is not None and (folder / record.safety).is_file():
         return record.safety
@@ -118,7 +119,7 @@ def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Call
 
 
 async def _audit(home: Home, record: RestoreRecord) -> None:
-    """Add the end of a restore to the audit once; only now it is known which store the home has."""
+    """Add the end of a restore to the audit log of the home's present database, unless it is there."""
     database = await Database.open(home.database)
     try:
         async with database.transaction() as tx:
@@ -138,13 +139,17 @@ async def _is_audited(tx: Tx, record: RestoreRecord) -> bool:
 
 
 def asked_event(record: RestoreRecord, *, session: str) -> audit.AuditEvent:
-    """Return the audit's event for a request; it is written to the store that the restore replaces."""
+    """Return the entry of the audit log about a requested restore.
+
+    `session` is the sign-in of the browser that requested it. The entry is written to the database that the
+    restore replaces.
+    """
     detail = {"id": record.id, "file": Path(record.source).name, "session": session}
     return audit.AuditEvent(at_ms=record.at_ms, kind="restore.asked", detail=detail)
 
 
 def _event(record: RestoreRecord) -> audit.AuditEvent:
-    """Return the entry of the audit log about a restore."""
+    """Return the entry of the audit log about a restore that ended, by `record` with its result."""
     detail: dict[str, Any] = {
         "id": record.id,
         "ok": record.state == "done",

@@ -36,7 +36,9 @@ class Retention:
     """Moves old rows into the yearly files, once an hour."""
 
     def __init__(self, database: Database, directory: Path, *, days: Mapping[str, int], clock: Clock) -> None:
-        """`days` maps each table to the days that ended rows stay in it; 0 means for ever."""
+        """`directory` gets the yearly files. `days` maps each table to the days that a row stays in it after
+        the row has ended; 0 means for ever.
+        """
         self._database = database
         self._archive = YearArchive(directory)
         self._days = days
@@ -63,11 +65,10 @@ class Retention:
         days_by_policy = ((policy, self._days.get(policy.table, 0)) for policy in retention.POLICIES)
         before_ms = {policy: now_ms - days * DAY_MS for policy, days in days_by_policy if days}
         path = await self._database.path()
-        # One look at all tables: most sweeps have nothing to do.
+        # One query of all tables: most sweeps have nothing to do.
         if not await asyncio.to_thread(retention.has_removable_rows, path, before_ms):
             return {}
-        # In the order of `POLICIES`: a row that leaves may have been the last one that held a row of a later
-        # table.
+        # In the order of `POLICIES`: a row stays while a row of an earlier table refers to it.
         for policy, at_ms in before_ms.items():
             try:
                 count = await self._sweep(path, policy, at_ms)
@@ -89,7 +90,7 @@ class Retention:
             )
             count = await self._move(policy, rows) if rows else 0
             removed += count
-            # If none could be deleted, the next look would return the same rows.
+            # If none could be deleted, the next query would return the same rows.
             if len(rows) < BATCH or not count:
                 return removed
 
@@ -131,19 +132,22 @@ class YearArchive:
             _append(path, b"".join(line for line in new if line not in known))
 
     def settled(self) -> None:
-        """Record that all rows added so far were deleted from the database."""
+        """Record that all rows added so far were deleted from the database.
+
+        So the next `add` need not search the files of these rows for duplicates.
+        """
         self._settled |= self._written
         self._written.clear()
 
 
 def _line(table: str, row: Mapping[str, object]) -> bytes:
-    """Return a row as a line of JSON, with the name of its table."""
+    """Return a row as a line of JSON with the name of its table, without the columns of the query itself."""
     fields = {"table": table} | {name: value for name, value in row.items() if name not in (ROWID, OVER_MS)}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _present_lines(path: Path, lines: frozenset[bytes]) -> set[bytes]:
-    """Return those of these lines that a file has already."""
+    """Return those of `lines` that the file at `path` has already; none if it is missing."""
     try:
         with path.open("rb") as file:
             return {line for line in file if line in lines}
@@ -167,8 +171,12 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _whole_bytes(path: Path) -> int:
-    """Return the number of bytes up to the last line break: a crash may have left an incomplete line."""
+    """Return the number of bytes of a file up to and with its last line break; 0 if it has none.
+
+    What follows is an incomplete line, which a crash may have left.
+    """
     with path.open("rb") as file:
+        # Searched backwards in pieces: the file may be large, and the line break is near its end.
         end = file.seek(0, os.SEEK_END)
         while end:
             start = max(0, end - 65_536)
@@ -181,7 +189,7 @@ def _whole_bytes(path: Path) -> int:
 
 
 def _sync(directory: Path) -> None:
-    """Make changes of names in a directory durable. Blocks."""
+    """Flush the names of a directory's files to the disk, so that a new one survives a power cut. Blocks."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -54,11 +54,15 @@ class Reading:
     """The number of messages that were added so far, to all groups."""
 
     def main(self) -> ForeignGroup:
-        """Return the group that becomes Andy's main."""
+        """Return the group whose contents come to Andy's main group; it is made at its first use."""
         return self._group("", MAIN, "", "", is_main=True)
 
     def chat(self, channel: str, chat: str, *, is_direct: bool = False, name: str = "") -> ForeignGroup:
-        """Return the group of a chat, made at its first use."""
+        """Return the group of a chat, made at its first use.
+
+        `channel` is the messenger and `chat` its id of the chat. `is_direct` says that it has only one person
+        and the agent. Without a `name` it is named after both ids.
+        """
         folder = re.sub(r"[^A-Za-z0-9]+", "-", f"{channel}-{chat}").strip("-")[:48]
         return self._group(f"{channel}:{chat}", folder, channel, chat, is_direct=is_direct, name=name)
 
@@ -73,7 +77,10 @@ class Reading:
         is_direct: bool = False,
         name: str = "",
     ) -> ForeignGroup:
-        """Return the group with this key; add it if it is new."""
+        """Return the group with this key; if there is none, add one with the other arguments.
+
+        The key of main is empty. In a direct chat no trigger is required.
+        """
         if key not in self.groups:
             self.groups[key] = ForeignGroup(
                 key=key or MAIN,
@@ -113,12 +120,14 @@ class Reading:
 def message(
     row: Mapping[str, Any], at: object, message_id: str, *, sender: str = "", body: str | None = None
 ) -> ForeignMessage | None:
-    """Return a message of a person or the agent; None for one of a tool, and one without text or time.
+    """Return the message in `row`, of a person or the agent.
 
-    `at` is its time, as the file has it; `message_id` may be empty. `body` is the text, if the row's own
-    content has more than that.
+    None for a message of a tool, and for one without a text or a time. `at` is its time as the file has it:
+    ISO text or epoch ms. An empty `message_id` is replaced by one made from the content. `sender` is the
+    person's name. `body` is the text, if the row's own content has more than that.
     """
-    role, content = row.get("role"), words_of(row.get("content")) if body is None else body
+    role = row.get("role")
+    content = words_of(row.get("content")) if body is None else body
     # A time without a zone is in the machine's own zone.
     sent_ms = moment_ms(at, zone_of_naive=None)
     if role not in ("user", "assistant") or not content.strip() or sent_ms is None:
@@ -128,7 +137,7 @@ def message(
     return ForeignMessage(
         id=message_id or digest[:32],
         sender="imported",
-        sender_name="Andy" if role == "assistant" else sender or "someone",
+        sender_name="Andy" if role == "assistant" else (sender or "someone"),
         text=content,
         sent_ms=sent_ms,
         is_bot=role == "assistant",
@@ -136,7 +145,10 @@ def message(
 
 
 def words_of(content: object) -> str:
-    """Return the text of a message, which may be in parts; empty if it has none."""
+    """Return the text in the content of a message: a text, or a list of parts, of which some are texts.
+
+    Empty if it has none.
+    """
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
         return "\n".join(text(part, "text", limit=MAX_TEXT_CHARS) for part in parts)[:MAX_TEXT_CHARS]
@@ -145,7 +157,7 @@ def words_of(content: object) -> str:
 
 
 def jobs_of(root: Path, path: str) -> list[dict[str, Any]]:
-    """Return the scheduled jobs of a file; none if it is missing.
+    """Return the scheduled jobs in the JSON file at `path` below `root`; none if it is missing.
 
     Raises:
         BackupError: the file is of an unknown version.
@@ -160,7 +172,10 @@ def jobs_of(root: Path, path: str) -> list[dict[str, Any]]:
 
 
 def task_of(job: Mapping[str, Any]) -> ForeignTask:
-    """Return a scheduled job as a task."""
+    """Return a scheduled job of the other program as a task.
+
+    Its `value`, the time, is empty if Andy has no such schedule.
+    """
     payload, schedule = part_of(job, "payload"), part_of(job, "schedule")
     kind, value = _schedule(schedule)
     return ForeignTask(
@@ -175,7 +190,10 @@ def task_of(job: Mapping[str, Any]) -> ForeignTask:
 
 
 def _schedule(schedule: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the kind and the value of a schedule in Andy's form; the value is empty if it has none there."""
+    """Return the kind and the value of a job's schedule in Andy's form, such as `cron` and `0 9 * * *`.
+
+    The value is empty if Andy has no such schedule.
+    """
     match schedule.get("kind"):
         case "cron":
             return "cron", text(schedule, "expr")
@@ -189,7 +207,7 @@ def _schedule(schedule: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def part_of(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the object in a field; an empty one if the field has none."""
+    """Return the JSON object in the field `name` of a row; an empty one if there is none."""
     value = row.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -204,7 +222,11 @@ def object_of(line: str | bytes) -> dict[str, Any] | None:
 
 
 def json_of(root: Path, path: str) -> object:
-    """Return the value of a JSON file; None if it cannot be opened. Raises `BackupError` for invalid JSON."""
+    """Return the decoded value of the JSON file at `path` below `root`; None if it cannot be opened.
+
+    Raises:
+        BackupError: it is no valid JSON, or larger than 64 MiB.
+    """
     try:
         with foreign_home.readable_file(root, path) as file:
             body = file.read(MAX_JSON_BYTES + 1)
@@ -217,7 +239,10 @@ def json_of(root: Path, path: str) -> object:
 
 
 def lines_of(root: Path, path: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file of JSON lines; other lines, and too long ones, are skipped."""
+    """Yield the object of each line of JSON in the file at `path` below `root`; a missing file has none.
+
+    Lines that are no objects, or longer than `MAX_LINE_BYTES`, are skipped.
+    """
     try:
         with foreign_home.readable_file(root, path) as file:
             # A longer line comes in pieces, which are no JSON objects by themselves.
@@ -230,7 +255,10 @@ def lines_of(root: Path, path: str) -> Iterator[dict[str, Any]]:
 
 
 def names_in(root: Path, folder: str) -> list[str]:
-    """Return the names in a folder; none if it is missing, unreadable, or reached through a link."""
+    """Return the sorted names of the files and folders in `folder`, a path below `root`.
+
+    None of them if it is missing, unreadable, or reached through a link.
+    """
     try:
         with ExitStack() as stack:
             directory = stack.enter_context(opened(root))

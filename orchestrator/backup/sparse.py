@@ -25,9 +25,10 @@ Data = Sequence[tuple[int, int]]
 
 
 def pieces(descriptor: int, status: os.stat_result) -> Data | None:
-    """Return the places where a file has data; None for a file with more pieces than `MOST_PIECES`.
+    """Return the offset and length of each part of an open file that has data, and is no hole.
 
-    On a file system that does not report holes, the whole file counts as data.
+    None for a file with more parts than `MOST_PIECES`. On a file system that does not report holes, the whole
+    file counts as data. Afterwards the file is at its start.
     """
     whole = [(0, status.st_size)] if status.st_size else []
     # `st_blocks` counts pieces of 512 bytes: a file that takes all its size on the disk has no holes.
@@ -49,13 +50,17 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
 
 
 def has_holes(data: Data, size: int) -> bool:
-    """Return whether a file of `size` bytes has less data than that."""
+    """Return whether a file of `size` bytes has holes: its parts with data are smaller than the file."""
     return sum(length for _, length in data) < size
 
 
 def mark(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
-    """Mark a member as sparse, the `number`-th of a backup, and return the bytes before its data."""
-    # How many pieces there are, then the offset and length of each; an empty last one tells the file's size.
+    """Change the header `info` of a member to that of a sparse file, and return the bytes before its data.
+
+    `number` is different for each sparse file of a backup. `data` are the parts of the file that are stored,
+    and `size` is the file's size with its holes.
+    """
+    # How many parts there are, then the offset and length of each; an empty last one tells the file's size.
     table = [len(data) + 1, *(value for piece in data for value in piece), size, 0]
     head = "".join(f"{value}\n" for value in table).encode()
     head += b"\0" * (-len(head) % tarfile.BLOCKSIZE)  # filled up to a whole block
@@ -72,7 +77,11 @@ def mark(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
 
 
 def _data(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield offset and length of each part with data. Raises `OSError` where holes are not reported."""
+    """Yield the offset and length of each part of an open file of `size` bytes that is no hole.
+
+    Raises:
+        OSError: the file system does not report holes.
+    """
     end = 0
     while end < size:
         try:
@@ -101,7 +110,7 @@ class Pieces(io.RawIOBase):
         """Bytes of the present piece that were not read yet."""
 
     def read(self, size: int = -1) -> bytes:
-        """Return `size` bytes, and fewer only at the end."""
+        """Return the next `size` bytes, and fewer only at the end; all that remain if `size` is negative."""
         data = bytearray(self._head[: None if size < 0 else size])
         self._head = self._head[len(data) :]
         while size < 0 or len(data) < size:

@@ -66,6 +66,7 @@ class RestoreRecord(BaseModel):
 
     @property
     def is_pending(self) -> bool:
+        """Whether the restore was requested or begun, and has neither succeeded nor failed."""
         return self.state in ("asked", "moving")
 
     def to(self, **changes: object) -> RestoreRecord:
@@ -98,28 +99,28 @@ class Stage:
         self._can_write_top = os.access(home.root, os.W_OK)
 
     def base(self, name: str) -> Path:
-        """Return the directory below which a member of a backup is unpacked under its own name."""
+        """Return the directory into which a member of a backup is unpacked under its own path `name`."""
         return self._stage_of(name) / "new"
 
     def path(self, name: str) -> Path:
-        """Return the place of an unpacked file until it is moved into the home."""
+        """Return where the file `name` of a backup is from its unpacking until it is moved into the home."""
         return self.base(name) / name
 
     def former(self, name: str) -> Path:
-        """Return the place of a replaced file until the restore is done."""
+        """Return where a file `name` of the home that is replaced is until the restore is done."""
         return self._stage_of(name) / "old" / name
 
     def can_place(self, name: str) -> bool:
-        """Return whether this file can be put into the home.
+        """Return whether a restore can put the file `name`, a path in the home, into the home.
 
-        With Docker Compose its top, where `andy.toml` is, is read-only.
+        With Docker Compose the home's top folder, where `andy.toml` is, is read-only.
         """
         return self._can_write_top or name.split("/", 1)[0] in PARTS
 
     def _stage_of(self, name: str) -> Path:
         """Return the stage's folder for a file of the home: inside of the part that has the file.
 
-        For a file in the home's top folder it is there, or in `data/` if the top is read-only.
+        A file in the home's top folder has its stage in that folder, or in `data/` if that is read-only.
         """
         top = name.split("/", 1)[0]
         if top in PARTS:
@@ -127,23 +128,26 @@ class Stage:
         return self._root / ("." if self._can_write_top else "data") / STAGE
 
     def open(self) -> None:
-        """Create the folders empty, and unreadable to agents. Raises `OSError`."""
+        """Create the stage's folders empty, readable by their owner only. Raises `OSError`."""
         self.clear()
         for name in (*PARTS, archive.SETTINGS):
             self._stage_of(name).mkdir(mode=0o700, exist_ok=True)
             self.base(name).mkdir(exist_ok=True)
 
     def is_there(self) -> bool:
-        """Return whether a killed restore left its folders."""
+        """Return whether the stage's folders exist: a restore that was killed left them."""
         return any(os.path.lexists(self._stage_of(name)) for name in (*PARTS, archive.SETTINGS))
 
     def clear(self) -> None:
-        """Delete the unpacked and the replaced files. Raises `OSError`."""
+        """Delete the stage's folders, with the unpacked and the replaced files. Raises `OSError`."""
         for name in (*PARTS, archive.SETTINGS):
             _remove(self._stage_of(name))
 
     def children(self, name: str) -> list[str]:
-        """Return the paths directly below `name`, in the home or unpacked."""
+        """Return the paths of all entries of the folder `name`, of the home's or of the unpacked one.
+
+        The stage itself is none of them.
+        """
         names = {entry for folder in (self._root, self.base(name)) for entry in _listed(folder / name)}
         return [f"{name}/{entry}" for entry in sorted(names - NOT_MOVED)]
 
@@ -151,9 +155,11 @@ class Stage:
 def swap(
     home: Home, stage: Stage, names: Iterable[str], *, aside: Path | None, record: RestoreRecord
 ) -> RestoreRecord:
-    """Move the unpacked files into place, and the earlier ones to `aside`, or into the stage. Blocks.
+    """Move the unpacked files into place, and the earlier ones away. Blocks.
 
-    Returns the record of the finished restore.
+    `names` are the paths in the home that are replaced; a name that the backup lacks is only moved away. The
+    earlier files go to the folder `aside`, or into the stage if that is None. Return the record of the
+    finished restore, which is also stored in the home.
 
     Raises:
         OSError: a move failed; all moves were undone.
@@ -194,6 +200,7 @@ def recover(home: Home) -> RestoreRecord | None:
     if record is not None and record.state == "moving":
         _undo(home.root, record.moves)
         is_asked = record.by == "console"
+        # The console's request is stored, so the next start can try it again; a command's is gone with it.
         record = record.to(
             state="asked" if is_asked else "failed",
             moves=(),
@@ -201,13 +208,17 @@ def recover(home: Home) -> RestoreRecord | None:
         )
         write_record(home, record)
     Stage(home).clear()
+    # Left by a write of the record that was killed.
     for partial in home.data.glob(f".{home.restore_file.name}.*.partial"):
         partial.unlink(missing_ok=True)
     return record
 
 
 def _planned(root: Path, stage: Stage, names: list[str], aside: Path | None) -> Iterable[Move]:
-    """Yield the moves that replace these names: the earlier file away, then the new one into place."""
+    """Yield the moves that replace these paths of the home: the earlier file away, then the new one in place.
+
+    The earlier files go to the folder `aside`, or into the stage if that is None.
+    """
     for name in names:
         former = aside / name if aside is not None else stage.former(name)
         if os.path.lexists(root / name):
@@ -217,7 +228,10 @@ def _planned(root: Path, stage: Stage, names: list[str], aside: Path | None) -> 
 
 
 def _undo(root: Path, moves: tuple[Move, ...]) -> None:
-    """Undo the moves that were made. A second call completes one that was killed."""
+    """Undo those of `moves` that were made, the last one first.
+
+    A second call completes one that was killed.
+    """
     for move in reversed(moves):
         before, after = root / move.before, root / move.after
         if move.brings_new:
@@ -233,6 +247,7 @@ def _undo(root: Path, moves: tuple[Move, ...]) -> None:
 
 
 def _rename(before: Path, after: Path) -> None:
+    """Move a file or folder to the path `after`, whose missing parents are created. Raises `OSError`."""
     after.parent.mkdir(parents=True, exist_ok=True)
     before.rename(after)
 

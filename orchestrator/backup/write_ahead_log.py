@@ -37,7 +37,10 @@ class WriteAheadLog:
             await self.look()
 
     async def look(self) -> None:
-        """Truncate a large log; if a reader prevents that, notify the owner, at most once a day."""
+        """Truncate the database's log if it is large.
+
+        If a reader prevents that, and the log is larger than `ALARM_BYTES`, notify the owner once a day.
+        """
         size = await asyncio.to_thread(database.wal_bytes, self._path)
         # SQLite by itself never shrinks a log that a long reader has made grow.
         if size <= database.WAL_BYTES or await asyncio.to_thread(database.cut_log, self._path):
@@ -48,7 +51,7 @@ class WriteAheadLog:
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
             text = f"⚠️ {held_text(self._path, size)}"
-            # Once about this day: the text has the size in it, and each further gigabyte would be another.
+            # The notice is recognised by the day, not by its text: that has the size, which changes.
             await owner.notify_once(tx, text, about=f"write-ahead-log:{now_ms // DAY_MS}", now_ms=now_ms)
         self._host.wakeups.outbox.set()
 

@@ -66,7 +66,7 @@ def announce_to_nobody(announcement: Announcement) -> None:
 
 
 def announce_in_host(bus: EventBus, wakeups: Wakeups, announcement: Announcement) -> None:
-    """Publish the event of a change, and wake the loops that act on it."""
+    """Publish the event of a committed change on the host's event bus, and wake the loops that act on it."""
     bus.publish(
         announcement.kind,
         group=announcement.group,
@@ -78,14 +78,15 @@ def announce_in_host(bus: EventBus, wakeups: Wakeups, announcement: Announcement
 
 
 def leave_for_host(directory: Path, announcements: Iterable[Announcement]) -> None:
-    """Write announcements as files that the running host reads; without a running host, do nothing. Blocks.
+    """Write announcements as files that the running host reads. Blocks.
 
-    `directory` exists while a host runs that reads it. The changes are committed, so an error of the disk is
-    no error of the command: the host finds them at its next sweep.
+    `directory` exists only while a host runs, so nothing is written without one. The changes themselves are
+    committed: the host finds them at its next sweep, so an error of the disk is ignored here.
     """
+    unique = dict.fromkeys(announcements)  # in their order, equal ones once
     listed = [
-        {name: value for name, value in asdict(one).items() if value is not None}
-        for one in dict.fromkeys(announcements)
+        {name: value for name, value in asdict(announcement).items() if value is not None}
+        for announcement in unique
     ]
     with suppress(OSError):
         for begin in range(0, len(listed), MAX_IN_FILE):

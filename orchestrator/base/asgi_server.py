@@ -44,9 +44,12 @@ def allow_open_files() -> None:
 
 @contextmanager
 def fronted(listener: socket.socket, address: str | None) -> Iterator[tuple[socket.socket, ...]]:
-    """Yield the listener, and with `address` another one at the same port of that address.
+    """Yield the listening sockets of a server: `listener`, and a second one if `address` is not None.
 
-    Raises `OSError` when it cannot listen there.
+    The second one listens at the same port of `address`, and is closed after the block.
+
+    Raises:
+        OSError: it is not possible to listen there.
     """
     if address is None:
         yield (listener,)
@@ -61,6 +64,7 @@ class BoundedConfig(uvicorn.Config):
     def __init__(
         self, app: Callable[..., Any], *, http: type[BoundedProtocol], head_seconds: float, **options: Any
     ) -> None:
+        """`http` handles each connection to `app`; `options` are further settings of uvicorn."""
         super().__init__(
             app,
             http=http,
@@ -78,7 +82,10 @@ class BoundedConfig(uvicorn.Config):
         """Set when the server starts to stop: requests that would never end by themselves end then."""
 
     def is_full(self, address: str) -> bool:  # noqa: ARG002 - for servers that count
-        """Return whether an address has too many connections for another one."""
+        """Return whether a client's IP address has so many connections that a further one is refused.
+
+        Here there is no such limit; the configuration of a server that counts connections overrides this.
+        """
         return False
 
 
@@ -99,8 +106,10 @@ class JoiningTransport(asyncio.Transport):
         """The pieces written in this turn of the event loop."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write, at the end of this turn at the latest. A large piece is written at once,
-        so that flow control works.
+        """Write a piece of an answer, joined with others of the same turn of the event loop.
+
+        It is written at the end of this turn at the latest. More than `JOINED_BYTES` are written at once, so
+        that flow control works.
         """
         if not data:
             return
@@ -108,24 +117,28 @@ class JoiningTransport(asyncio.Transport):
             self._loop.call_soon(self._end_turn)
         self._pieces += 1
         self._waiting += data
+        # The second piece is the first one of the body, which shall not wait.
         if self._pieces == 2 or len(self._waiting) > JOINED_BYTES:
             self._flush()
 
     def _end_turn(self) -> None:
+        """Send what waits, now that this turn of the event loop ends, and count the next turn anew."""
         self._pieces = 0
         self._flush()
 
     def _flush(self) -> None:
-        """Send what has been written since the last time, in one piece."""
+        """Send the pieces that wait, joined to one."""
         if self._waiting:
             waiting, self._waiting = self._waiting, bytearray()
             self._transport.write(waiting)
 
     def close(self) -> None:
+        """Close the connection after everything that waits was sent."""
         self._flush()
         self._transport.close()
 
     def abort(self) -> None:
+        """Close the connection at once; what waits is dropped."""
         self._waiting.clear()
         self._transport.abort()
 
@@ -143,8 +156,9 @@ class JoiningTransport(asyncio.Transport):
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection. Its request head has to arrive in time; `surplus` selects which
-    to close when there are too many.
+    """One connection, whose request head has to arrive in time.
+
+    `surplus` selects which connections to close when there are too many.
     """
 
     _numbers = itertools.count()
@@ -165,17 +179,21 @@ class BoundedProtocol(H11Protocol):
         self._head_timer: asyncio.TimerHandle | None = None
 
     def surplus(self) -> Collection[BoundedProtocol]:
-        """Return the connections to close now that this one was made."""
+        """Return the connections to close now that this one was made; here none.
+
+        The connection of a server that limits their number overrides this.
+        """
         return ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection; close those that are too many."""
+        """Start the timer of the first request's head, and close the connections that are too many."""
         super().connection_made(JoiningTransport(transport, self.loop))
         self._arm_head_timer()
         for connection in self.surplus():
             connection.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timers of this connection, which has ended; `exc` is None if it ended without an error."""
         self._disarm_head_timer()
         # uvicorn stops this timer only after an end without an error. Armed, it keeps the dead connection in
         # memory.
@@ -183,15 +201,18 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Pass received bytes on to uvicorn, and watch whether they complete the head of a request."""
         super().data_received(data)
         self._watch_head()
 
     def on_response_complete(self) -> None:
+        """Go on to the next request, whose head may have arrived in part already."""
         super().on_response_complete()
         self._watch_head()
 
     def _watch_head(self) -> None:
         """Run the timer while the head of a request has come in part, and at no other time."""
+        # h11 returns the received bytes that it could not parse yet as `trailing_data`.
         is_head_begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if not is_head_begun:
             self._disarm_head_timer()
@@ -199,9 +220,11 @@ class BoundedProtocol(H11Protocol):
             self._arm_head_timer()
 
     def _arm_head_timer(self) -> None:
+        """Start the timer that closes the connection if the head of the request does not arrive in time."""
         self._head_timer = self.loop.call_later(self._head_seconds, self.transport.abort)
 
     def _disarm_head_timer(self) -> None:
+        """Stop the timer for the head of a request, if it runs."""
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -216,15 +239,18 @@ class Server(uvicorn.Server):
         self._is_full = config.is_full
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Install no signal handlers, which uvicorn would do here: the host has its own."""
         return nullcontext()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept connections on these sockets; `QUEUE` further ones may wait to be accepted."""
         await super().startup(sockets=sockets)
         for listener in sockets or ():
             # asyncio uses one number for the kernel's queue and for the connections accepted at once.
             listener.listen(QUEUE)
 
     async def main_loop(self) -> None:
+        """Wait until the server is to stop; uvicorn's own loop would wake up ten times a second."""
         await self._stopping.wait()
 
     async def serve_on(self, *listeners: socket.socket) -> None:

@@ -15,7 +15,10 @@ ROOT = 0
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """Yield the descriptor of a directory of the host's own. Raises `OSError`."""
+    """Yield a descriptor of a directory, which is closed after the block. Links in its path are followed.
+
+    So only the host may be able to change that path. Raises `OSError`.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -25,7 +28,9 @@ def opened(path: Path) -> Iterator[int]:
 
 @contextmanager
 def inner(parent_fd: int, name: str, *, makes: bool = False) -> Iterator[int]:
-    """Yield the descriptor of a directory inside `parent_fd`; with `makes`, it is created if missing.
+    """Yield a descriptor of the directory `name` in the open directory `parent_fd`; it is closed afterwards.
+
+    With `makes`, a missing one is created, and belongs to the owner of its parent.
 
     Raises:
         OSError: it is missing, no directory, or a link.
@@ -47,10 +52,12 @@ def inner(parent_fd: int, name: str, *, makes: bool = False) -> Iterator[int]:
 
 
 def open_file(parent_fd: int, name: str) -> int:
-    """Open a file inside `parent_fd` without blocking; the caller has to check whether it is a pipe.
+    """Open the file `name` in the open directory `parent_fd` for reading, and return its descriptor.
+
+    It does not wait for a writer if it is a pipe: the caller has to check that, and to close the descriptor.
 
     Raises:
-        OSError: it is a link or a directory.
+        OSError: it is missing, a link or a directory.
     """
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent_fd)
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
@@ -60,7 +67,10 @@ def open_file(parent_fd: int, name: str) -> int:
 
 
 def give_to_owner_of(directory_fd: int, file_fd: int) -> None:
-    """Give a file to the owner of its directory, so that a container may read and remove it."""
+    """Make the owner of an open directory the owner of an open file in it, if this process is root.
+
+    A container that owns the directory can then read and remove the file.
+    """
     if os.geteuid() == ROOT:
         owner = os.fstat(directory_fd)
         os.fchown(file_fd, owner.st_uid, owner.st_gid)

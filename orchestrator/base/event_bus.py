@@ -45,6 +45,7 @@ class HostEvent:
     """Further ids and numbers of an event that is recorded in the store."""
 
     def to_json_dict(self) -> dict[str, Any]:
+        """Return the fields by name, without those that are None."""
         return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
 
 
@@ -80,8 +81,9 @@ class EventBus:
         self._pass_on(event, self._listeners)
 
     def publish_transient(self, kind: str, **ids: Any) -> None:
-        """Pass an event to the listeners that take transient ones; it is not stored, as many may come in a
-        second. `ids` are fields of `HostEvent`.
+        """Pass an event to the listeners that take transient ones, without storing it.
+
+        It is for events of which many may come in a second. `ids` are fields of `HostEvent`.
         """
         if self._transient_listeners:
             event = HostEvent(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
@@ -97,16 +99,18 @@ class EventBus:
             queue.put_nowait(event)
 
     def recall(self, events: Iterable[HostEvent]) -> None:
-        """Put events of earlier starts before the stored ones; listeners do not get them as new events."""
+        """Put events of earlier starts of the host before the stored ones; no listener is passed them."""
         recalled = [*events, *self.ring]
         self.ring.clear()
         self.ring.extend(recalled)
 
     @contextmanager
     def listening(self, *kinds: str, with_transient: bool = False) -> Iterator[asyncio.Queue[HostEvent]]:
-        """Collect events from now on; enter before looking at the store, so that none is missed in between.
+        """Yield a queue that collects the events from now on, until the block ends.
 
-        With `kinds`, such as `trigger:*`, only those; `with_transient`, also those of `publish_transient`.
+        Enter it before a look at the database, so that no event is missed in between. `kinds` are patterns,
+        such as `trigger:*`, of the wanted kinds of events; none means all. `with_transient` adds the events
+        of `publish_transient`.
         """
         queue: asyncio.Queue[HostEvent] = asyncio.Queue(QUEUE)
         self._listeners[queue] = kinds
@@ -120,10 +124,10 @@ class EventBus:
 
 
 async def until_next(events: asyncio.Queue[HostEvent], *, at_most_seconds: float) -> None:
-    """Return when something has happened since the last look, at the latest after `at_most_seconds`.
+    """Wait for an event in the queue `events`, at most `at_most_seconds`, and empty the queue.
 
-    It takes all waiting events, because one look serves all of them, and returns no sooner than after
-    `PAUSE_SECONDS`.
+    The caller then looks at the database once for all these events. It returns no sooner than after
+    `PAUSE_SECONDS`, so that many events do not cause many looks.
     """
     await asyncio.sleep(min(PAUSE_SECONDS, at_most_seconds))
     try:

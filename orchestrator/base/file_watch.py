@@ -14,5 +14,6 @@ class WatchHandler(FileSystemEventHandler):
         self._signal = signal
 
     def dispatch(self, event: FileSystemEvent) -> None:
+        """Call `signal` for any kind of event; the called code looks at the disk itself."""
         del event
         self._signal()

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def without(*modules: str) -> Iterator[None]:
-    """Make `import` of these fail inside the block, as if they were not installed.
+    """Make `import` of these modules fail inside the block, as if they were not installed.
 
-    For an optional dependency that a library loads whenever it is installed.
+    It is for an optional dependency that a library loads whenever it is installed. A module that was imported
+    before stays importable.
     """
     absent = [module for module in modules if module not in sys.modules]
     # An `import` of a module whose entry here is None fails at once, without a search.

@@ -36,7 +36,7 @@ def clone() -> Path | None:
 
 @cache
 def installer() -> Installer:
-    """Return how Andy was installed, by the place of its Python environment."""
+    """Return the program that installed Andy, guessed from the path of its Python environment."""
     if clone() is not None:
         return Installer.CLONE
     if os.environ.get("ANDY_HOME") == COMPOSE_HOME:
@@ -49,7 +49,7 @@ def installer() -> Installer:
 
 @cache
 def container_folder() -> Path | None:
-    """Return the folder with the Dockerfile of the agents' image; None in Andy's own image, which has none.
+    """Return the folder with the Dockerfile of the agents' image; None if this installation has none.
 
     An installed Andy has it beside its environment, in `share/andy-assistant/`.
     """
@@ -66,13 +66,16 @@ def container_folder() -> Path | None:
 
 
 def command(*words: str) -> str:
-    """Return how the owner types a command of Andy's: a clone's program is on no search path."""
+    """Return a command of Andy's as the owner types it: `command("up")` is `andy up`.
+
+    The program of a clone is on no search path, so there its path is returned.
+    """
     program = ".venv/bin/andy" if clone() is not None else "andy"
     return " ".join((program, *words))
 
 
 def command_to_add(extra: str) -> str:
-    """Return the command that installs the libraries of an extra, such as `voice` or `matrix`."""
+    """Return the shell command that installs the libraries of an optional feature, such as `voice`."""
     match installer():
         case Installer.CLONE:
             return "make voice" if extra == "voice" else "make messengers"
@@ -88,7 +91,7 @@ def command_to_add(extra: str) -> str:
 
 
 def command_to_remove() -> str:
-    """Return the command that removes the program itself, without a home."""
+    """Return the shell command that removes the program; it leaves the owner's data."""
     match installer():
         case Installer.CLONE:
             return f"rm -r {clone()}"

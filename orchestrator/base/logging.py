@@ -98,12 +98,13 @@ class _Lossy:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text, or lose it if the stream is broken."""
+        """Write a text, or lose it if the stream is broken; return its length in either case."""
         with suppress(OSError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
+        """Flush the stream; what cannot be written is lost."""
         with suppress(OSError):
             self._stream.flush()
 
@@ -111,19 +112,25 @@ class _Lossy:
 def _drop_below_error(
     _: object, method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Pass errors on. Raises `DropEvent` for anything less."""
+    """Return an event of level error or above; a processor of structlog. Raises `DropEvent` for others.
+
+    `method` is the name of the logger's method that was called.
+    """
     if method not in ("error", "critical", "exception", "fatal"):
         raise structlog.DropEvent
     return event
 
 
 def _write_out(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape the values of a line that is then coloured."""
+    """Return an event with the control characters in its texts escaped; a processor of structlog.
+
+    It comes before the event is coloured, which adds control characters.
+    """
     return {name: one_line(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _write_traceback(out: TextIO, error: structlog.typing.ExcInfo) -> None:
-    """Write a traceback without control characters."""
+    """Write the traceback of an error to `out`, with its control characters escaped."""
     text = io.StringIO()
     structlog.dev.plain_traceback(text, error)
     out.write(visible(text.getvalue()))
@@ -142,11 +149,12 @@ class LogFile:
         self._render = structlog.processors.JSONRenderer(ensure_ascii=False)
 
     def __enter__(self) -> Self:
+        """Start the thread that writes the lines."""
         self._listener.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write the waiting lines, and close the file."""
+        """Write the waiting lines, end the thread, and close the file."""
         self._listener.stop()
         for handler in self._listener.handlers:
             handler.close()
@@ -164,10 +172,11 @@ class _LineQueue(QueueHandler):
     queue: queue.SimpleQueue[logging.LogRecord]
 
     def take(self, line: str | bytes) -> None:
+        """Queue a finished line; it is dropped if too many wait."""
         self.enqueue(logging.LogRecord("andy", logging.INFO, "", 0, line, None, None))
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Return a library's record as a line like Andy's own."""
+        """Return a library's record as one whose message is a line of JSON, like those of Andy's own log."""
         prepared = super().prepare(record)
         fields = {
             "event": prepared.getMessage(),
@@ -180,6 +189,7 @@ class _LineQueue(QueueHandler):
         )
 
     def enqueue(self, record: logging.LogRecord) -> None:
+        """Queue a record for the thread that writes; it is dropped if `MAX_WAITING_LINES` wait already."""
         if self.queue.qsize() < MAX_WAITING_LINES:
             self.queue.put_nowait(record)
 
@@ -201,7 +211,7 @@ class _PrivateFile(RotatingFileHandler):
         return TextIOWrapper(os.fdopen(os.open(path, how, 0o600), "ab"), encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
-        """Report on stderr, once, that the log cannot be written."""
+        """Report on stderr, at the first error only, that the log file cannot be written."""
         del record
         if not self._is_reported:
             self._is_reported = True
@@ -224,9 +234,9 @@ class HostLogLine:
 
 
 def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
-    """Return a line of a log file for people: local time, level, event, then its fields.
+    """Return a line of a log file with its parts, and as text for people, with its time in `zone`.
 
-    A line of another program stays unchanged.
+    A line that is not Andy's JSON may be one for a terminal; of any other line the text stays unchanged.
     """
     try:
         fields = json.loads(line)
@@ -248,7 +258,10 @@ def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
 
 
 def _read_console_line(line: str, zone: ZoneInfo) -> HostLogLine:
-    """Return a line that was written for a terminal; any other line stays unchanged."""
+    """Return a line that was written for a terminal with its parts; a time without a zone is in `zone`.
+
+    Any other line has only its text and, where that names one, its level. Colours are removed.
+    """
     bare = _COLOUR.sub("", line)
     match = _CONSOLE.fullmatch(bare)
     if match is None:
@@ -268,6 +281,7 @@ def _read_console_line(line: str, zone: ZoneInfo) -> HostLogLine:
 
 
 def _complain(stream: TextIO, text: str) -> None:
+    """Write a line about Andy itself to a stream, without the logger."""
     stream.write(f"andy: {text}\n")
     stream.flush()
 
@@ -279,7 +293,9 @@ class LogThrottle:
     """Passes the first event of a key, then one every `seconds`; counts those in between."""
 
     def __init__(self, *, seconds: float = 10.0, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """`monotonic` returns a time in seconds that only goes forward."""
+        """`seconds` is the time between two events of a key that pass; `monotonic` returns a time in seconds
+        that only goes forward.
+        """
         self._seconds = seconds
         self._monotonic = monotonic
         self._next: dict[Hashable, float] = {}
@@ -294,13 +310,14 @@ class LogThrottle:
             self._held[key] = self._held.get(key, 0) + 1
             return False
         if len(self._next) >= MAX_THROTTLE_KEYS:
+            # Keys whose next event passes anyway need not be remembered.
             self._next = {other: due for other, due in self._next.items() if now < due}
             self._held = {other: held for other, held in self._held.items() if other in self._next}
         self._next[key] = now + self._seconds
         return True
 
     def take_held(self, key: Hashable) -> int:
-        """Return how many were dropped since the last that passed, and reset the count."""
+        """Return how many events of a key were dropped since the last that passed, and reset the count."""
         return self._held.pop(key, 0)
 
 
@@ -312,7 +329,7 @@ class ThrottledLogger(logging.Filter):
         self._throttle = throttle or LogThrottle()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log a record; the next one that is logged says how many were not."""
+        """Return whether to log a record. One that is logged says how many like it were not logged before."""
         # The lines after the first differ with each event: a socket's number, a traceback.
         key = str(record.msg).partition("\n")[0]
         if not self._throttle.passes(key):

@@ -31,6 +31,7 @@ class TokenBucket:
     def __init__(
         self, clock: Clock, *, at_once: int = FRAMES_AT_ONCE, a_second: float = FRAMES_A_SECOND
     ) -> None:
+        """The bucket has `at_once` tokens at most, and gains `a_second` tokens each second."""
         self._clock = clock
         self._at_once = at_once
         self._token_ms = 1000 / a_second
@@ -41,7 +42,10 @@ class TokenBucket:
 
     @property
     def is_overrun(self) -> bool:
-        """Whether the waits since `forgive` were longer than a well-behaved container ever causes."""
+        """Whether the waits since the last call of `forgive` are longer than `PATIENCE_MS` together.
+
+        A well-behaved container never causes that.
+        """
         return self._waited_ms > PATIENCE_MS
 
     def forgive(self) -> None:
@@ -61,8 +65,10 @@ class TokenBucket:
         return max(0.0, missing_ms + (cost - self._at_once) * self._token_ms)
 
     def take(self, cost: int, *, at_ms: int | None = None) -> float:
-        """Take `cost` tokens now, or at `at_ms` of steady time; return in how many
-        seconds they are available.
+        """Take `cost` tokens, and return in how many seconds from now they are available.
+
+        Tokens that are not there yet are taken in advance. `at_ms`, a time of the steady clock, is when the
+        tokens are needed; None means now.
         """
         now_ms = self._clock.steady_ms()
         begin_ms = now_ms if at_ms is None else at_ms
@@ -83,19 +89,23 @@ class CallerPace:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def wait_seconds(self, caller: str, cost: int) -> float:
-        """Count what a caller has sent, and return for how long to read no more from it."""
+        """Count `cost` bytes that a caller has sent; return how many seconds to read no more from it."""
         return self._bucket(caller).take(cost)
 
     def request_seconds(self, caller: str, cost: int = 1) -> float:
-        """Count a request of a caller, and return for how long to wait before it is answered."""
+        """Count a request of a caller, and return how many seconds to wait before it is answered.
+
+        `cost` is the number of tokens that the request takes. The wait is at most `MAX_PAUSE_SECONDS`.
+        """
         bucket = self._bucket(caller)
-        # Not counted any more then: who reconnects all the time would wait longer with each request, and so
-        # leave more and more requests waiting here.
-        is_full = bucket.wait_ms(cost) >= MAX_PAUSE_SECONDS * 1000
-        return MAX_PAUSE_SECONDS if is_full else bucket.take(cost)
+        # Such a request is not counted. If it were, a caller that reconnects all the time would wait longer
+        # with each request, and leave more and more requests waiting here.
+        is_exhausted = bucket.wait_ms(cost) >= MAX_PAUSE_SECONDS * 1000
+        return MAX_PAUSE_SECONDS if is_exhausted else bucket.take(cost)
 
     def _bucket(self, caller: str) -> TokenBucket:
-        """Return the bucket of a caller, made if it is not known."""
+        """Return the bucket of a caller, made if it is not known; the least recent one may be forgotten."""
+        # Taken out and put in again, so that the latest callers are last in the order.
         bucket = self._buckets.pop(caller, None) or TokenBucket(
             self._clock, at_once=self._at_once, a_second=self._a_second
         )

@@ -110,7 +110,8 @@ def redact(text: str) -> str:
 
 
 def _redact(text: str) -> str:
-    """Return the text after as many passes as change it, at most `MOST_PASSES`."""
+    """Return a text with its secrets replaced, after as many passes as change it, at most `MOST_PASSES`."""
+    # A text that is too short for a key can only have a secret after a word such as `password:`.
     if len(text) < SHORTEST and not _has_any(text, ("=", ":", "비번", "암호", "비밀번호", "패스워드")):
         return text
     for _ in range(MOST_PASSES):
@@ -124,7 +125,10 @@ _redact_short = lru_cache(REMEMBERED)(_redact)
 
 
 def _redact_pass(text: str) -> str:
-    """Return the text after one application of all patterns; only those that can match are tried."""
+    """Return a text after one replacement of all patterns of secrets.
+
+    Only patterns of which a word is in the text are tried, as the search for words is much cheaper.
+    """
     folded = text.casefold()
     if "-----begin" in folded:
         text = _without_pem(text)
@@ -136,20 +140,25 @@ def _redact_pass(text: str) -> str:
     if "://" in text:
         text = _USERINFO.sub(rf"\1{GONE}", text)
     if _has_any(folded, _PASSWORD_WORDS + _SECRET_WORDS):
+        # The groups are what comes before the secret, which stays; the quotation marks stay, too.
         text = _QUOTED.sub(lambda match: f"{match[1]}{match[2][0]}{GONE}{match[2][0]}", text)
         text = _BARE.sub(lambda match: f"{match[1] or match[2]}{GONE}", text)
     if _has_any(folded, _PROSE_WORDS):
+        # Each alternative of the pattern has one group: the words before the secret.
         text = _IN_PROSE.sub(lambda match: f"{match[match.lastindex or 0]}{GONE}", text)
     return text
 
 
 def _has_any(folded: str, words: tuple[str, ...]) -> bool:
-    """Return whether a pattern can match at all: trying all patterns costs a hundred times as much."""
+    """Return whether a text in small letters has any of these words; else no pattern needs to be tried.
+
+    To try all patterns costs a hundred times as much.
+    """
     return any(word in folded for word in words)
 
 
 def nothing_known() -> tuple[str, ...]:
-    """Return no values: for a redactor that only recognises shapes."""
+    """Return no known secrets: for a redactor that recognises secrets only by their shape."""
     return ()
 
 
@@ -165,7 +174,7 @@ class Redactor:
         return _without(text, tuple(self.known()))
 
     def redacted(self, value: Any) -> Any:
-        """Return a JSON value in which every string, of keys too, is redacted."""
+        """Return a copy of a JSON value in which secrets are replaced in every string, keys included."""
         return _redacted(value, tuple(self.known()))
 
 
@@ -174,7 +183,10 @@ BY_SHAPE = Redactor()
 
 
 def _without(text: str, known: tuple[str, ...]) -> str:
-    """Return a text without the known secrets, and without what looks like one."""
+    """Return a text in which the `known` secrets, and what looks like a secret, are replaced.
+
+    `known` has the longest secret first, and the shortest last.
+    """
     if known and len(text) >= len(known[-1]):  # most strings of a document are ids, shorter than any secret
         for secret in known:
             text = text.replace(secret, GONE)
@@ -182,7 +194,7 @@ def _without(text: str, known: tuple[str, ...]) -> str:
 
 
 def _redacted(value: Any, known: tuple[str, ...]) -> Any:
-    """Return a value without the known secrets, in texts at any depth."""
+    """Return a copy of a JSON value with secrets, also the `known` ones, replaced in texts at any depth."""
     if isinstance(value, str):
         return _without(value, known)
     if isinstance(value, dict):
@@ -193,7 +205,10 @@ def _redacted(value: Any, known: tuple[str, ...]) -> Any:
 
 
 def _without_pem(text: str) -> str:
-    """Return a text without PEM blocks; one without an end extends to the end of the text."""
+    """Return a text whose PEM blocks, such as private keys, are replaced.
+
+    A block without its last line extends to the end of the text.
+    """
     parts: list[str] = []
     at = 0
     while begin := _PEM_BEGIN.search(text, at):

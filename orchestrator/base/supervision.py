@@ -103,7 +103,10 @@ class Supervisor:
         self._states: dict[str, _LoopState] = {}
 
     def failing(self) -> dict[str, LoopFailure]:
-        """Return the loops that fail, by name; one that has run for a minute since is healthy."""
+        """Return the loops that fail now, by name.
+
+        A loop that has run for longer than `HEALTHY_MS` since its last failure does not count.
+        """
         return {
             name: state.failure
             for name, state in self._states.items()
@@ -113,8 +116,9 @@ class Supervisor:
     async def run(self, name: str, loop: Loop) -> None:
         """Run `loop` until it returns; after an exception run it again, after growing pauses.
 
-        The tenth failure in a row of an essential loop is raised. A full disk is no failure of the loop: it
-        is waited out, however long that takes. A damaged database is one.
+        A loop that should never end is also run again after it returned. The tenth failure in a row of an
+        essential loop is raised. An error that is waited out, such as a full disk, is never raised, however
+        often it comes.
         """
         state = self._states[name] = _LoopState()
         while True:
@@ -136,26 +140,31 @@ class Supervisor:
             await asyncio.sleep(pause)
 
     def _is_healthy(self, state: _LoopState) -> bool:
-        """Return whether a task has run for longer than `HEALTHY_MS` without a failure."""
+        """Return whether a loop has run for longer than `HEALTHY_MS` without a failure."""
         # While it waits for its next attempt it does not run, however long that is.
         is_waiting = state.failure is not None and self._clock.now_ms() < state.failure.next_try_ms
         return not is_waiting and self._clock.steady_ms() - state.started_ms > HEALTHY_MS
 
     def _count_failure(self, name: str, state: _LoopState, error: BaseException) -> float:
-        """Count a failure and return the seconds until the next try. Raises `error` when it ends the host."""
+        """Count a failure of a loop, log it, and return the seconds until the next try.
+
+        Raises `error` itself if it is the last failure that an essential loop may have, which ends the host.
+        """
         # By the steady clock: a jump of the wall clock must make no loop healthy.
         if state.failures == 0 or self._clock.steady_ms() - state.started_ms > HEALTHY_MS:
             state.failures, state.since_ms, state.is_reported = 0, self._clock.now_ms(), False
         state.failures += 1
         is_essential = name in self._essential
+        # Set by errors such as a full disk, which end without any change of the program.
         is_waited_out = getattr(error, "is_waited_out", False)
         if is_essential and state.failures >= MAX_FAILURES and not is_waited_out:
             log.critical("loop.gave_up", loop=name, failures=state.failures, exc_info=error)
             raise error
-        # The owner cannot be notified through a store that cannot be written; `doctor` and the status report
-        # it.
+        # Such an error counts as reported: the owner cannot be notified through a database that cannot be
+        # written. `andy doctor` and the status report it.
         state.is_reported = state.is_reported or is_waited_out
         longest = LONGEST_PAUSE_SECONDS if is_essential else LONGEST_ASIDE_SECONDS
+        # The exponent is bounded, since a large power of two is no float any more.
         pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(state.failures - 1, 20), longest)
         state.failure = LoopFailure(
             name=name,
@@ -168,7 +177,10 @@ class Supervisor:
         return pause
 
     async def _report_failure(self, state: _LoopState) -> None:
-        """Report a task that failed `REPORTED_FAILURES` times, once; a failed report is tried again."""
+        """Notify the owner once of a loop that failed `REPORTED_FAILURES` times in a row.
+
+        If the notification fails, it is tried again at the next failure.
+        """
         if self._report is None or state.failure is None or state.is_reported:
             return
         if state.failures < REPORTED_FAILURES:
@@ -182,14 +194,17 @@ class Supervisor:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error as one short line without secrets; of a group, its first one."""
+    """Return the class and text of an error as one short line without secrets.
+
+    Of an exception group it is the first error in it.
+    """
     first = next(_leaves(error))
     words = " ".join(redact(str(first)).split())[:MAX_REASON_CHARS]
     return f"{type(first).__name__}: {words}" if words else type(first).__name__
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors in groups of errors, at any depth."""
+    """Yield the errors in an exception group, at any depth; any other error itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)

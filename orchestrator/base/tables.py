@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def short(text: str, width: int) -> str:
-    """Return `text` on one line of at most `width` characters."""
+    """Return `text` on one line, cut with `…` to at most `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
@@ -17,12 +17,16 @@ def counted(number: int, noun: str) -> str:
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes as text, kB rounded up: `1.2 MB`, `340 kB`."""
+    """Return a number of bytes as text: `1.2 MB`, `340 kB`."""
+    # Divided with a minus twice, a number of kB is rounded up.
     return f"{size / 1_000_000:,.1f} MB" if size >= 1_000_000 else f"{-(-size // 1000)} kB"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Return one line for the head and each row, with columns that stand below each other."""
+    """Return the lines of a table: one for `head`, the titles of the columns, and one for each row.
+
+    Cells are padded with blanks, so that each column has one width.
+    """
     cells = [[str(cell) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     return [

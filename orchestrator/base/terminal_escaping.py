@@ -83,20 +83,24 @@ def _passes_for_ascii(character: str) -> bool:
     if not character.isalnum() or character in _OTHER_LATIN:
         return False
     kind, *parts = _parts_of(character)
+    # A decomposition without a form and with several parts is a letter with its marks.
     if kind in _RAISED or (not kind and len(parts) > 1 and _letter_of(character).isascii()):
         return False  # `m²`, or a letter of ASCII with its marks
     return not unicodedata.name(character, "").startswith(_BESIDE_LATIN)
 
 
 def _shows_itself(character: str) -> bool:
-    """Return whether a character can be seen and passes for no other one."""
+    """Return whether a character can be seen, and cannot be mistaken for another one."""
     if character in _SIGNS or _is_ascii_in_disguise(character):
         return False
     return character == " " or _is_drawn(character)
 
 
 def _is_sign(character: str) -> bool:
-    """Return whether a character is a sign or a spacing mark, of which some look like letters."""
+    """Return whether a character is a sign or a spacing mark, of which some look like letters.
+
+    The names are Unicode's categories: symbols of mathematics, others and modifiers, marks, punctuation.
+    """
     return unicodedata.category(character) in ("Sm", "So", "Sk", "Mc", "Po")
 
 
@@ -109,7 +113,10 @@ def _is_ascii_in_disguise(character: str) -> bool:
 
 
 def _parts_of(character: str) -> tuple[str, ...]:
-    """Return the decomposition of a character: its form, empty for an equivalent one, and its parts."""
+    """Return Unicode's decomposition of a character: first its form, then the characters it is made of.
+
+    The form is such as `<font>` or `<wide>`, and empty if the character equals its parts, as `é` does.
+    """
     kind, *codes = unicodedata.decomposition(character).split() or [""]
     if kind and not kind.startswith("<"):
         kind, codes = "", [kind, *codes]
@@ -117,54 +124,62 @@ def _parts_of(character: str) -> tuple[str, ...]:
 
 
 def _letter_of(character: str) -> str:
-    """Return a letter without the marks that it is made with."""
+    """Return a letter without its marks: `e` for `é`, and `a` for `ấ`, which has two."""
     while len(parts := _parts_of(character)) > 1 and not parts[0]:
         character = parts[1]
     return character
 
 
 def _escaped(character: str) -> str:
+    """Return a character as an escape such as `\\u202e`."""
     number = ord(character)
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def ticked(text: str) -> str:
-    """Return `text` as `all_visible` does, and safe between backticks."""
+    """Return `text` in one line with nothing invisible in it, and with backticks escaped as well.
+
+    So it can stand between backticks.
+    """
     return all_visible(text).replace("`", "\\u0060")
 
 
 def quoted(text: str, limit: int) -> str:
-    """Return other people's text for display among Andy's: between backticks, with nothing hidden.
+    """Return other people's text between backticks, with nothing hidden, cut to `limit` characters.
 
-    It can neither be mistaken for text beside it, nor push that out of sight.
+    So it can neither be mistaken for Andy's text beside it, nor push that out of sight.
     """
     shown = ticked(text)
-    rest = len(shown) - limit
-    return f"`{shown}`" if rest <= 0 else f"`{shown[:limit]}… ({rest:,} more characters)`"
+    cut_characters = len(shown) - limit
+    if cut_characters <= 0:
+        return f"`{shown}`"
+    return f"`{shown[:limit]}… ({cut_characters:,} more characters)`"
 
 
 def drawn(text: str) -> str:
-    """Return `text` in one line, without invisible characters, as a name that others chose."""
-    return " ".join(
-        "".join(
-            character if _is_drawn(character) else " " * character.isspace() for character in text
-        ).split()
-    )
+    """Return `text` in one line without invisible characters: for a name that others chose."""
+    blanked = (" " if character.isspace() else character for character in text)
+    shown = "".join(character for character in blanked if character == " " or _is_drawn(character))
+    return " ".join(shown.split())
 
 
 def _is_drawn(character: str) -> bool:
-    """Return whether a character has a form of its own: it is no blank, control or format character."""
+    """Return whether a character has a form of its own: it is no blank, control or format character.
+
+    Those are the categories of Unicode that begin with Z and C.
+    """
     return character not in _LOOKS_EMPTY and unicodedata.category(character)[0] not in "CZ"
 
 
 def one_line(text: str) -> str:
-    """Return `text` in one line that cannot pass for two."""
+    """Return `text` in one line: line ends and control characters are escaped."""
     return visible(text).replace("\n", "\\n")
 
 
 class EscapedStream:
-    """A text stream that escapes control characters as `\\u001b`. Code that draws with them
-    writes to `raw`.
+    """A text stream that escapes control characters as `\\u001b`.
+
+    Code that draws with control characters writes to the stream `raw` instead.
     """
 
     def __init__(self, raw: TextIO) -> None:
@@ -173,14 +188,17 @@ class EscapedStream:
         """The stream that rich writes to, for the help of the commands, which contains no foreign text."""
 
     def write(self, text: str) -> int:
+        """Write a text with its control characters escaped; return the length of the text itself."""
         self.raw.write(visible(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts with their control characters escaped."""
         for line in lines:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
+        """Return any other attribute from the stream behind this one."""
         return getattr(self.raw, name)
 
 

@@ -20,7 +20,10 @@ class Wakeup:
         self._event.set()
 
     async def wait(self, *, at_most_seconds: float | None) -> None:
-        """Return once it was set since the last return, at the latest after `at_most_seconds`."""
+        """Wait until `set` is called, or was called since the last wait, but at most `at_most_seconds`.
+
+        None means without a limit.
+        """
         try:
             async with asyncio.timeout(at_most_seconds):
                 await self._event.wait()
