@@ -53,13 +53,25 @@ class CalendarLogin:
 
 
 async def events(login: CalendarLogin, *, zone: ZoneInfo, now_ms: int) -> list[CalendarEvent]:
-    """Return the events of the next `DAYS` days. Raises `CalendarUnreadable`."""
+    """Fetch a calendar and return its events of the next `DAYS` days, today included.
+
+    `zone` says which day is today, and applies to times without a zone of their own.
+
+    Raises:
+        CalendarUnreadable: it cannot be fetched, or is no calendar; the text says why.
+    """
     today = datetime.fromtimestamp(now_ms / 1000, zone).date()
     return await read(await fetch(login, first=today), zone=zone, first=today)
 
 
 async def fetch(login: CalendarLogin, *, first: date) -> bytes:
-    """Return the server's answer: iCalendar text, or the XML of CalDAV. Raises `CalendarUnreadable`."""
+    """Return the calendar as its server has it: iCalendar text, or the XML of CalDAV.
+
+    Of CalDAV, only the events of `DAYS` days from `first` on are requested.
+
+    Raises:
+        CalendarUnreadable: there is no answer, or no calendar; the text says why, without the address.
+    """
     import httpx
 
     auth = httpx.BasicAuth(login.user, login.password or "") if login.user else None
@@ -84,7 +96,7 @@ async def fetch(login: CalendarLogin, *, first: date) -> bytes:
 
 
 def _query(client: httpx.AsyncClient, address: str, first: date) -> httpx.Request:
-    """Return the CalDAV request for the events of the next `DAYS` days."""
+    """Return the CalDAV request for the events of `DAYS` days from `first` on."""
     # A day more on each side: the range is in UTC, but the days are those of the group's zone.
     start = datetime(first.year, first.month, first.day, tzinfo=UTC) - timedelta(days=1)
     stamps = {
@@ -95,9 +107,14 @@ def _query(client: httpx.AsyncClient, address: str, first: date) -> httpx.Reques
 
 
 async def _body(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int, bytes]:
-    """Return status and body. Raises `CalendarUnreadable` if the body is too large."""
+    """Send a request, and return the status and the body of the answer.
+
+    Raises:
+        CalendarUnreadable: the body is larger than `MAX_BYTES`.
+    """
     answer = await client.send(request, stream=True)
     try:
+        # Read in pieces, so that a huge body is refused before all of it is in memory.
         chunks, size = [], 0
         async for chunk in answer.aiter_bytes():
             size += len(chunk)
@@ -119,12 +136,18 @@ def _refusal_text(status: int) -> str:
 
 
 def _without_address(reason: str, login: CalendarLogin) -> str:
-    """Return a reason without the calendar's address, which may be a secret."""
+    """Return a text with the calendar's address, which may be a secret, replaced by its host name."""
     return reason.replace(login.address, urlsplit(login.address).hostname or "the address")
 
 
 async def read(body: bytes, *, zone: ZoneInfo, first: date) -> list[CalendarEvent]:
-    """Return the events in a server's answer, read in a process of its own. Raises `CalendarUnreadable`."""
+    """Return the events of `DAYS` days from `first` on in a server's answer.
+
+    Another process parses it, with limits of time and memory. `zone` applies to times without a zone.
+
+    Raises:
+        CalendarUnreadable: it is no calendar, or takes too long or too much memory to parse.
+    """
     # Only the search path is passed from the host's environment, so the child has no secret.
     names = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG")
     child = await asyncio.create_subprocess_exec(

@@ -50,9 +50,13 @@ class CalendarFeature:
         return {"calendars": self._read_all, "calendar-notices": self._announce_all}
 
     def beside(self, board: Brief) -> Brief:
-        """Return a function that returns a group's dashboard, followed by the events of its calendars."""
+        """Return a function that adds the events of a group's calendars to the text that `board` returns.
+
+        Agents read that text with a message.
+        """
 
         async def brief(tx: Tx, turn: Turn, group: Group) -> str | None:
+            """Return the group's board and then its events; None if it has neither."""
             zone, now_ms = self._host.zone_of(group), self._host.clock.now_ms()
             events = await service.brief(tx, group, zone=zone, now_ms=now_ms)
             return "\n\n".join(filter(None, (await board(tx, turn, group), events))) or None
@@ -62,6 +66,7 @@ class CalendarFeature:
     # Reading
 
     async def _read_all(self) -> None:
+        """Read the calendars that are due, periodically and after each change, until cancelled."""
         while True:
             await self.read_due()
             await self._host.wakeups.calendars.wait(at_most_seconds=SWEEP_SECONDS)
@@ -76,7 +81,7 @@ class CalendarFeature:
                 tasks.create_task(self._read(calendar), name=f"calendar:{calendar.id}")
 
     async def _read(self, calendar: FollowedCalendar) -> None:
-        """Fetch and store the events of a calendar, or count the failure."""
+        """Fetch a calendar and store its events, or count the failure. An unknown group's one is skipped."""
         group = await self._host.reader.read(lambda tx: groups.by_folder(tx, calendar.folder))
         if group is None:
             return
@@ -110,7 +115,10 @@ class CalendarFeature:
     # Messages before events
 
     async def _announce_all(self) -> None:
-        """Announce events when they are due; look again whenever a calendar was read."""
+        """Send the messages before events when they are due, until cancelled.
+
+        It also looks for due messages whenever a calendar was read.
+        """
         with self._host.bus.listening() as events:
             while True:
                 seconds = await self.announce()
@@ -122,7 +130,10 @@ class CalendarFeature:
                     continue
 
     async def announce(self) -> float:
-        """Queue the messages that are due, each once, and return in how many seconds to look again."""
+        """Queue the messages before events that are due, each once.
+
+        Return in how many seconds to look for due messages again.
+        """
         now_ms = self._host.clock.now_ms()
         async with self._host.reader.reading() as tx:
             due = await followed_calendars.to_announce(tx, now_ms=now_ms)
@@ -134,10 +145,11 @@ class CalendarFeature:
             self._host.wakeups.outbox.set()
         if next_ms is None:
             return SWEEP_SECONDS
+        # At least 50 ms, so that a clock that is a little early does not make the loop spin.
         return min(SWEEP_SECONDS, max(0.05, (next_ms - now_ms) / 1000))
 
     async def _announce(self, tx: Tx, followed: FollowedEvent, *, now_ms: int) -> None:
-        """Queue the message before an event, once for each start of it."""
+        """Queue the message before an event, unless it was queued for the same start of the event before."""
         group = await groups.by_folder(tx, followed.calendar.folder)
         if group is None:
             return
@@ -158,6 +170,9 @@ def _is_due(calendar: FollowedCalendar, now_ms: int) -> bool:
     """Return whether a calendar has to be read now, also after the clock was set back."""
     if calendar.looked_ms is None or calendar.looked_ms > now_ms:
         return True
-    # One, two, four minutes and so on: the pause after the first failure is not doubled yet.
-    wait_ms = min(READ_AGAIN_MS, TRY_AGAIN_MS << min(calendar.failures, 5) >> 1)
-    return now_ms - calendar.looked_ms >= (wait_ms if calendar.failures else READ_AGAIN_MS)
+    if calendar.failures:
+        # One, two, four minutes and so on. The exponent is bounded: after five failures it is 15 minutes.
+        wait_ms = min(READ_AGAIN_MS, TRY_AGAIN_MS * 2 ** (min(calendar.failures, 5) - 1))
+    else:
+        wait_ms = READ_AGAIN_MS
+    return now_ms - calendar.looked_ms >= wait_ms

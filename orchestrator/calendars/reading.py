@@ -35,9 +35,13 @@ class NotACalendar(ValueError):
 
 
 def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[CalendarEvent]:
-    """Return the events of `days` days from `first` on, in the order of their start.
+    """Return the events of `days` days from `first` on, in the order of their start, at most `MAX_EVENTS`.
 
-    `zone` applies to times without one, and to the start of whole days. Raises `NotACalendar`.
+    `body` is iCalendar text, or the XML of CalDAV. `zone` applies to times without one, and to the start of
+    whole days.
+
+    Raises:
+        NotACalendar: `body` is neither.
     """
     since = datetime(first.year, first.month, first.day, tzinfo=zone)
     until = since + days * DAY
@@ -51,7 +55,10 @@ def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[Calenda
 
 
 def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
-    """Return the events between two times. An event that cannot be parsed is left out with its series."""
+    """Return the events of a calendar between two times, each repetition of an event on its own.
+
+    An event that cannot be parsed is left out with its series, all events with the same UID.
+    """
     import recurring_ical_events
 
     # RFC 5545 allows an invitation to have no start, but the library expects one.
@@ -70,7 +77,7 @@ def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
 
 
 def _series(calendar: Any) -> list[Any]:
-    """Return a calendar for each series of events, with the time zones of the whole."""
+    """Return a calendar for each series, the events with the same UID, with the time zones of `calendar`."""
     by_uid: dict[str, list[Any]] = {}
     # Only top-level components: a series that contained another would be split again without end.
     for event in calendar.subcomponents:
@@ -102,7 +109,12 @@ def _calendars(body: bytes) -> Iterator[Any]:
 
 
 def _from_caldav(body: bytes) -> list[str]:
-    """Return the calendars in the answer to a `calendar-query`. Raises `ValueError`, `ParseError`."""
+    """Return the iCalendar text of each calendar in the XML answer of a CalDAV server.
+
+    Raises:
+        NotACalendar: it is XML of another kind.
+        ParseError: it is no XML.
+    """
     root = ET.fromstring(body)  # noqa: S314 - expat bounds entities, this process time and memory
     if root.tag != MULTISTATUS:
         raise NotACalendar(f"it is XML of another kind: {root.tag}")
@@ -123,7 +135,7 @@ def _event(event: Any, zone: ZoneInfo) -> CalendarEvent | None:
             title=_line(event.get("SUMMARY", "")),
             place=_line(event.get("LOCATION", "")),
         )
-    except Exception:  # noqa: BLE001 - as in `_between`
+    except Exception:  # noqa: BLE001 - whatever one event has: the others are read without it
         return None
 
 
@@ -135,8 +147,12 @@ def _ms(at: date, zone: ZoneInfo) -> int:
 
 
 def _line(text: Any) -> str:
-    """Return a text on one line, without control characters and marks that change the writing direction."""
-    # Cut before it is looked through letter by letter: a title may have a megabyte.
+    """Return a text on one line of at most `MAX_TEXT_CHARS` characters.
+
+    Control characters, and invisible marks that change the direction of writing, are removed.
+    """
+    # Cut before it is looked through letter by letter: a title may have a megabyte. To more than needed,
+    # since characters are removed below.
     whole = str(text).encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
     plain = "".join(
         " " if unicodedata.category(character) in {"Cc", "Zl", "Zp"} else character for character in whole
@@ -150,7 +166,11 @@ _TURNS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI
 
 
 def main() -> None:
-    """Read a calendar from stdin, and write its events, or the reason why there are none, as JSON."""
+    """Read a calendar from stdin, and write its events to stdout as JSON, or why it is no calendar.
+
+    The arguments are a time zone, the first day, the number of days, and the seconds of processor time after
+    which the system kills this process.
+    """
     zone, first, days, cpu_seconds = sys.argv[1:5]
     resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds), int(cpu_seconds)))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -56,7 +56,7 @@ async def checked(
     login. `notice_minutes` is None for no message before events.
 
     Raises:
-        UnknownGroup
+        UnknownGroup: no group has this folder.
         CalendarRefused: one of the values cannot be used; the text says which.
     """
     group = await groups.known(tx, folder)
@@ -94,7 +94,11 @@ async def checked(
 
 
 async def follow(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> FollowedCalendar:
-    """Store a calendar that `checked` returned; one of the same name is replaced. Raises `UnknownGroup`."""
+    """Store a calendar that `checked` returned, and return it with its id.
+
+    One of the same name in its group is replaced. The change is written to the audit log. Raises
+    `UnknownGroup`.
+    """
     group = await groups.known(tx, calendar.folder)
     stored = await followed_calendars.add(tx, calendar, now_ms=now_ms)
     await _audit(tx, "calendar.followed", group, calendar.name, now_ms=now_ms)
@@ -131,14 +135,20 @@ def _check_address(address: str) -> None:
 
 
 async def _audit(tx: Tx, kind: str, group: Group, name: str, *, now_ms: int) -> None:
-    """Write an entry about a calendar to the audit log."""
+    """Write an entry about the calendar `name` of a group to the audit log; `kind` says what was done."""
     await audit.append(
         tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=group.folder, detail={"calendar": name})
     )
 
 
 def login_of(calendar: FollowedCalendar, secret: Callable[[str], str | None]) -> CalendarLogin:
-    """Return the login to fetch a calendar with; `secret` reads `.env`. Raises `CalendarUnreadable`."""
+    """Return the address, user and password to fetch a calendar with.
+
+    `secret` returns the value of a name in `.env`; None if there is none.
+
+    Raises:
+        CalendarUnreadable: the address or the password is not in `.env`.
+    """
 
     def read_secret(name: str) -> str:
         """Return a secret of `.env`. Raises `CalendarUnreadable` if it is missing."""
@@ -154,7 +164,10 @@ def login_of(calendar: FollowedCalendar, secret: Callable[[str], str | None]) ->
 
 
 async def brief(tx: Tx, group: Group, *, zone: ZoneInfo, now_ms: int) -> str | None:
-    """Return today's and tomorrow's events, for the start of a turn; None if no calendar is followed."""
+    """Return the text about today's and tomorrow's events that an agent reads with a message.
+
+    None if the group follows no calendar.
+    """
     if not await followed_calendars.every(tx, group.folder):
         return None
     midnight = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -183,6 +196,7 @@ def rows(events: Sequence[FollowedEvent], zone: ZoneInfo) -> list[dict[str, obje
     """Return events as `calendar.json` has them. Times are local, with offset; whole days are dates."""
 
     def moment(at_ms: int, *, is_all_day: bool) -> str:
+        """Return a start or an end as ISO text; of an event that takes whole days, only the date."""
         at = datetime.fromtimestamp(at_ms / 1000, zone)
         return at.date().isoformat() if is_all_day else at.isoformat(timespec="minutes")
 

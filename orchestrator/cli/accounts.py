@@ -102,7 +102,7 @@ def set_budget(
         raise UsageError(str(error)) from error
 
     async def act(tx: Tx, now_ms: int) -> None:
-        """Store the budget."""
+        """Store the budget that the options give, in a transaction of the database."""
         await costs.set_budget(
             tx, parsed, period=Period(per), folder=group, is_background=background, now_ms=now_ms
         )

@@ -162,7 +162,10 @@ def events(
 async def _print_events(
     home: Path | None, *, group: str | None, lines: int, follows: bool, as_json: bool
 ) -> None:
-    """Print the latest `lines` events of a running Andy and, if `follows`, new ones until Ctrl-C."""
+    """Print the latest `lines` events of a running Andy and, if `follows`, new ones until Ctrl-C.
+
+    `group` limits them to one group; None means all.
+    """
     from orchestrator.cli.client import Client
 
     zone = terminal.zone_of(home)
@@ -179,6 +182,7 @@ def _event_line(event: dict[str, Any], zone: ZoneInfo) -> str:
     from orchestrator.base.clock import local_second
 
     kind, *other_names = (name for name in EVENT_FIELDS if name in event)
+    # The fields that all events have come first, then those of this kind of event.
     fields = {**{name: event[name] for name in other_names}, **event.get("data", {})}
     return f"{local_second(event['at_ms'], zone)}  {event[kind]:22}" + "".join(
         f" {name}={fields[name]}" for name in fields

@@ -66,7 +66,10 @@ def refuse(number: NumberArgument, /, *, home: HomeOption = None) -> None:
 
 
 def _decide(number: int, decision: str, home: object) -> None:
-    """Record the owner's decision about a request, and print it."""
+    """Record the owner's decision about an agent's request, and print what it means.
+
+    `number` is the request's; `decision` is `allow`, `always` or `refuse`.
+    """
     from orchestrator.base.terminal_escaping import all_visible
     from orchestrator.cli import terminal
     from orchestrator.proxies import approvals

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 
 def _check_no_option(_: object, file: Path) -> None:
-    """Refuse a file name that looks like an unknown option; `-` is the standard output."""
+    """Raise `ValueError` for a file name that looks like an unknown option; `-` is the standard output.
+
+    Cyclopts calls it with the parameter's type and value, and shows the error.
+    """
     if str(file).startswith("-") and str(file) != "-":
         raise ValueError(f"there is no option {file}.")
 
@@ -140,7 +143,11 @@ def import_(
 
 
 def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run: bool) -> MoveResult:
-    """Read the other program's home, then import it in one transaction. Blocks."""
+    """Import the home of another program in the folder `folder`, in one transaction. Blocks.
+
+    With `is_dry_run` nothing is changed, and the result is the one that an import would have. Raises
+    `BackupError` for an unreadable home, `HomeError` while Andy runs.
+    """
     from orchestrator.backup import move_in, nanobot, nanoclaw, openclaw
     from orchestrator.store.database import refuse_missing
 
@@ -167,7 +174,7 @@ def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run:
 
 
 async def _export(home: Home, name: str, target: Path, at: LocalNow, tx: Tx) -> GroupExport:
-    """Write what the group `name` has into the folder `target`."""
+    """Write the data of the group `name` into the folder `target`, read in the transaction `tx`."""
     from orchestrator.backup import archive, group_export
     from orchestrator.groups import settings
     from orchestrator.reports import calendar_feed
@@ -187,9 +194,10 @@ async def _export(home: Home, name: str, target: Path, at: LocalNow, tx: Tx) -> 
 
 
 def _back_up(home_option: Path | None, target: Path, *, with_env: bool, force: bool) -> list[str]:
-    """Back up a home, print the progress on stderr, and return the lines to print. Blocks.
+    """Back up a home to the file `target`, and return the lines about the result. Blocks.
 
-    With `-` the backup goes to the standard output, and the lines to stderr.
+    The progress is printed on stderr. With `-` as target the backup goes to the standard output: then the
+    lines are printed on stderr, and an empty list is returned. `force` allows to replace a file.
     """
     from orchestrator.backup import make as backup
 
@@ -208,7 +216,10 @@ def _back_up(home_option: Path | None, target: Path, *, with_env: bool, force: b
 
 
 def _restore(home_option: Path | None, source: Path, *, force: bool) -> list[str]:
-    """Restore a backup into a home and return the lines to print. Blocks."""
+    """Restore the backup `source` into a home, and return the lines about the result. Blocks.
+
+    `force` allows a home that is not empty, whose files are moved aside.
+    """
     from orchestrator.backup import restore as restoring
 
     home = home_of(home_option)

@@ -164,7 +164,11 @@ def followed(
 
 
 async def _follow(home: Path | None, group: str, fields: dict[str, Any]) -> int:
-    """Read a calendar and store it with its events, if it can be read. Return the number of events."""
+    """Let a group follow a calendar, if it can be read, and store its events; return their number.
+
+    `fields` are the other arguments of `calendars.service.checked`: its name, address and login. Raises
+    `CalendarUnreadable`, `CalendarRefused`, `UnknownGroup`.
+    """
     import os
 
     from orchestrator.base.clock import SystemClock
@@ -190,7 +194,7 @@ async def _follow(home: Path | None, group: str, fields: dict[str, Any]) -> int:
 
 
 async def _unfollow(home: Path | None, group: str, name: str) -> None:
-    """Stop following a calendar in a group, and forget its events."""
+    """Stop following the calendar `name` in a group, and delete its stored events."""
     from orchestrator.base.clock import SystemClock
     from orchestrator.calendars import service
     from orchestrator.cli import terminal
@@ -200,7 +204,7 @@ async def _unfollow(home: Path | None, group: str, name: str) -> None:
 
 
 async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
-    """Return the calendars that a group, or all groups, follow, as rows for `--json`."""
+    """Return the calendars that a group follows, as rows for `--json`; those of all groups if it is None."""
     from orchestrator.store.groups import groups
     from orchestrator.store.schedule import followed_calendars
 
@@ -224,7 +228,7 @@ def _followed_row(calendar: FollowedCalendar) -> dict[str, Any]:
 
 
 def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
-    """Return the followed calendars as a table for people."""
+    """Return rows of `_followed_row` as the lines of a table for people, with times in `zone`."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 
@@ -247,7 +251,10 @@ def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
 
 
 async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewAddress:
-    """Make an address for calendar programs; `tx` is the transaction."""
+    """Make and return a secret address at which calendar programs read a group's events.
+
+    `name` says what it is for; `tx` is the transaction.
+    """
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
@@ -255,7 +262,7 @@ async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewAddress:
 
 
 async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
-    """Revoke an address for calendar programs; `tx` is the transaction."""
+    """Make a secret address for calendar programs useless, and return it; `tx` is the transaction."""
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
@@ -263,7 +270,7 @@ async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
 
 
 async def _address_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
-    """Return the addresses of a group, or of all groups, as rows for `--json`."""
+    """Return a group's addresses for calendar programs as rows for `--json`; None means all groups."""
     from orchestrator.store.access import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
     from orchestrator.store.groups import groups
@@ -275,7 +282,7 @@ async def _address_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
 
 
 def _address_row(address: SecretAddress) -> dict[str, Any]:
-    """Return an address as a row for `--json`, without its secret."""
+    """Return an address for calendar programs as a row for `--json`, without its secret."""
     return {
         "id": address.id,
         "group": address.folder,
@@ -286,7 +293,10 @@ def _address_row(address: SecretAddress) -> dict[str, Any]:
 
 
 def _new_address_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
-    """Return what a person needs to know about a new address; `is_public`: a phone can reach it."""
+    """Return the lines that explain a new address for calendar programs; `row` has it with its secret.
+
+    `is_public` says that other machines, such as a phone, can reach it.
+    """
     lines = [
         row["address"],
         "Subscribe to it in a calendar program.",
@@ -301,7 +311,7 @@ def _new_address_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
 
 
 def _address_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
-    """Return the addresses as a table for people."""
+    """Return rows of `_address_row` as the lines of a table for people, with times in `zone`."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

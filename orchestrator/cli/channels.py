@@ -34,7 +34,10 @@ def list_channels(*, as_json: JsonOption = False, home: HomeOption = None) -> No
 
 
 def _channel_rows(home: Home) -> list[dict[str, Any]]:
-    """Return all installed channels as rows for `--json`; a broken one has its problem instead of facts."""
+    """Return all installed channels (messengers) as rows for `--json`.
+
+    A channel whose package cannot be loaded has its problem in place of the facts.
+    """
     from orchestrator.channels import discovery
 
     wanted = settings_of(home).channels
@@ -64,7 +67,7 @@ def _channel_rows(home: Home) -> list[dict[str, Any]]:
 
 
 def list_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Show channels to people: two lines each. Pure."""
+    """Return rows about channels (messengers) as lines for people: up to three for each. Pure."""
     lines = []
     for row in rows:
         lines.append(f"{row['name']:<10} {row['state']:<6} {row['problem'] or row['about']}")
@@ -110,10 +113,13 @@ def answers_of(assignments: Sequence[str]) -> dict[str, str]:
 
 
 async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
-    """Log in to a channel and add it to the setting; return a text about the result.
+    """Log in to the channel (messenger) `name` and add it to the setting; return a text about the result.
+
+    `provided` has answers to questions of its login by their names; the owner is asked for the others.
 
     Raises:
         UnknownChannel: no channel has this name.
+        UsageError: an answer is missing, or is of no question of this channel.
         BadRequest, ChannelError: the login fails; nothing is changed then.
     """
     from orchestrator.channels import discovery, switching
@@ -136,9 +142,13 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
 
 
 async def _prompt(question: LoginQuestion) -> str:
-    """Return the answer to a question of a login: typed, from stdin for a secret, or its default.
+    """Return the answer to a question of a messenger's login.
 
-    Raises `UsageError` if there is none.
+    It is typed at a terminal. Without one, a secret is read as a line of stdin, and for any other question
+    the default counts. A question that is rarely needed is not asked at all: its default counts.
+
+    Raises:
+        UsageError: there is neither an answer nor a default.
     """
     is_terminal = sys.stdin.isatty()
     if question.is_rare:
@@ -146,12 +156,13 @@ async def _prompt(question: LoginQuestion) -> str:
     if question.is_secret:
         from getpass import getpass
 
+        # Not shown while it is typed.
         read = (lambda: getpass(f"{question.text}: ")) if is_terminal else sys.stdin.readline
     elif is_terminal:
         hint = f" [{question.default}]" if question.default else ""
         read = lambda: input(f"{question.text}{hint}: ")  # noqa: E731 - one of two ways to read
     else:
-        read = str
+        read = str  # nobody can be asked: an empty answer, so that the default counts
     answer = (await asyncio.to_thread(read)).strip() or question.default
     if not answer:
         how = "as a line on stdin" if question.is_secret else f"with --set {question.name}=…"
@@ -169,7 +180,7 @@ def remove(channel: ChannelArgument, /, *, home: HomeOption = None) -> None:
 
 
 async def switch_off(home: Home, name: str) -> str:
-    """Remove a channel from the setting and end its login; return a text about the result.
+    """Remove the channel (messenger) `name` from the setting and end its login; return a text about it.
 
     Raises:
         UnknownChannel: no channel has this name.
@@ -201,7 +212,10 @@ def status(channel: str | None = None, /, *, as_json: JsonOption = False, home: 
 
 
 async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
-    """Return the state of the connection of one channel, or of all that are on, as rows for `--json`."""
+    """Return the state of each channel's connection as rows for `--json`.
+
+    Only that of the channel `name`; None means all that are switched on.
+    """
     from orchestrator.channels import discovery
 
     names = [name] if name else settings_of(home).channels
@@ -215,7 +229,7 @@ async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
 
 
 def status_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the connections as lines for people: one each, and below it what to do. Pure."""
+    """Return rows about connections to messengers as lines for people, with what to do below. Pure."""
     lines = []
     for row in rows:
         state = str(row["state"]).replace("_", " ")
@@ -227,7 +241,11 @@ def status_lines(rows: list[dict[str, Any]]) -> list[str]:
 
 
 async def connection_status(home: Home, channel: ChannelDescription) -> dict[str, Any]:
-    """Return a channel's account and the state of its connection; the last known one if Andy is down."""
+    """Return a channel's account and the state of its connection, and whether Andy runs.
+
+    A running Andy is asked for the state. Otherwise it is worked out from the stored state of the last
+    connection: `unpaired` without an account, else `logged_out` or `down`.
+    """
     from orchestrator.channels import status as condition
     from orchestrator.cli.client import Client
 

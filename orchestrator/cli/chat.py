@@ -83,7 +83,10 @@ def say_as_andy(
 async def _say(
     home_option: Path | None, group: str, text: str, *, sender: str, wait_seconds: float, as_json: bool
 ) -> int:
-    """Send one message, print its reply or state, and return the exit code."""
+    """Send one message to a group, print its reply or its state, and return the exit code.
+
+    With `wait_seconds` of 0 no reply is waited for.
+    """
     message = TerminalMessage(group=group, text=text, sender=sender, key=secrets.token_hex(16))
     state = await _send_until_accepted(home_of(home_option), message, wait_seconds=wait_seconds)
     is_waiting = wait_seconds > 0
@@ -95,7 +98,7 @@ async def _say(
 
 
 def exit_code(outcome: str, *, is_waiting: bool) -> int:
-    """Return the exit code for the outcome of a message; `is_waiting`: the command waited for a reply."""
+    """Return the exit code for the outcome of a message; `is_waiting` says that a reply was waited for."""
     match outcome:
         case "failed":
             return FAILED
@@ -120,10 +123,12 @@ class TerminalMessage:
 async def _send_until_accepted(
     home: Home, message: TerminalMessage, *, wait_seconds: float
 ) -> dict[str, Any]:
-    """Send a message and return its state, as `Client.say` does.
+    """Send a message and return its state as JSON: with its `outcome` and, if there is one, its `reply`.
 
-    If the host ends before it answers, the message is sent again. Raises `NotRunning` if no host answers at
-    first, or none does again in time.
+    If the host ends before it answers, the message is sent again until `wait_seconds` are over.
+
+    Raises:
+        NotRunning: no host answers at first, or none does again in time.
     """
     deadline = time.monotonic() + wait_seconds
     is_first = True
@@ -145,9 +150,9 @@ async def _send_until_accepted(
 async def _send_and_wait(
     client: Client, home: Home, message: TerminalMessage, *, wait_seconds: float
 ) -> dict[str, Any]:
-    """Send a message; return its state, as `Client.find` does, when it is answered or time is up.
+    """Send a message and return its state as JSON once it is answered or `wait_seconds` are over.
 
-    Meanwhile other texts to its chat are shown.
+    Meanwhile other texts that Andy sends to its chat are printed on stderr.
     """
     async with aclosing(client.events(group=message.group)) as events:
         await anext(events)  # the first event is empty: from here on no event is missed
@@ -156,8 +161,8 @@ async def _send_and_wait(
         )
         if state["outcome"] == "ignored" or wait_seconds <= 0:
             return state
-        # A message that needs no agent is answered already, but its reply is still to be sent: whatever
-        # `place` says, its state is asked for again below.
+        # Without a place in the queue the message is not waiting. It may be answered already, but its reply
+        # still has to be sent, so its state is requested again below.
         if state.get("joined") or state.get("place", 1) > 1:
             say_aside(f"({_waiting_text(state)}.)")
         try:
@@ -171,21 +176,31 @@ async def _send_and_wait(
 
 
 async def _show_signs(events: AsyncIterator[dict[str, Any]], home: Home, group: str) -> None:
-    """Print on stderr the messages to a chat that belong to no turn, such as that Andy is waiting."""
+    """Print on stderr the messages to a group that are no answer, such as that Andy is waiting.
+
+    `events` are those of the running Andy. Endless, until cancelled.
+    """
     async for event in events:
         if event.get("kind") == "message.sent" and event.get("group") == group and "turn" not in event:
             say_aside(await text_of(home, event["message"]))
 
 
 def _waiting_text(state: dict[str, Any]) -> str:
-    """Return what a message waits for, as the beginning of a sentence: its place in the queue."""
+    """Return the place of a message in the queue as text, such as `Waiting, place 2`.
+
+    It also says with how many earlier messages it is answered together, if with any.
+    """
     joined = state.get("joined", 0)
-    others = f", answered with {joined} message{'s' * (joined > 1)} before it" if joined else ""
+    noun = "message" if joined == 1 else "messages"
+    others = f", answered with {joined} {noun} before it" if joined else ""
     return f"Waiting, place {state['place']}{others}"
 
 
 async def _answer_text(home_option: Path | None, state: dict[str, Any], *, is_waiting: bool) -> str:
-    """Return the reply, or the state of the message; `is_waiting`: the command waited for a reply."""
+    """Return the reply to a message or, if it has none, a text about its state.
+
+    `is_waiting` says that the command waited for a reply.
+    """
     if state.get("reply"):
         return str(state["reply"])
     match state["outcome"]:
@@ -200,7 +215,7 @@ async def _answer_text(home_option: Path | None, state: dict[str, Any], *, is_wa
 
 
 async def _ignored_text(home_option: Path | None, state: dict[str, Any]) -> str:
-    """Explain why a message is not for Andy and, where nobody called him, how to call him."""
+    """Return a text that explains why a message is not for Andy and, if nobody called him, how to."""
     from orchestrator.inbound.triggers import NO_TRIGGER
     from orchestrator.store.groups import groups
 
@@ -214,7 +229,11 @@ async def _ignored_text(home_option: Path | None, state: dict[str, Any]) -> str:
 
 
 async def _converse(home_option: Path | None, group: str, *, sender: str) -> int:
-    """Send the lines that are typed and print replies and what Andy says by himself, until Ctrl-D."""
+    """Send each typed line to a group, and print all that Andy sends there, until Ctrl-D; return 0.
+
+    If stdin is no terminal but a pipe, its lines are sent one after another: then return the exit code of
+    that.
+    """
     if not sys.stdin.isatty():
         return await _send_lines_of_pipe(home_option, group, sender=sender)
     home = home_of(home_option)
@@ -223,6 +242,7 @@ async def _converse(home_option: Path | None, group: str, *, sender: str) -> int
         say_aside(f"You are in '{group}'. Write; Ctrl-D ends.")
         async with asyncio.TaskGroup() as tasks:
             listening = tasks.create_task(_show_sent(client, home, group), name="listen")
+            # An empty text is the end of the input.
             while text := await asyncio.to_thread(sys.stdin.readline):
                 if text.strip():
                     await _send_line(home_option, client, text.strip(), group=group, sender=sender)
@@ -231,7 +251,10 @@ async def _converse(home_option: Path | None, group: str, *, sender: str) -> int
 
 
 async def _send_lines_of_pipe(home_option: Path | None, group: str, *, sender: str) -> int:
-    """Send the lines of a pipe, each after the reply to the one before; return the highest exit code."""
+    """Send the lines of stdin to a group, each after the reply to the one before.
+
+    Print the replies, and return the highest exit code of all lines; 0 without any.
+    """
     codes = [0]
     while text := await asyncio.to_thread(sys.stdin.readline):
         if text.strip():
@@ -255,7 +278,11 @@ async def _send_line(home_option: Path | None, client: Any, text: str, *, group:
 
 
 async def _say_as_andy(home_option: Path | None, group: str, text: str) -> TextQueued:
-    """Let the running Andy send a text of the owner's; return its answer. Raises `NotRunning`."""
+    """Let the running Andy send `text` to a group word for word; return the answer of its API.
+
+    Raises:
+        NotRunning: Andy does not run.
+    """
     async with Client.of(home_of(home_option)) as client:
         return await client.say_as_andy(group, text)
 

@@ -65,9 +65,11 @@ class Client:
     async def say(
         self, group: str, text: str, *, sender: str, wait_seconds: float, key: str | None = None
     ) -> dict[str, Any]:
-        """Write to a group; return `{id, outcome, reply?, reason?, place?, joined?}`.
+        """Send a message to a group, and wait up to `wait_seconds` for the reply.
 
-        A message that is sent again with the same `key` is accepted once.
+        Return its state: `{id, outcome, reply?, reason?, place?, joined?}`. `place` is its place in the
+        queue, `joined` the number of earlier messages that are answered with it. A message that is sent again
+        with the same `key` is accepted once.
         """
         body = {"group": group, "text": text, "sender": sender, "wait": wait_seconds}
         return _checked_content(
@@ -75,17 +77,17 @@ class Client:
         )
 
     async def open_chat(self, group: str) -> dict[str, Any]:
-        """Notify Andy that somebody is about to write to a group, so that a container starts."""
+        """Notify Andy that somebody is about to write to a group, so that its container starts in advance."""
         return _checked_content(await self._http.post(f"/chat/{quote(group, safe='')}/opened"))
 
     async def find(self, message_id: str, *, wait_seconds: float = 0.0) -> dict[str, Any]:
-        """Return the state of a message; with `wait_seconds`, when it is answered or the time is up."""
+        """Return the state of a message, as `say` does, once it is answered or after `wait_seconds`."""
         return _checked_content(
             await self._http.get(f"/messages/{message_id}", params={"wait": wait_seconds})
         )
 
     async def say_as_andy(self, folder: str, text: str) -> TextQueued:
-        """Let Andy send a text to a group's chat, word for word."""
+        """Let Andy send a text to the chat of the group `folder`, word for word."""
         path = f"/groups/{quote(folder, safe='')}/say"
         return cast("TextQueued", _checked_content(await self._http.post(path, json={"text": text})))
 
@@ -100,12 +102,12 @@ class Client:
         return cast("PairingView", _checked_content(response))
 
     async def pairing(self) -> PairingView:
-        """Return how far the pairing of WhatsApp is."""
+        """Return the state of the pairing of WhatsApp."""
         headers = {"Accept": "application/json"}
         return cast("PairingView", _checked_content(await self._http.get("/whatsapp/pair", headers=headers)))
 
     async def ask_worker(self, folder: str) -> WorkerQueued:
-        """Queue a turn in which a model looks at a group's dashboard."""
+        """Queue a turn in which a model looks at the dashboard of the group `folder`; return its ids."""
         path = f"/dashboards/{quote(folder, safe='')}/worker"
         return cast("WorkerQueued", _checked_content(await self._http.post(path)))
 
@@ -123,7 +125,8 @@ class Client:
     ) -> AsyncGenerator[dict[str, Any]]:
         """Yield the latest `recent` events and, if `follows`, new events as they happen.
 
-        The first item is `{}`; from then on no event is missed.
+        `group` limits them to one group; None means all. The first item is an empty dict, which only marks
+        that from then on no event is missed.
         """
         query = {"recent": str(recent), "follow": str(follows).lower(), **({"group": group} if group else {})}
         async with self._http.stream("GET", "/events", params=query) as response:
@@ -191,7 +194,7 @@ def _unreadable(path: Path, error: OSError) -> NotRunning:
 
 
 def _checked_content(response: httpx.Response) -> dict[str, Any]:
-    """Return the JSON of an answer. Raises `AndyError` for the answer of an error."""
+    """Return the JSON object of a response. Raises `AndyError` if the response is an error."""
     return _parse_answer(response.status_code, response.content)
 
 

@@ -346,19 +346,20 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
 
 def expand_help(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `help COMMAND` replaced by `COMMAND --help`."""
-    return (
-        [*arguments[1:], "--help"] if arguments[:1] == [HELP_COMMAND] and len(arguments) > 1 else [*arguments]
-    )
+    if len(arguments) > 1 and arguments[0] == HELP_COMMAND:
+        return [*arguments[1:], "--help"]
+    return [*arguments]
 
 
 def hint_for(name: str, rest: Sequence[str] = (), *, is_group: Callable[[str], bool] | None = None) -> str:
     """Return a sentence for a command that does not exist: the command for its purpose, or a similar name.
 
-    It is empty if neither is known. `rest` are the arguments after it: a group that they name replaces the
-    example in the sentence.
+    It is empty if neither is known. `rest` are the arguments after it. A group that they name replaces the
+    example in the sentence; `is_group` returns whether a word is the folder of a group.
     """
     for intent in INTENTS:
         if name.lower() in intent.words:
+            # To register a group its folder is still free, so any word that may be one counts.
             is_new = "groups register" in intent.answer
             example_group = next(
                 (
@@ -374,7 +375,10 @@ def hint_for(name: str, rest: Sequence[str] = (), *, is_group: Callable[[str], b
 
 
 def hint_within(family: str, word: str, known: Sequence[str]) -> str:
-    """Return a sentence for a word that is no command of a family: a similar command, or the list of all."""
+    """Return a sentence for a word that is no command of a family, such as `groups`.
+
+    It names the command with the same meaning or a similar name, else all commands of the family, `known`.
+    """
     synonyms = next((names for names in SYNONYMS if word.lower() in names), ())
     similar = [name for name in known if name in synonyms] or difflib.get_close_matches(
         word, known, n=1, cutoff=LEAST_LIKENESS

@@ -279,14 +279,14 @@ async def _known_person(tx: Tx, folder: str, who: str) -> KnownPerson:
 
 
 def _note_lines(rows: list[PersonNoteView], group: str) -> list[str]:
-    """Return the notes as lines for people."""
+    """Return a group's notes about people as lines of text; without notes, a line that says so."""
     return [_note_line(row) for row in rows] or [
         f"There are no notes about people in '{group}'; 'andy groups people {group}' lists its people."
     ]
 
 
 def _note_line(row: PersonNoteView) -> str:
-    """Return a note with the people whom it is about, and those who said it."""
+    """Return a note about people as one line, with whom it is about and who said it."""
     about, said_by = ", ".join(row["about"]) or "nobody", ", ".join(row["said_by"]) or "nobody"
     return f"{row['id']}: {row['text']} (about {about}; said by {said_by})"
 
@@ -302,24 +302,26 @@ def why(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOptio
 
 
 async def _last_restored_run(tx: Tx, folder: str) -> Run | None:
-    """Return the newest run that continued a group's conversation.
+    """Return the newest run (container) that continued a group's conversation; None if there is none.
 
-    None if there is none. Raises `UnknownGroup`.
+    Raises:
+        UnknownGroup: no group has this folder.
     """
     group = await groups.known(tx, folder)
     return next((run for run in await runs.last_restores(tx) if run.folder == group.folder), None)
 
 
 def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapshot | None:
-    """Change a stored context and end the agent's session; return the snapshot taken before.
+    """Change the stored context of a group's conversation, and end its agent's session.
 
-    None if there was nothing to save.
+    `act` gets the context and the time, changes the context, and returns the snapshot that was taken before.
+    Return that snapshot; None if there was nothing to save.
     """
     manager = _manager_of(home, folder)
     copies = ContextCopies(terminal.home_of(home).data / "env", manager.files.redactor)
 
     async def change() -> ContextSnapshot | None:
-        """Store the changed context; `None` if the group has none."""
+        """Change the context, and return the snapshot that was taken before."""
         async with terminal.open_store(home) as database:
             now_ms = SystemClock().now_ms()
             return await owner_changes.change(database, manager, copies, act, now_ms=now_ms)
@@ -328,7 +330,11 @@ def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapsh
 
 
 def _manager_of(home: Path | None, folder: str) -> ContextManager:
-    """Return the context of a group, also of an unregistered one. Raises `UnknownGroup`."""
+    """Return the manager of a group's stored context. The group may also be unregistered.
+
+    Raises:
+        UnknownGroup: it is neither registered, nor has a stored context.
+    """
     root = terminal.home_of(home)
     name = terminal.read(home, lambda tx: _folder_with_context(tx, root, folder))
     return ContextManager.of(
@@ -355,5 +361,5 @@ async def _folder_with_context(tx: Tx, home: Home, folder: str) -> str:
 
 
 def _report_repair(repair: ContextRepair) -> None:
-    """Print that a file of the context was repaired."""
+    """Print on stderr that a damaged file of the context was repaired."""
     terminal.say_aside(repair.text)

@@ -125,6 +125,7 @@ def notifications(
     from orchestrator.reports import notifications as reports
 
     async def rows(tx: Any, place: Any) -> list[reports.NotificationView]:
+        """Return the group's notifications that the options select."""
         folder, zone = place.group.folder, place.zone
         return await reports.rows(tx, folder, status=status, task=task, limit=limit, zone=zone)
 
@@ -184,6 +185,7 @@ def history(
     from orchestrator.dashboard.views import serializers
 
     async def rows(tx: Any, place: Any) -> list[serializers.TaskData]:
+        """Return the latest tasks in the history of the group's board."""
         return [
             serializers.task(task, place.zone)
             for task in await dashboard_service.history(tx, place, limit=limit)
@@ -280,7 +282,7 @@ def import_files(
 
 
 def _table(names: tuple[str, ...], empty_text: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return rows as a table of these columns; `empty_text` if there are none."""
+    """Return rows as a table whose columns are the fields `names`; only `empty_text` if there are no rows."""
     from orchestrator.base.tables import table
 
     if not rows:
@@ -289,13 +291,19 @@ def _table(names: tuple[str, ...], empty_text: str, rows: Sequence[Mapping[str, 
 
 
 def _cell(value: object) -> str:
-    """Return a value for a table's cell; a time is shown without offset and seconds."""
+    """Return a value as text on one line of at most 80 characters, for a cell of a table.
+
+    None is empty. A time is shown without its offset and seconds.
+    """
     text = "" if value is None else " ".join(str(value).split())[:80]
     return f"{text[:10]} {text[11:16]}" if _TIME.fullmatch(text) else text
 
 
 def _report_lines(report: dict[str, Any]) -> list[str]:
-    """Return the report of the rules as lines: what is done or would be done, skipped, or failed."""
+    """Return the report of the dashboard's rules as lines: what was done, skipped, or failed.
+
+    A dry run reports under `would` what would be done.
+    """
     steps = report.get("would") or report["steps"]
     prefix = "would do" if "would" in report else "done"
     lines = [f"{prefix}: {_step_text(step)}" for step in steps]
@@ -305,12 +313,12 @@ def _report_lines(report: dict[str, Any]) -> list[str]:
 
 
 def _step_text(step: dict[str, Any]) -> str:
-    """Return one step of the rules as its fields that have a value."""
+    """Return one step of the dashboard's rules as text: its fields that have a value."""
     return ", ".join(f"{name} {value}" for name, value in step.items() if value is not None)
 
 
 def _cycle_lines(cycles: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
-    """Return the worker's cycles as a table for people."""
+    """Return the runs of the dashboard's worker (cycles) as a table for people, with times in `zone`."""
     from orchestrator.base.tables import table
 
     rows = [
@@ -327,5 +335,5 @@ def _cycle_lines(cycles: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
 
 
 def _time(at_ms: int, zone: ZoneInfo) -> str:
-    """Return a moment as local date and time."""
+    """Return a time in epoch ms as date and time to the second, in `zone`."""
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S")

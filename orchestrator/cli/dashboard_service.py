@@ -46,7 +46,9 @@ class GroupZone:
 
 
 def query_group(home: Path | None, folder: str | None, query: Callable[[Tx, GroupZone], Awaitable[T]]) -> T:
-    """Return the result of `query` for one group, the main group if `folder` is None.
+    """Return the result of `query` for the group `folder`, or for the main group if that is None.
+
+    `query` gets a transaction, and the group with its time zone.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -54,7 +56,7 @@ def query_group(home: Path | None, folder: str | None, query: Callable[[Tx, Grou
     zone = config.load(terminal.home_of(home).root).zone
 
     async def ask(tx: Tx) -> T:
-        """Answer the query for the group, or for the main group if none is named."""
+        """Find the group in the transaction, and return the result of the query for it."""
         group = await groups.known(tx, folder or MAIN)
         return await query(tx, GroupZone(group=group, zone=group_config.zone_of(group, default=zone)))
 
@@ -67,24 +69,28 @@ async def board_of(tx: Tx, place: GroupZone) -> BoardSnapshot | None:
 
 
 async def history(tx: Tx, place: GroupZone, *, limit: int) -> list[Any]:
-    """Return the tasks in the history of a dashboard, the newest first."""
+    """Return at most `limit` tasks in the history of a group's dashboard, the newest first."""
     return await board_tasks.history(tx, place.group.folder, limit=limit)
 
 
 async def cycles(tx: Tx, place: GroupZone, *, limit: int) -> list[dict[str, Any]]:
-    """Return the newest cycles of a dashboard's worker, the newest first."""
+    """Return the newest runs (cycles) of the worker of a group's dashboard, the newest first."""
     return await worker_cycles.newest(tx, place.group.folder, limit=limit)
 
 
 async def itself(tx: Tx, place: GroupZone) -> GroupZone:
-    """Return the group and its time zone: a query for `query_group` that reads nothing more."""
+    """Return the group and its time zone: for `query_group`, if only these are needed."""
     del tx
     return place
 
 
 @asynccontextmanager
 async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFeature]]:
-    """Yield the store of a home and its dashboard services. Raises `StoreError` if the home has no store."""
+    """Yield the database of a home, open for changes, and the services of its dashboards.
+
+    Raises:
+        StoreError: the home has no database.
+    """
     root = terminal.home_of(home)
     settings = config.load(root.root)
     channel_of = terminal.channel_of(home)
@@ -93,7 +99,7 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFe
         host = HostContext(
             home=root, settings=settings, clock=clock, database=database, reader=database, bus=EventBus(clock)
         )
-        # This process asks no model.
+        # This process has no model to ask: only a running Andy has.
         yield (
             database,
             DashboardFeature(
@@ -105,7 +111,9 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFe
 
 
 def answer(home: Path | None, folder: str | None, question: str, text: str) -> str:
-    """Answer a question, named by its id or the beginning of it, and return a text about it.
+    """Answer an open question on a group's dashboard, and return a text about the result.
+
+    `question` is its id or the beginning of it; `folder` is None for the main group.
 
     Raises:
         BadRequest: no question or several begin so, or the answer is refused.
@@ -128,7 +136,11 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
 
 
 def _only_match(ids: list[str], prefix: str, kind: str = "question") -> str:
-    """Return the only id that begins with `prefix`. Raises `BadRequest` if there is none, or several."""
+    """Return the only one of `ids`, which all begin with `prefix`.
+
+    Raises:
+        BadRequest: there is none, or there are several; `kind` says in its text what the ids are of.
+    """
     if len(ids) == 1 and prefix:
         return ids[0]
     if not ids:
@@ -137,10 +149,17 @@ def _only_match(ids: list[str], prefix: str, kind: str = "question") -> str:
 
 
 def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, Any]:
-    """Run the rules over a dashboard and return their report; with `is_dry`, nothing is changed."""
+    """Apply the rules to a group's dashboard, such as to archive ended tasks, and return their report.
+
+    With `is_dry` nothing is changed, and the report has under `would` what would be done. `folder` is None
+    for the main group.
+
+    Raises:
+        NoDashboard: the group has no dashboard.
+    """
 
     async def act() -> dict[str, Any]:
-        """Check the board by its rules; a dry run only tells what the check would do."""
+        """Apply the rules in one transaction and return their report; a dry run applies none."""
         async with opened(home) as (database, boards), database.transaction() as tx:
             group = await groups.known(tx, folder or MAIN)
             dashboard = await snapshot(tx, group.folder)
@@ -163,10 +182,14 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
 
 
 def ask_model(home: Path | None, folder: str | None) -> WorkerQueued:
-    """Queue a worker's turn now. Raises `NotRunning`."""
+    """Queue a turn in which a model looks at a group's dashboard; `folder` is None for the main group.
+
+    Raises:
+        NotRunning: Andy does not run.
+    """
 
     async def act() -> WorkerQueued:
-        """Have the running host queue a turn for the board; it returns before the turn starts."""
+        """Request the turn from the running Andy, which answers before the turn starts."""
         async with Client.of(terminal.home_of(home)) as client:
             return await client.ask_worker(folder or MAIN)
 
@@ -185,10 +208,17 @@ def write_files(home: Path | None, folder: str | None, directory: Path) -> list[
 
 
 def import_files(home: Path | None, folder: str | None, directory: Path, *, replaces: bool) -> dict[str, int]:
-    """Import files, all or nothing, and return the number of rows of each kind. Raises `ImportRefused`."""
+    """Import the JSON files of `directory` into a group's dashboard, all rows or none.
+
+    Return the number of imported rows of each kind. `replaces` deletes the present rows first; otherwise only
+    rows with new ids are added. Changes of the rows are printed on stderr.
+
+    Raises:
+        ImportRefused: a row does not fit.
+    """
 
     async def act() -> dict[str, int]:
-        """Import the files, print what was changed or left out, and count the rows of each table."""
+        """Import the files, print what was changed or left out, and return the counts of rows."""
         async with opened(home) as (_, boards):
             rows = await boards.service.import_from(folder or MAIN, directory, replaces=replaces)
         for note in rows.notes:
@@ -201,7 +231,10 @@ def import_files(home: Path | None, folder: str | None, directory: Path, *, repl
 
 
 async def notification(tx: Tx, place: GroupZone, prefix: str) -> tuple[Notification, list[HistoryEntry]]:
-    """Return one notification, named by its id or the beginning of it, and its history."""
+    """Return a notification of a group's dashboard, and its history with the newest entry last.
+
+    `prefix` is its id or the beginning of it. Raises `BadRequest` if none or several begin so.
+    """
     folder = place.group.folder
     ids = await board_notifications.ids_like(tx, folder, prefix)
     row = await board_notifications.get(

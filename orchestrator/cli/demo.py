@@ -80,7 +80,11 @@ async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
 
 @asynccontextmanager
 async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
-    """Run an orchestrator on `home` without a credential; it and its containers end with the block."""
+    """Run Andy on `home` without a key of a model, and yield his event bus; he ends with the block.
+
+    `runtime` says where agents run: `docker`, `process` or `auto`. Nothing is yielded if the start fails:
+    then its error is raised.
+    """
     chosen = await asyncio.to_thread(_best_runtime) if runtime == "auto" else runtime
     # With an empty environment: neither a key nor a setting of the owner's own Andy counts here.
     settings = config.load(home.root, {}, andy_runtime=chosen, andy_agent="offline", andy_port=0)
@@ -90,7 +94,7 @@ async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
     stop, ready = asyncio.Event(), asyncio.Event()
 
     def announce(address: str) -> None:
-        """Tell the address, and that the demo may go on."""
+        """Print the address at which Andy is up, and let the demo go on."""
         print(f"  Andy is up on {address}, home {home.root}")
         ready.set()
 
@@ -142,7 +146,11 @@ async def _run_steps(home: Home, bus: Any) -> None:
 
 
 async def _say(client: Client, text: str) -> dict[str, Any]:
-    """Send a message as Mia; return its state. Raises `DemoFailed` unless it is answered or not for Andy."""
+    """Send a message to the demo's group as the person Mia, print it, and return its state.
+
+    Raises:
+        DemoFailed: it is neither answered, nor stored as not meant for Andy.
+    """
     print(f"  Mia   │ {text}")
     state = await client.say(GROUP, text, sender="Mia", wait_seconds=STEP_SECONDS)
     if state["outcome"] == "ignored":
@@ -154,8 +162,10 @@ async def _say(client: Client, text: str) -> dict[str, Any]:
 
 
 async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> str | None:
-    """Send a message that Andy answers, and print the answer; return the id of the run that answered, or None
-    if Andy answered without a container.
+    """Send a message that Andy answers, and print the answer.
+
+    Return the id of the run (container) that answered; None if Andy answered without a container. Raises
+    `DemoFailed`, `TimeoutError`.
     """
     state = await _say(client, text)
     run = await _wait_for_answer(events)
@@ -165,8 +175,9 @@ async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> s
 
 
 async def _wait_for_answer(events: asyncio.Queue[HostEvent]) -> str | None:
-    """Print the events of the last turn until it is answered; return the id of the run that answered, or None
-    if the event names no run. Raises `TimeoutError`.
+    """Print the events of a turn until it is answered.
+
+    Return the id of the run (container) that answered; None if the event names none. Raises `TimeoutError`.
     """
     async with asyncio.timeout(STEP_SECONDS):
         while True:
@@ -205,12 +216,12 @@ def _print_heading(text: str) -> None:
 
 
 def _print_indented(text: str) -> None:
-    """Print a text of the host."""
+    """Print a line that the host says, indented like the other lines of the demo."""
     print(f"  {text}", flush=True)
 
 
 def _remove_home(root: Path, *, keeps_home: bool) -> None:
-    """Delete the demo's home, or print where it is."""
+    """Delete the demo's home or, with `keeps_home`, print where it is."""
     import shutil
 
     if keeps_home:

@@ -98,7 +98,10 @@ async def examine(
 
 
 def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
-    """Return the settings; if a file is invalid, those of the environment, which Compose sets."""
+    """Return the settings of a home, and the finding about them.
+
+    If a file of settings is invalid, those of the environment alone are returned, which Compose sets.
+    """
     try:
         return config.load(home.root), ok("settings", f"andy.toml, .env and the environment of {home.root}")
     except SettingError as error:
@@ -114,7 +117,7 @@ def _settings_of_environment() -> Settings:
 
 
 async def _running(home: Home) -> dict[str, Any] | None:
-    """Return the status of the running Andy; None if none answers."""
+    """Return the status of the Andy that runs on a home; None if none answers."""
     try:
         async with Client.of(home) as client:
             # An older Andy that still runs may leave fields out, so the checks read it as a plain dict.
@@ -177,7 +180,7 @@ def on_the_host(finding: DoctorFinding) -> DoctorFinding:
 
 
 async def _run_check(name: str, check: Check) -> DoctorFinding:
-    """Return the finding of a check; an error of the check is a finding too."""
+    """Make a check and return its finding; if the check raises an error, return a finding about that."""
     try:
         return await check()
     except AndyError as error:
@@ -187,7 +190,7 @@ async def _run_check(name: str, check: Check) -> DoctorFinding:
 
 
 def as_rows(findings: Sequence[DoctorFinding]) -> list[dict[str, str]]:
-    """Return findings as rows for `--json`."""
+    """Return findings as rows for `--json`; the fix is in `mend`, a name that other programs read."""
     return [
         {"check": finding.name, "state": finding.state, "text": finding.text, "mend": finding.fix}
         for finding in findings
@@ -195,7 +198,7 @@ def as_rows(findings: Sequence[DoctorFinding]) -> list[dict[str, str]]:
 
 
 def lines(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Return the findings as text, a line each with the fix below it. Pure."""
+    """Return rows of `as_rows` as lines of text: each with its fix below, the number of faults last. Pure."""
     text_lines = []
     for row in rows:
         text_lines.append(f"{SIGNS[row['state']]} {row['check']:<12} {row['text']}")

@@ -90,7 +90,7 @@ class DoctorFinding:
 
 
 def ok(name: str, text: str) -> DoctorFinding:
-    """Return the finding that a check found nothing wrong."""
+    """Return the finding of a check that found nothing wrong."""
     return DoctorFinding(name=name, state="ok", text=text)
 
 
@@ -108,12 +108,15 @@ def bad(name: str, text: str, *, fix: str) -> DoctorFinding:
 
 
 async def permissions(home: Home, messengers: Sequence[ChannelDescription]) -> DoctorFinding:
-    """Check that the home can be written, and that no other user can read its secrets."""
+    """Check that the home can be written, and that no other user can read its secrets.
+
+    The logins of `messengers` are secrets, too.
+    """
     return await asyncio.to_thread(_permissions, home, messengers)
 
 
 def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> DoctorFinding:
-    """Check that the home's folders can be written, and that no other user can read its secrets."""
+    """Check that the home's folders can be written, and that no other user can read its secrets. Blocks."""
     for folder in (home.groups, home.data, home.database.parent):
         existing_folder = next(candidate for candidate in (folder, *folder.parents) if candidate.exists())
         if not os.access(existing_folder, os.W_OK | os.X_OK):
@@ -146,7 +149,10 @@ async def store(home: Home) -> DoctorFinding:
 
 
 def _store(path: Path) -> DoctorFinding:
-    """Check the database at a path. Blocks. Raises `StoreError` for a damaged one."""
+    """Check the database at a path, its version, and the size of its log. Blocks.
+
+    Raises `StoreError` for a damaged one.
+    """
     known_version = len(database.migrations())
     if not path.exists():
         return note("store", f"there is none yet; the first start makes it, version {known_version}")
@@ -182,7 +188,10 @@ async def disk(home: Home) -> DoctorFinding:
 
 
 async def watches(limits: Path = INOTIFY) -> DoctorFinding:
-    """Check that the kernel lets this user watch enough files; otherwise changes are noticed late."""
+    """Check that the kernel lets this user watch enough files; otherwise changes are noticed late.
+
+    `limits` is the kernel's folder with a file for each limit.
+    """
     low = []
     for name, enough in ENOUGH_WATCHES.items():
         try:
@@ -203,7 +212,10 @@ def _nearest_existing(path: Path) -> Path:
 
 
 async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) -> DoctorFinding:
-    """Check that the clock is not behind the newest message, and that Andy runs with the zone of TZ."""
+    """Check that the clock is not behind the newest message, and that Andy runs with the zone of TZ.
+
+    `running` is the status of the running Andy; None if none answers.
+    """
     status = running or {}
     zone = status.get("zone", settings.tz)  # an older running Andy does not report it
     now = datetime.now(ZoneInfo(zone))
@@ -237,12 +249,12 @@ def _newest_ms(path: Path) -> int:
 
 
 async def lists() -> DoctorFinding:
-    """Check the owner's allowlists."""
+    """Check the owner's files that list what agents may mount, and who may write to Andy."""
     return await asyncio.to_thread(_lists)
 
 
 def _lists() -> DoctorFinding:
-    """Check the owner's allowlists: an unreadable one allows nothing."""
+    """Check the owner's allowlists of folders and of senders: an unreadable one allows nothing. Blocks."""
     folder = owner.owner_directory()
     mounts = owner.OwnerFile(folder / mount_allowlist.FILE, mount_allowlist.MountRules).read()
     people = owner.OwnerFile(folder / senders.FILE, senders.SenderRules).read()
@@ -305,7 +317,10 @@ async def agent_image(settings: Settings) -> DoctorFinding:
 
 
 def _agent_image(tag: str) -> DoctorFinding:
-    """Check that the image exists, has this version of the wire protocol, and is newer than its sources."""
+    """Check that the agents' image `tag` exists, fits this Andy, and is newer than its sources. Blocks.
+
+    It fits if its program speaks this version of the protocol between host and container.
+    """
     sources = runtime_selection.image_sources()
     build = runtime_selection.image_fix()
     with docker_client.translated(), closing(docker_client.connect()) as client:
@@ -314,6 +329,7 @@ def _agent_image(tag: str) -> DoctorFinding:
             return bad("image", f"{tag} is not here, so no agent starts", fix=build)
         labels = details["Config"]["Labels"] or {}
         is_current = sources is None or image.is_current(client, tag, sources)
+    # An image without the label was built by Compose, together with this Andy.
     spoken = labels.get(image.WIRE_LABEL, str(WIRE_VERSION))
     text = f"{tag} of {details['Created'][:16]}, {labels.get(image.SOURCE_LABEL, 'built by Compose')}"
     if spoken != str(WIRE_VERSION):
@@ -344,7 +360,7 @@ async def firewall(home: Home, settings: Settings) -> DoctorFinding:
 
 
 def _firewall(home: Home) -> DoctorFinding:
-    """Check the rule that keeps agents from the servers of this machine. Blocks."""
+    """Check that the firewall has the rule that keeps agents from the servers of this machine. Blocks."""
     install = home.data / "install"
     with docker_client.translated(), closing(docker_client.connect()) as client:
         result = network.find_network(client, install.read_text().strip()) if install.is_file() else None
@@ -362,7 +378,10 @@ def _firewall(home: Home) -> DoctorFinding:
 
 
 async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFinding:
-    """Check that Andy answers at its port, or that the port is free."""
+    """Check that Andy answers at its port, or that the port is free.
+
+    `running` is the status of the running Andy; None if none answers.
+    """
     if running is not None:
         return ok("port", f"Andy {running.get('version', '')} answers on it")
     try:
@@ -377,7 +396,7 @@ async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFind
 
 
 async def parts(running: dict[str, Any] | None) -> DoctorFinding:
-    """Check that no loop of the running host fails."""
+    """Check that no loop (part) of the running Andy fails; `running` is its status, None without one."""
     if running is None:
         return note("parts", "checked only while Andy runs")
     failing = running.get("failing", [])
@@ -390,7 +409,10 @@ async def parts(running: dict[str, Any] | None) -> DoctorFinding:
 async def credential(
     home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
 ) -> DoctorFinding:
-    """Check that there is a key for the model service; with `is_online`, that the service accepts it."""
+    """Check that there is a key for the model service; with `is_online`, that the service accepts it.
+
+    `running` is the status of the running Andy, which knows refusals and outages; None if none answers.
+    """
     refused = (running or {}).get("credential", {}).get("refusals")
     if refused:
         return bad("credential", refused[0]["text"], fix=refused[0]["mend"])
@@ -447,7 +469,10 @@ async def _check_key_online(credential: Credential, upstream: str, model: str) -
 async def models(
     home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
 ) -> DoctorFinding:
-    """Check that each chosen model service exists, has its key and, as far as known, answers."""
+    """Check that each chosen model service exists, has its key and, as far as known, answers.
+
+    With `is_online` each one is asked. `running` is the status of the running Andy; None if none answers.
+    """
     if reasons := await _refused_choices(home, settings):
         fix = "choose another with 'andy models use SERVICE/MODEL', or correct the setting in .env"
         return bad("models", " ".join(reasons), fix=fix)
@@ -458,7 +483,9 @@ async def models(
     for row in rows:
         if row["used_by"] and row["down_since_ms"] is not None:
             text = f"{row['name']} {service_trouble_text(row, settings.zone)}"
-            return (note if row["stand_in"] else bad)("models", text, fix=row["mend"] or "")
+            # Not a fault as long as another service answers in its place.
+            finding = note if row["stand_in"] else bad
+            return finding("models", text, fix=row["mend"] or "")
     for row in added:
         if row["used_by"] and not row["is_usable"]:
             fix = f"put {row['key_env'] or 'a key'}=… into .env"
@@ -471,12 +498,12 @@ async def models(
 
 
 def _users(service: ServiceConditionView) -> str:
-    """Return the groups that use a service."""
+    """Return what a service is used for, such as the names of groups, as text."""
     return ", ".join(service["used_by"])
 
 
 async def _refused_choices(home: Home, settings: Settings) -> list[str]:
-    """Return why stored choices of models cannot be used."""
+    """Return a sentence for each stored choice of a model that cannot be used, with the reason."""
     if not home.database.exists():
         return []
     has_gateway = CredentialSource(home.root, os.environ).has_gateway()
@@ -488,7 +515,10 @@ async def _refused_choices(home: Home, settings: Settings) -> list[str]:
 
 
 async def _stored_services(home: Home, settings: Settings) -> list[ServiceConditionView]:
-    """Return the services of a home whose Andy does not run, without outages, which may be over."""
+    """Return the model services in a home's database, whether they are used, and their keys.
+
+    It is for a home whose Andy does not run. Recorded outages are left out, since they may be over.
+    """
     if not home.database.exists():
         return []
     database_of_home = await Database.open_readonly(home.database)
@@ -508,7 +538,7 @@ async def _stored_services(home: Home, settings: Settings) -> list[ServiceCondit
 
 
 async def _first_silent_service(home: Home, used: Sequence[ServiceConditionView]) -> DoctorFinding | None:
-    """Send each service a short request; return a finding about the first that does not answer.
+    """Send each of the services `used` a short request; return a finding about the first that is silent.
 
     None if all answer. Services without a model are left out.
     """
@@ -529,7 +559,7 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
     """Check that each used web search service has the key or the address that it needs."""
     used = {settings.andy_web_search}
     if home.database.exists():
-        with suppress(sqlite3.Error):  # a damaged store: its own check says so
+        with suppress(sqlite3.Error):  # a damaged database: its own check reports it
             all_groups = await asyncio.to_thread(read_once, home.database, groups.every)
             used |= {
                 group_settings.search_service(group_settings.of(group), settings) for group in all_groups
@@ -554,20 +584,22 @@ async def mcp_servers(home: Home) -> DoctorFinding:
     source, now_ms = CredentialSource(home.root, os.environ), SystemClock().now_ms()
 
     async def rows(tx: Tx) -> list[mcp.McpServerView]:
+        """Return the MCP servers, each with whether its secret is set."""
         return await mcp.rows(tx, lambda name: source.value(name) is not None, home=home.root, now_ms=now_ms)
 
-    findings: list[mcp.McpServerView] = []
+    servers: list[mcp.McpServerView] = []
     if home.database.exists():
-        with suppress(sqlite3.Error):  # a damaged store: its own check says so
-            findings = await asyncio.to_thread(read_once, home.database, rows)
-    for row in findings:
-        if (problem := mcp.problem(row)) is not None:
-            return bad("mcp", problem[0], fix=problem[1])
-    return ok("mcp", f"{counted(len(findings), 'server')} of yours" if findings else "no servers of yours")
+        with suppress(sqlite3.Error):  # a damaged database: its own check reports it
+            servers = await asyncio.to_thread(read_once, home.database, rows)
+    for server in servers:
+        if (problem := mcp.problem(server)) is not None:
+            text, fix = problem
+            return bad("mcp", text, fix=fix)
+    return ok("mcp", f"{counted(len(servers), 'server')} of yours" if servers else "no servers of yours")
 
 
 async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:
-    """Run the channel's own checks, then check that somebody is logged in, and the connection."""
+    """Run a messenger's own checks, then check that somebody is logged in to it, and its connection."""
     name = messenger.name
     stored = ChannelFinding(is_problem=False, text=f"Nobody is logged in to {messenger.title}.")
     for check in messenger.checks:

@@ -55,7 +55,10 @@ def exit_after(command: Callable[[], int]) -> NoReturn:
 
 
 def end_unwritten(error: OSError) -> NoReturn:
-    """End a command whose output cannot be written; raise any other error again."""
+    """Exit from a command whose output cannot be written, since the reader is gone or the disk is full.
+
+    Any other error is raised again.
+    """
     if isinstance(error, BrokenPipeError):
         _end_quietly()
     if error.errno not in UNWRITABLE:
@@ -75,16 +78,18 @@ def _end_quietly() -> NoReturn:
 
 
 def shortened(text: str) -> str:
-    """Return a text without its middle, if it is too long: it may quote the input, and ends with the fix."""
-    return (
-        text
-        if len(text) <= MAX_SHOWN_CHARS
-        else f"{text[: MAX_SHOWN_CHARS // 2]} … {text[-MAX_SHOWN_CHARS // 2 :]}"
-    )
+    """Return the text of an error; without its middle, if it is longer than `MAX_SHOWN_CHARS`.
+
+    An error may quote a long input, and its text ends with the fix.
+    """
+    if len(text) <= MAX_SHOWN_CHARS:
+        return text
+    half = MAX_SHOWN_CHARS // 2
+    return f"{text[:half]} … {text[-half:]}"
 
 
 def _fail(error: AndyError) -> NoReturn:
-    """Print an error as one line, and exit with its code."""
+    """Print the text of an error on stderr, and exit with the code for its class."""
     fix = " See 'andy tasks list'." if isinstance(error, UnknownTask) else ""
     print(f"andy: {shortened(str(error))}{fix}", file=sys.stderr)
     match error:

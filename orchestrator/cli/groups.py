@@ -110,6 +110,7 @@ def add_chat(
     from orchestrator.groups import registration
 
     async def act(tx: Tx, now_ms: int) -> list[str]:
+        """Add the chat to the group, and return the addresses of all of the group's chats."""
         group = await registration.add_chat(tx, folder, jid, now_ms=now_ms, is_notify_chat=is_notify_chat)
         return list(group.chats)
 
@@ -132,6 +133,7 @@ def remove_chat(
     from orchestrator.groups import registration
 
     async def act(tx: Tx, now_ms: int) -> str:
+        """Remove the chat from the group, and return a text about the result."""
         return (await registration.remove_chat(tx, folder, jid, now_ms=now_ms)).explain()
 
     print(terminal.run_async(terminal.change(home, act)))
@@ -206,6 +208,7 @@ def decide(
     request = access.number_of(number)
 
     async def act(tx: Tx, now_ms: int) -> str:
+        """Store the decision about the chat, and return a text about the result."""
         decided = await access.decide(tx, request, decision, by=COMMAND_LINE, now_ms=now_ms, name=name)
         return decided.explain()
 
@@ -249,7 +252,7 @@ def config(
 
 
 def _parse_object(text: str) -> dict[str, Any]:
-    """Return the JSON object in an option. Raises `UsageError`."""
+    """Return the JSON object in the text of an option. Raises `UsageError` if it is none."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -295,6 +298,7 @@ def show_people(
         wanted = None if role == people.DEFAULT else Role(role)
 
         async def act(tx: Tx, now_ms: int) -> Group:
+            """Give the person the role, or the default one for None; return the changed group."""
             return await people.set_role(tx, folder, address, wanted, by=COMMAND_LINE, now_ms=now_ms)
 
         terminal.run_async(terminal.change(home, act))
@@ -346,6 +350,7 @@ def show_rules(
         new_value, rule_name, changed_role = _rule_value(what, value), what, Role(role)
 
         async def act(tx: Tx, now_ms: int) -> Group:
+            """Set what the role may do in the group, and return the changed group."""
             return await people.set_rule(
                 tx, folder, changed_role, rule_name, value=new_value, by=COMMAND_LINE, now_ms=now_ms
             )
@@ -354,16 +359,21 @@ def show_rules(
     search = terminal.settings_of(terminal.home_of(home)).andy_web_search
 
     async def rows(tx: Tx) -> list[group_rules.GroupRuleView]:
+        """Return the rules of the group, each with what it allows to every role."""
         return group_rules.as_rows(await group_rules.rule_rows(tx, folder, host_search=search))
 
     read(home, rows, group_rules.rule_lines, as_json=as_json)
 
 
 def _rule_value(rule: str, value: str) -> bool | int | None:
-    """Return the value that was typed for a rule; None for the default. Raises `UsageError`."""
+    """Return the value that was typed for a rule about what a role may do; None for `default`.
+
+    It is true or false, or a percentage for the rule `spend`. Raises `UsageError` for anything else.
+    """
     if value == "default":
         return None
     number = value.removesuffix("%").strip()
+    # Too large a percentage is refused later, with its own text; a number of any length is not parsed.
     if rule == "spend" and number.isascii() and number.isdigit() and len(number) < 5:
         return int(number)
     if rule == "spend" or value not in ("yes", "no"):
@@ -443,7 +453,10 @@ def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
 
 
 async def register_chat(home_option: Path | None, wish: Registration) -> None:
-    """Register a chat, and main in a home without groups."""
+    """Register a group for a chat, and create the home if it is missing.
+
+    The main group is registered, too, if the home has none. Files with the group's memory are created.
+    """
     from orchestrator.groups import memory_templates, registration
 
     home = terminal.home_of(home_option)
@@ -459,17 +472,21 @@ async def register_chat(home_option: Path | None, wish: Registration) -> None:
 
 
 async def _unregister(home_option: Path | None, folder: str) -> str:
-    """Unregister a group; return a text about its tasks and messages."""
+    """Unregister a group; return a text about what became of its tasks and messages."""
     from orchestrator.groups import registration
 
     async def act(tx: Tx, now_ms: int) -> str:
+        """Unregister the group, and return a text about the result."""
         return (await registration.unregister(tx, folder, now_ms=now_ms)).explain()
 
     return await terminal.change(home_option, act)
 
 
 async def _change_of(tx: Tx, folder: str, number: int | None) -> GroupChange:
-    """Return a change; without a number, the newest. Raises `UnknownGroup` or `UnknownGroupChange`."""
+    """Return a recorded change of a group's settings or memory by its number; for None, the newest.
+
+    Raises `UnknownGroup`, `UnknownGroupChange`, or `BadRequest` if nothing was changed yet.
+    """
     from orchestrator.store.groups import changes as group_changes
     from orchestrator.store.groups import groups
 
@@ -482,7 +499,10 @@ async def _change_of(tx: Tx, folder: str, number: int | None) -> GroupChange:
 
 
 async def _restore_part(home_option: Path | None, change: GroupChange, *, shown: str) -> None:
-    """Restore a part to before a change, unless it changed after its differences were shown."""
+    """Restore the part of a group that a change was about, such as its memory, to before the change.
+
+    `shown` is the part's text that the person saw: if it is another one now, `GroupChangeRefused` is raised.
+    """
     from orchestrator.groups import changes
 
     def check(current_text: str) -> None:
@@ -508,7 +528,11 @@ async def _restore_part(home_option: Path | None, change: GroupChange, *, shown:
 
 
 async def _configure(home_option: Path | None, folder: str, changes: dict[str, Any]) -> None:
-    """Change a group's configuration; a running Andy ends its containers, and the next ones have it."""
+    """Change keys of a group's configuration; null removes one.
+
+    A running Andy ends the group's containers, and the next ones have the new configuration. Raises
+    `BadRequest` for a key or a value that cannot be used.
+    """
     import asyncio
 
     from orchestrator.groups import skills

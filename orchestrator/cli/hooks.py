@@ -83,7 +83,11 @@ def revoke(
 
 
 async def _add(group: str, name: str, asks: bool, tx: Any, now_ms: int) -> NewAddress:  # noqa: FBT001
-    """Make the address of a hook; `asks`: each text calls the agent. `tx` is the transaction."""
+    """Make and return the address of a hook, to which a program posts texts for a group.
+
+    `name` is the sender of these texts. `asks` says that each text calls the group's agent. `tx` is the
+    transaction.
+    """
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
@@ -91,7 +95,7 @@ async def _add(group: str, name: str, asks: bool, tx: Any, now_ms: int) -> NewAd
 
 
 async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
-    """Revoke the address of a hook; `tx` is the transaction."""
+    """Make the address of a hook useless, and return it; `tx` is the transaction."""
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
@@ -99,7 +103,7 @@ async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
 
 
 async def _hook_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
-    """Return the hooks of a group, or of all groups, as rows for `--json`."""
+    """Return the hooks of a group as rows for `--json`; those of all groups if it is None."""
     from orchestrator.store.access import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
     from orchestrator.store.groups import groups
@@ -109,7 +113,7 @@ async def _hook_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
 
 
 def _hook_row(hook: SecretAddress) -> dict[str, Any]:
-    """Return a hook as a row for `--json`, without its secret."""
+    """Return a hook, an address to which programs post, as a row for `--json`, without its secret."""
     return {
         "id": hook.id,
         "group": hook.folder,
@@ -122,7 +126,7 @@ def _hook_row(hook: SecretAddress) -> dict[str, Any]:
 
 
 def _new_hook_lines(row: dict[str, Any]) -> list[str]:
-    """Return what a person needs to know about a new hook."""
+    """Return the lines that explain a new hook to a person; `row` has its address with the secret."""
     effect = "calls the agent" if row["asks"] else "is a message that does not call the agent"
     return [
         row["address"],
@@ -134,7 +138,7 @@ def _new_hook_lines(row: dict[str, Any]) -> list[str]:
 
 
 def _hook_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
-    """Return the hooks as a table for people."""
+    """Return rows of `_hook_row` as the lines of a table for people, with times in `zone`."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

@@ -37,13 +37,17 @@ PLAIN_OPTIONS = {
 
 
 def plain_options(arguments: Sequence[str]) -> dict[str, str] | None:
-    """Return the options of `andy up` by name; None for arguments that only the full parser can parse."""
+    """Return the options of `andy up` by name, such as `--port`, with their values as text.
+
+    None for arguments that only the full parser of the command line can parse.
+    """
     options: dict[str, str] = {}
     remaining = iter(arguments)
     for argument in remaining:
         name, equals, value = argument.partition("=")
         # Without `=` the next argument is the value: the loop does not see that one.
         value = value if equals else next(remaining, "")
+        # An unknown option has the empty pattern, which only an empty value matches.
         is_plain = (
             re.fullmatch(PLAIN_OPTIONS.get(name, ""), value) and value.isascii() and name not in options
         )
@@ -54,7 +58,7 @@ def plain_options(arguments: Sequence[str]) -> dict[str, str] | None:
 
 
 def run_plain(options: Mapping[str, str]) -> int:
-    """Run the host with these options and return the exit code."""
+    """Run the host with options of `plain_options`, and return the exit code."""
     run(
         Path(options["--home"]) if "--home" in options else None,
         runtime=options.get("--runtime"),
@@ -67,9 +71,10 @@ def run_plain(options: Mapping[str, str]) -> int:
 def run(
     home: Path | None, *, runtime: str | None, agent: str | None, port: int | None, is_verbose: bool = False
 ) -> None:
-    """Run the host until a signal or the owner ends it. An option that is None comes from the settings.
+    """Run the host until a signal or the owner ends it; if it is to be restarted, replace this process.
 
-    With `is_verbose` a terminal shows every line of the log, not only errors.
+    An option that is None comes from the settings. With `is_verbose` a terminal shows every line of the log,
+    not only errors.
     """
     # Loading the modules takes a moment, on a busy machine several seconds.
     say_aside("Andy starts …")
@@ -86,7 +91,8 @@ def run(
 async def _serve(home_option: Path | None, overrides: Mapping[str, Any], *, is_verbose: bool) -> bool:
     """Run the host until SIGINT, SIGTERM or a request of its owner; a second signal ends it at once.
 
-    Return whether it is to be restarted.
+    `overrides` are settings of the command line; None counts as not set. Return whether the host is to be
+    restarted.
     """
     home = home_of(home_option)
     # Before the host is loaded: a wrong setting is then reported in half the time.
@@ -101,13 +107,13 @@ async def _serve(home_option: Path | None, overrides: Mapping[str, Any], *, is_v
 
 
 def warn_of_open_secrets(path: Path) -> None:
-    """Print how to protect a file of secrets that other users may read. Blocks."""
+    """Print how to protect the file of secrets at `path`, if other users may read it. Blocks."""
     if path.exists() and path.stat().st_mode & 0o077:
         say_aside(f"⚠️  Others may read {path}: chmod 600 {path}")
 
 
 def announce_migration(path: Path) -> None:
-    """Print that this start migrates the database, and where the copy of the old one is. Blocks."""
+    """Print, if this start will migrate the database, its versions and where the copy is. Blocks."""
     from orchestrator.store import database
 
     migration = database.migration_ahead(path)
@@ -118,7 +124,10 @@ def announce_migration(path: Path) -> None:
 
 
 def _carry_out_restore(home: Home) -> bool:
-    """Carry out a restore that was requested in the console; return whether there was a record of one."""
+    """Restore a backup if that was requested in the console, or undo a restore that was killed.
+
+    Return whether the home had a record of a restore.
+    """
     if not home.restore_file.exists():
         return False
     from orchestrator.backup import restore_request
@@ -128,7 +137,10 @@ def _carry_out_restore(home: Home) -> bool:
 
 
 async def _run(home: Home, settings: Settings, started: Callable[[], None], *, is_verbose: bool) -> bool:
-    """Run the host; return whether it is to be restarted. `started` is called once the host serves."""
+    """Run the host until it is stopped, and return whether it is to be restarted.
+
+    `started` is called once the host serves.
+    """
     with without("rich"):  # structlog would load it: 5 MiB that the host never uses
         import structlog  # noqa: F401
 
@@ -169,6 +181,6 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None], *, i
 def _stop_or_exit(stop: asyncio.Event) -> None:
     """Stop the host at the first signal, and exit at once at the second."""
     if stop.is_set():
-        os._exit(130)
+        os._exit(130)  # 128 and the number of SIGINT, as shells say it
     say_aside("Waiting for running turns to end (at most 30 s); once more to stop at once.")
     stop.set()

@@ -35,7 +35,7 @@ def on(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption
 
 @loop_app.command
 def off(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Stop it from waking by itself; pending wake requests stay.
+    """Stop a group's agent from waking by itself; pending wake requests stay.
 
     Example: `andy loop off family`
     """
@@ -44,7 +44,7 @@ def off(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOptio
 
 @loop_app.command
 def pause(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Pause it until it is resumed; messages are still answered.
+    """Pause a group's loop until it is resumed; messages are still answered.
 
     Example: `andy loop pause family`
     """
@@ -53,7 +53,7 @@ def pause(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOpt
 
 @loop_app.command
 def resume(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Resume it; it wakes at the time that was set.
+    """Resume a group's paused loop; its agent wakes at the time that was set.
 
     Example: `andy loop resume family`
     """
@@ -69,7 +69,7 @@ def wake(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Wake it now.
+    """Wake a group's agent now.
 
     Example: `andy loop wake family`
     """
@@ -84,7 +84,7 @@ def status(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show when it wakes next and why, step by step, its pending wake requests, and its newest cycles.
+    """Show when an agent wakes next and why, step by step, its pending wake requests, and its newest cycles.
 
     Example: `andy loop status family`
     """
@@ -103,11 +103,15 @@ def status(
 
 
 def _act(home: Path | None, group: str, action: str, *, as_json: bool, reason: str = "") -> None:
-    """Apply an action to a group's loop, and print the result."""
+    """Apply an action, a key of `DONE`, to a group's loop, in which its agent wakes by itself.
+
+    Print the result. `reason` is for the action `wake`.
+    """
     from orchestrator.cli import terminal
     from orchestrator.loop import service
 
     async def act(tx: Tx, now_ms: int) -> None:
+        """Apply the action in the transaction."""
         await service.apply_action(tx, group, action, reason=reason, now_ms=now_ms)
 
     asyncio.run(terminal.change(home, act))

@@ -35,7 +35,10 @@ FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def _check_number(_type: Any, value: Any) -> None:
-    """Check that commands can use a number. Raises `ValueError`, which Cyclopts reports."""
+    """Raise `ValueError`, which Cyclopts reports, for a number that is too large or not finite.
+
+    Cyclopts calls it with the type and the value of each parameter of a command; most are no numbers.
+    """
     if isinstance(value, int) and abs(value) > MAX_NUMBER:
         raise ValueError("The number is too large.")
     if isinstance(value, float) and not math.isfinite(value):
@@ -96,7 +99,10 @@ def _refusal(error: CycloptsError) -> str:
 
 
 def _needed(error: MissingArgumentError) -> str:
-    """Return the parameter that was not given, with its help; empty for an option that lacks its value."""
+    """Return the name of the parameter that is missing, with its help.
+
+    Empty if a value of an option is missing, or only a part of the parameter.
+    """
     argument = error.argument
     if argument is None or error.keyword is not None or error.tokens_so_far or argument.tokens:
         return ""
@@ -105,17 +111,16 @@ def _needed(error: MissingArgumentError) -> str:
 
 
 def _unknown_within(error: UnknownCommandError, word: str) -> str:
-    """Return the sentence for a word that is no command of its family."""
+    """Return a sentence about a word that is no command of its family, such as `andy groups lst`."""
     family = " ".join(error.command_chain or ())
     names = [name for name in app[family] if not name.startswith("-")]
     return f"There is no command '{family} {word}'. {commands.hint_within(family, word, names)}"
 
 
 def _check_text(arguments: list[str]) -> None:
-    """Refuse bytes that are not UTF-8: Python passes them on as surrogates, which cannot be printed or
-    stored.
+    """Raise `BadRequest` if an argument has bytes that are not UTF-8.
 
-    Raises `BadRequest`.
+    Python passes them on as surrogates, which cannot be printed or stored.
     """
     for argument in arguments:
         try:
@@ -126,7 +131,10 @@ def _check_text(arguments: list[str]) -> None:
 
 
 def _check_command(name: str, *rest: str) -> None:
-    """Refuse an unknown command by its name. Cyclopts would load all commands to find the same."""
+    """Raise `UsageError` if `name` is neither a command nor an option, with the command that may be meant.
+
+    `rest` are the arguments after it. Cyclopts would load all commands to find the same.
+    """
     if name.startswith("-") or any(entry.name == name for entry in commands.COMMANDS):
         return
     hint = commands.hint_for(name, rest, is_group=_is_group)

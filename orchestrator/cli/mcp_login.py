@@ -62,9 +62,13 @@ class LoginOptions:
 async def log_in(
     home: Path | None, name: str, options: LoginOptions, *, say: Callable[[str], None]
 ) -> McpLogin:
-    """Log the owner in to a server, and store the login. Raises `LoginRefused`, `BadRequest`.
+    """Log the owner in to the MCP server `name` by OAuth, store the login, and return it.
 
     `say` shows a line of the progress to a person.
+
+    Raises:
+        LoginRefused: the owner or the service refused, or nobody answered in time.
+        BadRequest: there is no such server, it takes no login, or the port is taken.
     """
     from orchestrator.proxies import mcp_oauth
 
@@ -99,9 +103,10 @@ async def log_in(
 
 
 async def log_out(home: Path | None, name: str) -> bool | None:
-    """Delete a login and revoke it at the authorisation server.
+    """Delete the login to the MCP server `name`, and revoke it at its authorisation server.
 
-    Return whether that confirmed it; None if nobody was logged in. Raises `BadRequest`.
+    Return whether that server confirmed it; None if nobody was logged in. Raises `BadRequest` if there is no
+    such MCP server, or it takes no login.
     """
     from orchestrator.proxies import mcp_oauth
 
@@ -119,7 +124,7 @@ async def log_out(home: Path | None, name: str) -> bool | None:
 
 
 async def _server(home: Path | None, name: str) -> McpServer:
-    """Return a server that allows a login. Raises `BadRequest`."""
+    """Return the MCP server `name`. Raises `BadRequest` if there is none, or it takes no login."""
     server = await terminal.change(home, lambda tx, _: mcp_servers.by_name(tx, name))
     if server is None:
         raise BadRequest(f"There is no MCP server '{name}': see 'andy mcp list'.")
@@ -156,7 +161,10 @@ def _listener(port: int | None) -> socket.socket:
 
 
 def _port_of(client: dict[str, object] | None) -> int | None:
-    """Return the port that an earlier login of the owner's own client used; None if there was none."""
+    """Return the port of the address to which an earlier login redirected the browser; None without one.
+
+    `client` is the OAuth client of that login, with which the address is registered.
+    """
     uris = (client or {}).get("redirect_uris")
     return urlsplit(str(uris[0])).port if isinstance(uris, list) and uris else None
 
@@ -164,9 +172,13 @@ def _port_of(client: dict[str, object] | None) -> int | None:
 async def _wait_for_browser(
     listener: socket.socket, address: str, say: Callable[[str], None]
 ) -> AuthorizationCodeResult:
-    """Wait until the browser is redirected here. Requests that do not belong to this login are refused.
+    """Wait until the owner's browser is redirected to `listener`, and return the result of the login.
 
-    `say` shows a line to the owner.
+    `address` is the one that the owner opens. Requests that do not belong to this login are refused. `say`
+    shows a line to the owner.
+
+    Raises:
+        LoginRefused: the login was refused, or nobody allowed it within `WAIT_SECONDS`.
     """
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse
@@ -209,9 +221,13 @@ async def _wait_for_browser(
 
 
 async def _read_pasted(address: str, say: Callable[[str], None]) -> AuthorizationCodeResult:
-    """Read the address to which the owner's browser, on any machine, was redirected.
+    """Return the result of a login, from the address that the owner's browser was redirected to.
 
-    `say` shows a line to the owner.
+    The owner opens `address` on any machine, and pastes the address at which the browser ends. `say` shows a
+    line to the owner.
+
+    Raises:
+        LoginRefused: the login was refused, or no such address was pasted.
     """
     say(f"Open this address in a browser, and allow Andy:\n\n{address}\n")
     say(f"The browser ends at http://{HOST}…, and cannot open it. Copy that address whole, paste it here:")
@@ -227,12 +243,14 @@ async def _read_pasted(address: str, say: Callable[[str], None]) -> Authorizatio
 
 
 def state_of(address: str) -> str:
-    """Return the `state` in the address that the owner opens."""
+    """Return the parameter `state` of the address that the owner opens, which identifies a login."""
     return parse_qs(urlsplit(address).query)["state"][0]
 
 
 def result_of(query: str, state: str) -> AuthorizationCodeResult:
-    """Return the result in the query with which the authorisation server redirected the browser.
+    """Return the result in the query of the address to which a browser was redirected after a login.
+
+    `state` identifies the login that waits.
 
     Raises:
         NotThisLogin: it belongs to another login, or has a parameter twice.
@@ -244,6 +262,7 @@ def result_of(query: str, state: str) -> AuthorizationCodeResult:
         result = parse_qs(query, keep_blank_values=True, max_num_fields=20)
     except ValueError as error:
         raise NotThisLogin from error
+    # OAuth allows each parameter once: which of two is meant is not known.
     if any(len(values) > 1 for values in result.values()):
         raise NotThisLogin
     fields = {name: values[0] for name, values in result.items()}

@@ -171,7 +171,7 @@ def use(
     has_gateway = _credentials(home).has_gateway()
 
     async def act(tx: Tx, now_ms: int) -> None:
-        """Store the choice, of the group or of the host; no model means none of its own."""
+        """Store the choice for the group or, without one, for all groups; None clears it."""
         if group is not None:
             await model_choices.choose_for_group(
                 tx, group, WorkKind(work), chosen, has_gateway=has_gateway, by=COMMAND_LINE, now_ms=now_ms
@@ -208,11 +208,11 @@ def fallback(
     from orchestrator.groups import model_choices
     from orchestrator.store.settings.model_services import ChosenModel
 
-    chosen = [ChosenModel(WorkKind.FALLBACK, one, even_if_dearer) for one in models]
+    chosen = [ChosenModel(WorkKind.FALLBACK, model, even_if_dearer) for model in models]
     has_gateway = _credentials(home).has_gateway()
 
     async def act(tx: Tx, now_ms: int) -> None:
-        """Store the list."""
+        """Replace the stored list of models that answer while the chosen service does not."""
         await model_choices.choose(tx, WorkKind.FALLBACK, chosen, has_gateway=has_gateway, now_ms=now_ms)
 
     asyncio.run(terminal.change(home, act))
@@ -241,14 +241,14 @@ def remove(
 
 
 async def _test_service(home: Path | None, service: ModelService, model: str) -> list[AbilityFinding]:
-    """Test what a service can do with a model; return a finding for each ability."""
+    """Send a model service short requests for a model; return a finding for each of its abilities."""
     from orchestrator.proxies.model import abilities
 
     return await abilities.examine_service(_credentials(home), service, model)
 
 
 def _finding_line(row: dict[str, object]) -> str:
-    """Return a finding as one line."""
+    """Return a finding about an ability of a model service as one line of text."""
     return f"{'✓' if row['is_there'] else '✗'} {row['name']!s:9} {row['detail']}"
 
 
@@ -258,7 +258,7 @@ def _has_key(home: Path | None, name: str) -> bool:
 
 
 def _credentials(home: Path | None) -> CredentialSource:
-    """Return the credentials of a home and of the environment."""
+    """Return the reader of keys and passwords in a home's `.env` and in the environment."""
     import os
 
     from orchestrator.cli import terminal

@@ -69,7 +69,7 @@ def load_image(
 
 
 def _copied_lines(report: list[dict[str, Any]]) -> list[str]:
-    """Return for each node whether it has the image now, or why not."""
+    """Return a line for each node of the swarm: that it has the agents' image now, or why not."""
     return [
         f"{node['name']}  {'⚠️  ' + node['problem'] if node['problem'] else 'has the image'}"
         for node in report
@@ -77,12 +77,12 @@ def _copied_lines(report: list[dict[str, Any]]) -> list[str]:
 
 
 def _report_lines(report: list[NodeView]) -> list[str]:
-    """Return the lines of all nodes."""
+    """Return the lines about all nodes of the swarm."""
     return [line for node in report for line in _node_lines(node)]
 
 
 def _node_lines(node: NodeView) -> Iterator[str]:
-    """Yield the lines of a node: where it is, what runs there, and what is wrong."""
+    """Yield the lines about a node of the swarm: its address, the groups that run there, and its problem."""
     runs = ", ".join(node["groups"]) or "nothing"
     slots = f" · {len(node['groups'])} of {node['slots']} slots" if node["slots"] else ""
     labels = f" · {', '.join(node['labels'])}" if node["labels"] else ""

@@ -35,7 +35,10 @@ YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not as
 
 
 def is_confirmed(question: str, *, yes: bool) -> bool:
-    """Return whether a person confirms; False without a terminal, unless `yes` was set."""
+    """Ask a person a question, and return whether they confirm.
+
+    With `yes`, the option `--yes`, nobody is asked. Without a terminal it is False, and stderr says why.
+    """
     if yes:
         return True
     # A script must not wait for an answer that nobody types, nor take it from its input.
@@ -52,7 +55,10 @@ def read(
     *,
     as_json: bool,
 ) -> None:
-    """Print the result of a query of the store, as lines or as JSON. Raises `StoreError`."""
+    """Print the result of a query of a home's database: as JSON, or as the lines that `lines` returns for it.
+
+    Raises `StoreError`.
+    """
     from orchestrator.cli import terminal
 
     show(terminal.read(home, query), lines, as_json=as_json)

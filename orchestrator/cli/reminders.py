@@ -106,7 +106,7 @@ def _service(home: Path | None) -> ReminderService:
 
 
 def _outcome_lines(outcome: str, row: ReminderView) -> list[str]:
-    """Return the line that says what became of a reminder."""
+    """Return the line that says what became of a reminder; `outcome` comes before its time."""
     from orchestrator.dashboard.services.reminders import shown_due
 
     return [f"Reminder {row['id']} of '{row['group']}' {outcome} {shown_due(row)}."]

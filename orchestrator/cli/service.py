@@ -131,19 +131,21 @@ class ServiceUnit:
         return _run("systemctl", *([] if self.is_system else ["--user"]), *arguments)
 
     def is_of_home(self) -> bool:
-        """Return whether the unit exists, and 'andy service install' wrote it for this home."""
+        """Return whether the unit's file exists, and 'andy service install' wrote it for this home."""
         return self.path.exists() and f"service install' for {self.home}\n" in self.path.read_text()
 
     def check_home(self) -> None:
-        """Refuse to touch a unit that was written for another home, or by somebody else."""
+        """Raise `BadRequest` if the unit's file was written for another home, or by somebody else."""
         if self.path.exists() and not self.is_of_home():
             raise BadRequest(f"{self.path} is there already, for another home: choose another --name.")
 
 
 def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, is_fenced: bool = True) -> str:
-    """Return the text of the unit file. Pure, but for the environment.
+    """Return the text of the unit file with which systemd runs Andy. Pure, but for the environment.
 
-    `owner` is the user that a unit of the machine runs as. `is_fenced`: systemd can make namespaces for it.
+    `runtime` is a value for `andy up --runtime`; None leaves it to the settings. `owner` is the user that a
+    unit of the machine runs as; None for a unit of this user. `is_fenced` says that systemd can make
+    namespaces for the unit.
     """
     command = [sys.executable, "-m", "orchestrator", "up", *(["--runtime", runtime] if runtime else [])]
     passed_on = {name: os.environ[name] for name in INHERITED_VARIABLES if os.environ.get(name)}
@@ -166,9 +168,10 @@ def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, is_fenc
 
 
 def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
-    """Return the lines that restrict the unit to what Andy needs.
+    """Return the lines of the unit file that restrict the unit to what Andy needs.
 
-    `is_fenced`: whether systemd may give the unit namespaces of its own.
+    `owner` is the user that a unit of the machine runs as; None for a unit of this user. `is_fenced` says
+    that systemd can make namespaces for the unit.
     """
     # If root runs Andy, agents have another user id, and must be able to enter folders that he creates.
     umask_line = "" if _is_of_root(owner) else "UMask=0077\n"
@@ -185,7 +188,10 @@ def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
 
 
 def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
-    """Return the lines that need namespaces, for the user who runs the unit."""
+    """Return the lines of the unit file that need namespaces, for the user who runs the unit.
+
+    `owner` is that user of a unit of the machine; None for a unit of this user.
+    """
     is_of_root = _is_of_root(owner)
     # Not for root: in its own user namespace it could give no folder to the agents' user.
     own_namespace = "" if is_system or is_of_root else OWN_NAMESPACE
@@ -195,8 +201,10 @@ def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
 
 
 def _is_of_root(owner: str | None) -> bool:
-    """Return whether root runs the unit; `owner` is None for a unit of this user."""
-    return owner == "root" if owner else os.geteuid() == 0
+    """Return whether root runs the unit; `owner` is its user, None for a unit of this user."""
+    if owner is None:
+        return os.geteuid() == 0
+    return owner == "root"
 
 
 def _escape_percent(text: str) -> str:
@@ -205,7 +213,10 @@ def _escape_percent(text: str) -> str:
 
 
 def _quote(word: str, *, is_command: bool = False) -> str:
-    """Quote a word for systemd, for which `%` and, in a command, `$` have a special meaning."""
+    """Return a word in quotation marks for a line of a unit file.
+
+    systemd gives `%` a meaning, and in a command (`is_command`) also `$`: both are escaped.
+    """
     escaped = _escape_percent(word).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped.replace("$", "$$") if is_command else escaped}"'
 
@@ -303,7 +314,7 @@ def status(
 
 
 def _status_lines(report: dict[str, Any]) -> list[str]:
-    """Return the state of the unit as lines for people."""
+    """Return the state of the unit, as `status` reports it, as lines for people."""
     if not report["installed"]:
         return [f"There is no {report['file']}: 'andy service install' writes it."]
     yes_or_no = {True: "yes", False: "no"}
@@ -320,7 +331,10 @@ def _status_lines(report: dict[str, Any]) -> list[str]:
 
 
 def _unit(home: Path | None, name: str, *, is_system: bool) -> ServiceUnit:
-    """Return the unit of a home. Raises `BadRequest` for a name or a path that no unit can have."""
+    """Return the systemd unit `name` of a home, of the machine (`is_system`) or of this user.
+
+    Raises `BadRequest` for a name, or for the path of a home, that no unit can have.
+    """
     from orchestrator.cli.terminal import home_of
 
     if not (name and name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
@@ -345,7 +359,7 @@ def _check_systemd() -> None:
 
 
 async def _check_free(unit: ServiceUnit, home: Path | None) -> None:
-    """Raise `BadRequest` if another process than the unit's runs Andy on the home."""
+    """Raise `BadRequest` if another process than that of the unit runs Andy on the home, or starts him."""
     from orchestrator.cli import terminal
 
     properties = unit.systemctl("show", unit.file_name, "--property=ActiveState")
@@ -362,7 +376,10 @@ async def _check_free(unit: ServiceUnit, home: Path | None) -> None:
 
 
 async def _runtime(home: Path | None) -> str | None:
-    """Return the runtime of the unit: `docker` if the setting is `auto` and an engine answers, else None."""
+    """Return the runtime that is written into the unit.
+
+    It is `docker` if the setting is `auto` and an engine answers now; otherwise None: the setting counts.
+    """
     from orchestrator.cli import terminal
     from orchestrator.containers.docker import runtime as docker_engine
     from orchestrator.domain.errors import ContainerError
@@ -379,7 +396,7 @@ async def _runtime(home: Path | None) -> str | None:
 def _can_be_fenced(*, is_system: bool) -> bool:
     """Return whether systemd can make namespaces for a unit, which a machine may refuse to its users.
 
-    A unit that does nothing is started to find out: with namespaces that are refused, Andy's would not start.
+    For a unit of this user, a unit that does nothing is started to find out.
     """
     if is_system or not SYSTEMD.is_dir():
         return True
@@ -392,7 +409,10 @@ def _can_be_fenced(*, is_system: bool) -> bool:
 
 
 def _owner(home: Path) -> str:
-    """Return the user who owns the home; a unit of the machine runs as that user."""
+    """Return the name of the user who owns the home; a unit of the machine runs as that user.
+
+    Raises `ServiceError` if this machine does not know the user.
+    """
     try:
         return home.owner()
     except (KeyError, OSError) as error:

@@ -132,7 +132,10 @@ class SetupPrompts:
         self.is_possible = is_possible
 
     def yes(self, question: str, *, default: bool) -> bool:
-        """Prompt until the answer is yes or no; without a terminal it is no."""
+        """Prompt until the answer is yes or no, and return whether it is yes; without a terminal it is no.
+
+        An empty answer means `default`.
+        """
         while self.is_possible:
             answer = input(f"{question} [{'Y/n' if default else 'y/N'}] ").strip().lower()
             if not answer:
@@ -163,7 +166,12 @@ class Setup:
         self._prompts = prompts
 
     async def run(self) -> None:
-        """Carry out all steps. Raises `AndyError` at one that fails; the results of earlier steps stay."""
+        """Carry out all steps in order, and print the result of each.
+
+        Raises:
+            AndyError: a flag cannot be used, and nothing was changed; or a step failed, and the results of
+                earlier steps stay.
+        """
         account = await asyncio.to_thread(self._whatsapp_database().account)
         self._check_flags(own_number=account.address.user if account else "")
         await asyncio.to_thread(self._home.make)
@@ -179,9 +187,10 @@ class Setup:
             print(f"    {await step()}", flush=True)
 
     def _check_flags(self, *, own_number: str) -> None:
-        """Check all flags, so that nothing is written if one cannot be used.
+        """Raise `AndyError` if the settings or a flag cannot be used, before anything is written.
 
-        `own_number` is the number of the paired WhatsApp account, or empty. Raises `AndyError`.
+        `own_number` is the number of the paired WhatsApp account; empty if there is none. A credential of the
+        flag, or of stdin, is read and stored in `_pasted`.
         """
         from orchestrator.channels import discovery
         from orchestrator.channels.whatsapp.pairing import number_of
@@ -200,14 +209,15 @@ class Setup:
         if self._flags.main is not None:
             will_pair = self._flags.whatsapp or (self._flags.whatsapp is None and self._prompts.is_possible)
             # "0" stands for the number of an account that a later step pairs: here only the form is checked.
+            number_to_be = "0" if will_pair else ""
             chat_of(
                 self._flags.main,
-                own_number=own_number or "0" * will_pair,
+                own_number=own_number or number_to_be,
                 is_own_number=self._flags.own_number or False,
             )
 
     def _read_pasted(self) -> str:
-        """Return the credential of the flag, or of stdin; empty if the flag has none."""
+        """Return the key of the flag `--credential`; for `-` a line of stdin, for `none` or no flag empty."""
         match self._flags.credential:
             case "-":
                 return sys.stdin.readline().strip()
@@ -237,7 +247,10 @@ class Setup:
         return await asyncio.to_thread(self._write_credential)
 
     def _other_service(self, kind_and_model: str, url: str | None) -> ModelService:
-        """Return the service for `KIND/MODEL`. Raises `BadRequest` if it cannot be used."""
+        """Return the model service for `KIND/MODEL`, such as `ollama/qwen3`; it is not stored.
+
+        `url` is its address; None means the usual one of its kind. Raises `BadRequest` if it cannot be used.
+        """
         from orchestrator.domain.model_services import PRESETS, ModelService
         from orchestrator.reports import models
 
@@ -250,7 +263,9 @@ class Setup:
         address = url or preset.url
         if address is None:
             raise BadRequest(f"Say where {preset.title} is: --model-url https://…")
-        name = "local" if kind == "llama.cpp" else f"{kind}-2" if kind == OF_DOTENV else kind
+        # The service of `.env` has the name `anthropic` already, and a name has no dot.
+        names = {"llama.cpp": "local", OF_DOTENV: f"{OF_DOTENV}-2"}
+        name = names.get(kind, kind)
         service = ModelService(
             name=name,
             kind=kind,
@@ -263,7 +278,10 @@ class Setup:
         return service
 
     async def _wanted_service(self) -> ModelService | None:
-        """Return the service that a flag names or a person chooses; None for Anthropic's, or for none."""
+        """Return the model service that a flag names or a person chooses; None for Anthropic's with its key.
+
+        A person is prompted again until the service can be used.
+        """
         from orchestrator.domain.model_services import PRESETS
 
         if self._flags.model is not None:
@@ -288,9 +306,9 @@ class Setup:
                 print(f"    {error}", flush=True)
 
     async def _choose_service(self, service: ModelService) -> str:
-        """Add a service, choose it for all groups, and write its key into `.env` if it needs one.
+        """Store a model service, choose it for all groups, and write its key into `.env` if it needs one.
 
-        Return a line about the result.
+        The key is that of the flag, or the person is prompted for it. Return a line about the result.
         """
         from orchestrator.cli import terminal
         from orchestrator.domain.model_services import WorkKind
@@ -319,7 +337,10 @@ class Setup:
         return answer
 
     def _write_credential(self) -> str:
-        """Write the key into `.env`; return a line about the result. Blocks."""
+        """Write the pasted key into `.env`, and turn other keys there into comments. Blocks.
+
+        Return a line about the result.
+        """
         from orchestrator.proxies.model.credentials import SETTINGS, read_credential
 
         credential = read_credential(self._pasted)
@@ -352,7 +373,10 @@ class Setup:
         return f"Paired with {account.number}." if account else "Not paired: later with 'andy whatsapp pair'."
 
     async def _messengers(self) -> str:
-        """Log in to the chosen ones of the messengers whose login needs only answers."""
+        """Log in to the messenger of the flag, and to others that the person chooses.
+
+        Only messengers whose login needs nothing but answers are offered. Return a line about the result.
+        """
         from orchestrator.channels import discovery
         from orchestrator.cli import channels
 
@@ -371,7 +395,7 @@ class Setup:
         return " ".join(text) or "None: later with 'andy channels add NAME'."
 
     async def _choose_number(self) -> None:
-        """Store whether the WhatsApp account is Andy's alone, if a flag or an answer says so."""
+        """Write into `.env` whether the WhatsApp number is Andy's alone, if a flag or an answer says so."""
         is_own = self._flags.own_number
         if is_own is None and self._prompts.is_possible:
             is_own = await _prompt(
@@ -414,7 +438,11 @@ class Setup:
         return f"It is {moved.jid} now."
 
     async def _ask_main(self, own_number: str, *, is_own_number: bool) -> str | None:
-        """Prompt for the chat of the main group; None without a terminal."""
+        """Prompt for the chat of the main group, and return the answer; None without a terminal.
+
+        `own_number` is the number of the paired WhatsApp account, and `is_own_number` says that it is Andy's
+        alone.
+        """
         if not self._prompts.is_possible:
             return None
         default_chat = LOCAL if is_own_number else SELF
@@ -447,9 +475,9 @@ class Setup:
         return await self._wait_until_sent(key)
 
     async def _wait_until_sent(self, key: str) -> str:
-        """Wait until the message with this key is sent; return a line about the result.
+        """Wait up to `MAX_SEND_SECONDS` until the message with this key in the outbox is sent.
 
-        Raises `AndyError` if it cannot be sent.
+        Return a line about the result. Raises `AndyError` if the message cannot be sent.
         """
         from orchestrator.cli import terminal
         from orchestrator.store.conversation import outbox
@@ -474,12 +502,15 @@ class Setup:
 
 
 async def _prompt(prompt: Callable[[str], Any], question: str) -> Any:
-    """Prompt in a thread, since reading the terminal blocks; return the answer."""
+    """Call `prompt` with a question in a thread, since reading the terminal blocks; return the answer."""
     return await asyncio.to_thread(prompt, f"    {question}")
 
 
 def chat_of(text: str, *, own_number: str, is_own_number: bool) -> str:
-    """Return the address of the chat that a person named; `own_number` is the paired account's, or empty.
+    """Return the address of the chat that a person named: `local`, `self`, a phone number or an address.
+
+    `own_number` is the number of the paired WhatsApp account, empty if there is none; `is_own_number` says
+    that it is Andy's alone.
 
     Raises:
         BadRequest: the text is not the address of a chat.

@@ -107,11 +107,13 @@ def add(
         raise UsageError("Say when, with one of --cron, --every and --at: see 'andy tasks add --help'.")
     ((kind, value),) = chosen
     times = terminal.task_times(home)
+    # Not validated here: the service refuses a value that it cannot read.
     request = ScheduleTask.model_construct(
         prompt=prompt, schedule_type=kind, schedule_value=value, context_mode=context
     )
 
     async def act(tx: Tx, now_ms: int) -> scheduled_task_service.TaskView:
+        """Create the scheduled task, and return it as a row for `--json`."""
         return scheduled_task_service.to_row(
             await scheduled_task_service.add(tx, group, request, times, now_ms=now_ms)
         )
@@ -161,13 +163,14 @@ def run(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption 
 
 
 def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
-    """Apply an action to a task, and print the result."""
+    """Apply an action, a key of `DONE`, to the scheduled task `task`, and print the result."""
     from orchestrator.cli import terminal
     from orchestrator.scheduler import scheduled_task_service
 
     times = terminal.task_times(home)
 
     async def act(tx: Tx, now_ms: int) -> None:
+        """Apply the action in the transaction."""
         await scheduled_task_service.apply_action(tx, task, action, times, now_ms=now_ms)
 
     asyncio.run(terminal.change(home, act))

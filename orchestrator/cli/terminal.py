@@ -57,9 +57,9 @@ def settings_of(home: Home, **overrides: Any) -> Settings:
 
 
 def zone_of(home_option: Path | None) -> ZoneInfo:
-    """Return the time zone for output: that of the running Andy, else of the settings.
+    """Return the time zone in which a command prints times: that of the running Andy, else of the settings.
 
-    Raises `SettingError`.
+    `home_option` is the option `--home`. Raises `SettingError`.
     """
     home = home_of(home_option)
     # The zone alone is read: most commands need no other setting, and validating all takes longer.
@@ -92,7 +92,11 @@ class LocalNow:
 
 
 def web_origin(home_option: Path | None) -> str:
-    """Return the server's address: that of the reverse proxy, of the running Andy, or of the settings."""
+    """Return the address of Andy's web server, without a path.
+
+    It is the one that the owner has set for a reverse proxy, else that of the running Andy, else the one that
+    the settings give to the next start.
+    """
     home = home_of(home_option)
     settings = settings_of(home)
     if settings.andy_web_origin:
@@ -104,12 +108,15 @@ def web_origin(home_option: Path | None) -> str:
 
 
 def moment(home_option: Path | None) -> LocalNow:
-    """Return now, in the time zone of a home. Raises `SettingError`."""
+    """Return the present time, and the time zone in which a command prints times. Raises `SettingError`."""
     return LocalNow(SystemClock().now_ms(), zone_of(home_option))
 
 
 def since_ms(text: str | None, at: LocalNow) -> int:
-    """Read the option `--since`; return epoch milliseconds, 0 for the beginning. Raises `UsageError`."""
+    """Return the time that the option `--since` names, in epoch milliseconds; 0 for None, the beginning.
+
+    A duration such as `2h` is counted back from `at`. Raises `UsageError` if it cannot be read.
+    """
     from orchestrator.reports import since
 
     try:
@@ -119,7 +126,10 @@ def since_ms(text: str | None, at: LocalNow) -> int:
 
 
 def read(home_option: Path | None, query: Callable[[Tx], Awaitable[T]]) -> T:
-    """Return the result of a query of a home's store, whether Andy runs or not. Raises `StoreError`."""
+    """Return the result of a query that only reads a home's database, whether Andy runs or not.
+
+    Raises `StoreError`.
+    """
     from orchestrator.store.reader import read_once
 
     # Without an event loop: commands that only read do not load asyncio.
@@ -127,7 +137,8 @@ def read(home_option: Path | None, query: Callable[[Tx], Awaitable[T]]) -> T:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` in an event loop; `asyncio` is loaded only here."""
+    """Run a coroutine in a new event loop, and return its result."""
+    # Imported here, since commands that only read do without it.
     import asyncio
 
     return asyncio.run(work)
@@ -136,9 +147,10 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 async def change(
     home_option: Path | None, act: Callable[[Tx, int], Awaitable[T]], *, makes_home: bool = False
 ) -> T:
-    """Change the store of a home in one transaction; a running Andy notices it at once.
+    """Change the database of a home in one transaction, and return the result of `act`.
 
-    `act` gets the transaction and the time in epoch milliseconds. Raises `StoreError` like `open_store`.
+    `act` gets the transaction and the time in epoch milliseconds. A running Andy notices the change at once.
+    Raises `StoreError` if the home has no database, unless `makes_home` lets it be created.
     """
     async with open_store(home_option, makes_home=makes_home) as database, database.transaction() as tx:
         return await act(tx, SystemClock().now_ms())
@@ -146,9 +158,11 @@ async def change(
 
 @asynccontextmanager
 async def open_store(home_option: Path | None, *, makes_home: bool = False) -> AsyncIterator[Database]:
-    """Yield the store of a home, open for changes. At the end, announced changes are left for a running Andy.
+    """Yield the database of a home, open for changes. At the end, a running Andy is notified of the changes.
 
-    Raises `StoreError` if the home has none, unless `makes_home`: a mistyped `--home` must not create a home.
+    Raises:
+        StoreError: the home has no database and `makes_home` is false: a mistyped `--home` must not create a
+            home. Or the database has to be migrated, and an older Andy runs.
     """
     import asyncio
 
@@ -176,9 +190,10 @@ async def open_store(home_option: Path | None, *, makes_home: bool = False) -> A
 
 @contextmanager
 def _migrating_alone(home: Home) -> Iterator[None]:
-    """Hold the lock of a home while the block opens its database, if that migrates it.
+    """Hold the lock of a home while the block opens its database, if that has to be migrated.
 
-    Raises `StoreError` if Andy runs: he was started before an upgrade, and does not know the new tables.
+    Raises:
+        StoreError: Andy runs: he was started before an upgrade, and does not know the new tables.
     """
     from orchestrator.domain.errors import HomeError, StoreError
     from orchestrator.store.database import migration_ahead
@@ -224,7 +239,7 @@ def channel_of(home_option: Path | None) -> Callable[[ChatJid], ChannelDescripti
 
 
 def task_times(home_option: Path | None) -> ScheduleReader:
-    """Return the reader of schedules for a home's tasks."""
+    """Return the reader of the times that people write for scheduled tasks, with the home's time zone."""
     from orchestrator.dashboard.feature import read_time
     from orchestrator.groups import settings as group_config
     from orchestrator.scheduler.timing import schedule_reader

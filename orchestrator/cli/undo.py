@@ -52,8 +52,10 @@ def undo(
 
 
 async def _undo(home: Path | None, group: str | None, number: int | None, *, is_forced: bool) -> UndoDone:
-    """Undo a turn by its number, or without one the group's last turn that changed something; return what was
-    done.
+    """Undo the effects of a turn, and return the result.
+
+    It is the turn `number` or, if that is None, the last turn of `group` that changed something. `is_forced`
+    also undoes what was changed later. Raises `UnknownTurn`, `UnknownGroup`, `BadRequest`.
     """
     from orchestrator.base.clock import SystemClock
     from orchestrator.cli import terminal
@@ -72,7 +74,7 @@ async def _undo(home: Path | None, group: str | None, number: int | None, *, is_
         return (await groups.known(tx, str(group))).folder
 
     async def work(tx: Tx) -> UndoDone:
-        """Undo the turn in one transaction."""
+        """Undo the turn in the transaction, and return the result."""
         turn = await (_last_turn(tx, service, folder) if number is None else service.by_number(tx, number))
         return await service.undo(tx, turn, by=COMMAND_LINE, is_forced=is_forced)
 
@@ -81,7 +83,7 @@ async def _undo(home: Path | None, group: str | None, number: int | None, *, is_
         # Files that a turn changed which has just ended may not be recorded yet.
         await file_effects.catch_up(database, files, folder, now_ms=clock.now_ms())
         done = await database.write(work)
-        # After the commit, which has noted that files are due: if this is cut off, the host does it.
+        # Files are put back after the commit, which has noted them: if this is cut off, the host does it.
         await file_effects.put_due(database, files, folder)
     return done
 

@@ -45,7 +45,12 @@ def uninstall(
 
 
 def _confirm(home: Home, *, is_sure: bool) -> None:
-    """Return if the owner is sure. Raises `BadRequest` or `UsageError` otherwise."""
+    """Ask the owner whether to go on, unless `is_sure`.
+
+    Raises:
+        BadRequest: the answer is not yes.
+        UsageError: there is no terminal to ask at.
+    """
     if is_sure:
         return
     if not sys.stdin.isatty():
@@ -56,7 +61,10 @@ def _confirm(home: Home, *, is_sure: bool) -> None:
 
 
 def _remove_services(home: Home, name: str) -> None:
-    """Remove the units of this home. Raises `BadRequest` for one that this user may not change."""
+    """Remove the systemd units called `name` that were written for this home: the machine's and the user's.
+
+    Raises `ServiceError` for one that this user may not change.
+    """
     for is_system in (True, False):
         unit = service.ServiceUnit(name=name, home=home.root, is_system=is_system)
         if unit.is_of_home():
@@ -64,7 +72,10 @@ def _remove_services(home: Home, name: str) -> None:
 
 
 def _remove_containers(home: Home) -> list[str]:
-    """Remove the containers and networks of this home. Raises `HomeError` while Andy runs."""
+    """Remove the containers and networks of this home, and return lines about the result.
+
+    Raises `HomeError` while Andy runs.
+    """
     from orchestrator.containers import runtime_selection
 
     if not (home.data / "install").is_file():
@@ -91,7 +102,7 @@ def _image_name(home: Home) -> str:
 
 
 def _remaining_lines(home: Home) -> list[str]:
-    """Return the lines about what stays, each with the command that removes it."""
+    """Return the lines about what an uninstallation leaves, each with the command that removes it."""
     lists_folder = Path.home() / ".config" / "andy"
     candidates = [
         ("messages, memory and settings", f"rm -r {home.root}") if home.data.is_dir() else None,

@@ -96,7 +96,7 @@ def push(
 
 
 def _pushed_lines(report: dict[str, str]) -> list[str]:
-    """Return where the image is now, and how to use it."""
+    """Return the lines that say where the pushed image is now, and how to use it."""
     return [
         f"{report['image']} is there. Write this into .env, and start Andy again:",
         f"ANDY_IMAGE={report['image']}",
@@ -106,10 +106,11 @@ def _pushed_lines(report: dict[str, str]) -> list[str]:
 def _build_image(
     home_option: Path | None, *, base: str, tag: str | None, layers: Collection[str] | None
 ) -> None:
-    """Build the agent image and print each step.
+    """Build the agents' image and print each step on stderr.
 
-    `tag` is by default that of the settings; `base` and `layers` are those of
-    `runtime_selection.build_image`.
+    `base` is where the base image comes from: `auto`, `pull` or `debian`. `tag` is the image's name; None
+    means that of the settings. `layers` are additional programs, `browser` and `node`; None means those that
+    the present image has.
     """
     from orchestrator.containers import runtime_selection
 

@@ -91,7 +91,11 @@ def try_file(file: Path, /, *, language: str | None = None, home: HomeOption = N
 
 
 def _status(home: Path | None) -> dict[str, Any]:
-    """Return `{on, model, folder, library, installed}` of a home."""
+    """Return the state of the transcription of voice notes in a home.
+
+    `on` says whether voice notes are transcribed: `library` and the model, `installed`, are both there.
+    `model` is the name of the model, and `folder` is where it belongs.
+    """
     from orchestrator.channels.voice import transcriber
     from orchestrator.cli import terminal
 
@@ -109,14 +113,17 @@ def _status(home: Path | None) -> dict[str, Any]:
 
 
 def _status_lines(report: dict[str, Any]) -> list[str]:
-    """Return whether voice notes are transcribed, and what is missing for it."""
+    """Return the line that says whether voice notes are transcribed, and what is missing for it."""
     if report["on"]:
         return [f"Voice notes are written down by the model '{report['model']}' in {report['folder']}."]
     return [f"Voice notes are not written down. {_missing(report)}"]
 
 
 def _missing(report: dict[str, Any]) -> str:
-    """Return what is missing for transcribing, with the fix. Call it only if `on` of the report is false."""
+    """Return what is missing for the transcription of voice notes, with the fix.
+
+    `report` is from `_status`, and its field `on` is false.
+    """
     if not report["model"]:
         return "ANDY_VOICE_MODEL is empty, so voice notes are not transcribed: set it."
     return "The model is not here: run 'andy voice install'." if report["library"] else _library_help()
@@ -136,7 +143,7 @@ def _library_help() -> str:
 
 
 def _download(model: str, target: Path) -> None:
-    """Download a model into a folder. Raises `VoiceNotReady`."""
+    """Download a model for voice notes into the folder `target`. Raises `VoiceNotReady` if that fails."""
     import warnings
 
     from faster_whisper import download_model
@@ -144,7 +151,7 @@ def _download(model: str, target: Path) -> None:
     print(f"Downloading the model '{model}' from Hugging Face …", flush=True)
     try:
         with warnings.catch_warnings():
-            # It hands its own library an argument that is not read any more, which is no news for the owner.
+            # The library uses an outdated argument of another one: the warning is not for the owner.
             warnings.simplefilter("ignore", UserWarning)
             download_model(model, output_dir=str(target))
     except (ValueError, OSError) as error:

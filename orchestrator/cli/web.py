@@ -39,7 +39,7 @@ def open_console(
 
 
 def _port(address: str) -> int:
-    """Return the port in an address."""
+    """Return the port in the console's address; 443, that of https, if it names none."""
     from urllib.parse import urlsplit
 
     return urlsplit(address).port or 443
@@ -96,7 +96,10 @@ def revoke(
 
 
 async def _revoke(session: str | None, tx: Any, now_ms: int) -> int:
-    """Sign out one browser, or all for None; return how many. `tx` is the transaction."""
+    """Sign out the browser with the session `session`, or all browsers for None; return how many.
+
+    The change is written to the audit log. `tx` is the transaction.
+    """
     from orchestrator.store import audit
     from orchestrator.store.access import web_sessions
 
@@ -127,7 +130,7 @@ async def _session_rows(tx: Any) -> list[dict[str, Any]]:
 
 
 def _session_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
-    """Return the browsers that are signed in as a table for people."""
+    """Return rows about signed-in browsers as the lines of a table for people, with times in `zone`."""
     from orchestrator.base.clock import local_second
     from orchestrator.base.tables import table
 

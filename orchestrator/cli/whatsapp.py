@@ -66,9 +66,10 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
 
 
 async def pair_phone(home: Path | None, *, phone: str, anew: bool) -> int:
-    """Show codes until a phone has scanned or entered one.
+    """Show codes until a phone has scanned or entered one; return 0.
 
-    Raises `NotPaired` with the reason if none does.
+    `phone` is the number of a phone that enters a code of letters; empty shows a QR code. `anew` sets an
+    earlier login aside. Raises `NotPaired` with the reason if no phone pairs.
     """
     # Lines of the log in between would spoil the code, which is drawn again in its place.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
@@ -84,9 +85,10 @@ async def pair_phone(home: Path | None, *, phone: str, anew: bool) -> int:
 
 
 def _pairing_states(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[PairingView]:
-    """Yield each state of a pairing, by the running Andy if it `is_up`, else by this process.
+    """Return a generator of the states of a pairing, made by the running Andy or by this process.
 
-    `anew`: an earlier login is put aside.
+    `is_up` says that Andy runs. `phone` is the number of a phone that enters a code; empty for a QR code.
+    `anew` sets an earlier login aside: `NotPaired` is raised if Andy runs.
     """
     if not is_up:
         return _pair_in_process(home, phone=phone, anew=anew)
@@ -106,7 +108,10 @@ async def _is_running(home: Home) -> bool:
 
 
 async def _pair_in_host(home: Home, *, phone: str) -> AsyncGenerator[PairingView]:
-    """Yield each state of a pairing that the running Andy makes."""
+    """Yield each state of a pairing that the running Andy makes, until it succeeds, expires or fails.
+
+    `phone` is the number of a phone that enters a code; empty for a QR code.
+    """
     async with Client.of(home) as client, aclosing(client.events()) as events:
         async for event in events:
             if not event:  # the first one is empty: from here on no event is missed
@@ -119,7 +124,11 @@ async def _pair_in_host(home: Home, *, phone: str) -> AsyncGenerator[PairingView
 
 
 async def _pair_in_process(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[PairingView]:
-    """Yield each state of a pairing that this process makes."""
+    """Yield each state of a pairing that this process makes, until it succeeds, expires or fails.
+
+    `phone` is the number of a phone that enters a code; empty for a QR code. `anew` sets an earlier login
+    aside. The result is stored for `andy whatsapp status`.
+    """
     from orchestrator.base.clock import SystemClock
     from orchestrator.channels import status as condition
     from orchestrator.channels.whatsapp.pairing import Pairing
@@ -154,12 +163,15 @@ async def _pair_in_process(home: Home, *, phone: str, anew: bool) -> AsyncGenera
 
 
 def _status_path(home: Home) -> Path:
-    """Return the path of the file with the state of the connection."""
+    """Return the path of the file in which the state of the WhatsApp connection is stored."""
     return home.data / "whatsapp" / "condition.json"
 
 
 def _set_login_aside(store: Path) -> None:
-    """Rename the files of the login. Blocks. Raises `NotPaired` if another process has it open."""
+    """Rename the files of a WhatsApp login, the database `store` and its logs. Blocks.
+
+    Raises `NotPaired` if another process has the login open.
+    """
     from filelock import FileLock, Timeout
 
     now = datetime.now(UTC)
@@ -197,7 +209,7 @@ class Screen:
 
 
 def progress_text(progress: PairingView, zone: ZoneInfo) -> str:
-    """Return the text of one state of pairing for a terminal. Pure."""
+    """Return the text of one state of a pairing for a terminal, with the code to scan or to enter. Pure."""
     if progress["state"] != "showing":
         return str(progress["text"])
     expires_at = datetime.fromtimestamp(progress["until_ms"] / 1000, zone)
@@ -207,7 +219,7 @@ def progress_text(progress: PairingView, zone: ZoneInfo) -> str:
 
 
 def qr_text(content: str) -> str:
-    """Return a QR code made of half block characters."""
+    """Return the QR code of a text as lines of characters, each of which shows two squares."""
     import segno
 
     out = io.StringIO()
@@ -236,7 +248,7 @@ def status_lines(report: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
 
 
 def _state(report: dict[str, Any]) -> str:
-    """Return the state of the connection in words."""
+    """Return the state of the WhatsApp connection in words, and whether Andy runs."""
     words = str(report["state"]).replace("_", " ")
     return words if report["is_running"] else f"{words} (Andy is not running)"
 

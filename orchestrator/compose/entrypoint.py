@@ -31,7 +31,10 @@ class User:
 
 
 def main() -> None:
-    """Drop root's rights, then run the command line."""
+    """Drop root's rights, then run the command line with the arguments of this program.
+
+    Before `up`, root's files in the home become those of the new user.
+    """
     if os.geteuid() == ROOT:
         home = home_directory(None)
         user = owner_of(home)
@@ -42,7 +45,10 @@ def main() -> None:
 
 
 def owner_of(home: Path) -> User:
-    """Return the owner of `data/`; of the home, if Docker has just created `data/`; or an ordinary user."""
+    """Return the user whom Andy is to run as: the owner of the home's folder `data`, if that is not root.
+
+    Otherwise it is the owner of the home, and if that is root, too, an ordinary user.
+    """
     # `data/` first: it shows the user of an older start. Without a mount, both belong to the image.
     for folder in (home / "data", home):
         try:
@@ -55,7 +61,10 @@ def owner_of(home: Path) -> User:
 
 
 def take_over(home: Path, user: User) -> None:
-    """Give the user root's files in a home, and no others: also those that `sudo andy restore` left."""
+    """Make `user` the owner of root's files in the folders of a home that Andy writes, and of no others.
+
+    `sudo andy restore`, for example, leaves such files.
+    """
     # Only Andy's own directories: the home may be a checkout with files of its owner in it.
     for name in OWN:
         if (home / name).is_dir():
@@ -63,7 +72,7 @@ def take_over(home: Path, user: User) -> None:
 
 
 def become(user: User) -> None:
-    """Become that user for good: the capabilities go with root's id."""
+    """Change this process from root to `user` for good: root's capabilities go with root's id."""
     # The filter's socket belongs to this group.
     os.setgroups([ORDINARY])
     # The group first: without root's id the group can no longer be changed.
@@ -73,8 +82,9 @@ def become(user: User) -> None:
 
 
 def _give(folder: Path, user: User) -> None:
-    """Change the owner of a folder's files. Agents write there: links are not
-    followed, and hard-linked files are skipped.
+    """Make `user` the owner of root's files and folders in a folder.
+
+    Agents write there, so no link is followed, and files with several names are skipped.
     """
     for _, _, names, descriptor in os.fwalk(folder, follow_symlinks=False):
         if os.fstat(descriptor).st_uid == ROOT:
@@ -84,7 +94,7 @@ def _give(folder: Path, user: User) -> None:
 
 
 def _give_file(folder_fd: int, name: str, user: User) -> None:
-    """Change the owner of a file of root's that has no other name."""
+    """Make `user` the owner of the file `name` in an open folder, if it is root's and has no other name."""
     status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     # A hard link could be a file of root's elsewhere, and would be given away with its other name.
     if status.st_uid == ROOT and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:

@@ -25,7 +25,10 @@ def own_id(table: Path = MOUNT_TABLE) -> str | None:
 
 
 def is_behind_filter() -> bool:
-    """Return whether this is Andy's container of `docker-compose.yml`, whose only engine is the filter."""
+    """Return whether this is Andy's container of `docker-compose.yml`.
+
+    Its only way to Docker is the filter, which passes on what Andy needs.
+    """
     return os.environ.get("DOCKER_HOST") == f"unix://{FILTER_SOCKET}"
 
 
@@ -40,7 +43,10 @@ class BindMount:
 
     @classmethod
     def of(cls, mounts: Iterable[Mapping[str, Any]]) -> tuple[Self, ...]:
-        """Return the mounts in the engine's list `Mounts` of a container."""
+        """Return the mounts in the list `Mounts` with which Docker describes a container.
+
+        A mount without a path on the host, such as a tmpfs, is left out.
+        """
         return tuple(
             cls(
                 source=mount["Source"],
@@ -62,7 +68,10 @@ class BindMount:
 
 
 def mount_of_source(mounts: Sequence[BindMount], source: str) -> BindMount | None:
-    """Return the innermost mount that contains a path of the host; None for a path with `..`."""
+    """Return the innermost of `mounts` that contains the path `source` of the host.
+
+    None if there is none, and for a path that is relative or has `..` in it.
+    """
     path = PurePosixPath(source)
     # A path with `..` would be compared literally, but mean another place.
     if ".." in path.parts or not path.is_absolute():

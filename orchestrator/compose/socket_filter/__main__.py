@@ -49,7 +49,12 @@ def main() -> None:
 async def serve(
     engine_path: str, listen_path: str, *, image: str, has_swarm: bool, own: str, home: str
 ) -> None:
-    """Serve the filter's socket until SIGTERM or SIGINT. `own` is the id of the filter's container."""
+    """Serve the filter's socket at `listen_path` until SIGTERM or SIGINT.
+
+    Allowed requests are passed on to Docker's socket at `engine_path`. `image` is the tag of the agents'
+    image, and `has_swarm` allows agents on the nodes of a swarm. `own` is the id of the filter's container,
+    and `home` is the path of Andy's home in his own container.
+    """
     async with Engine(engine_path) as engine:
         checks = Checks(
             engine,

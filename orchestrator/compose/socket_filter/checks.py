@@ -77,9 +77,9 @@ class Checks:
             raise RequestForbidden(f"The image '{image}' is not the agents', which is '{self._image}'.")
 
     async def _list_containers(self, request: EngineRequest) -> FilteredResponse:
-        """Answer a request to list containers: those of Andy's that have the install label it filters by.
+        """Answer a request to list containers: Andy's containers with the label that the request names.
 
-        Raises `RequestForbidden`.
+        Raises `RequestForbidden` if it does not name the label of an installation of Andy's.
         """
         _, label = only_filter(request.query.get("filters", ""), "label")
         if not INSTALL_FILTER.fullmatch(label):
@@ -95,7 +95,10 @@ class Checks:
         )
 
     async def _check_new_container(self, request: EngineRequest) -> EngineRequest:
-        """Check the image, the mounts and the network of a new container, and return the request as it is."""
+        """Check the image, the mounts and the network of a new container, and return the request unchanged.
+
+        Raises `RequestForbidden`.
+        """
         body = request.body or {}
         self._check_image(body["Image"])
         inventory = await self._survey()
@@ -107,9 +110,10 @@ class Checks:
         return request
 
     async def _check_container(self, request: EngineRequest) -> EngineRequest:
-        """Check that the container is Andy's, and at its start that its mounts still are.
+        """Check that the container is Andy's and, before it is started, that its mounts still are.
 
-        Return the request about it by its id.
+        Return the request with the container's id in place of its name. Raises `ObjectNotFound`,
+        `RequestForbidden`.
         """
         inventory = await self._survey()
         container = await self._own_container(request.ref, inventory)
@@ -124,9 +128,11 @@ class Checks:
         return _by_id(request, container)
 
     async def _own_container(self, ref: str, inventory: EngineInventory) -> Mapping[str, Any]:
-        """Return what the engine knows of one of Andy's containers.
+        """Return what the engine knows of a container of Andy's, named by id or name.
 
-        Raises `ObjectNotFound`, `RequestForbidden`.
+        Raises:
+            ObjectNotFound: there is no such container.
+            RequestForbidden: it is not Andy's.
         """
         container = await self._engine.container(ref)
         if container is None:
@@ -137,9 +143,9 @@ class Checks:
         return container
 
     async def _list_networks(self, request: EngineRequest) -> FilteredResponse:
-        """Answer a request to list networks: those of this project with the name or label that it filters by.
+        """Answer a request to list networks: those of this Compose project with the requested name or label.
 
-        Without a filter, all of them. A name may be written as a pattern such as `^name$`.
+        Without a filter, all of the project's. A name may be written as a pattern such as `^name$`.
         """
         key, value = only_filter(request.query.get("filters", ""), "name", "label")
         own = await self._engine.networks(f"{PROJECT_LABEL}={(await self._survey()).project}")
@@ -152,22 +158,26 @@ class Checks:
         return FilteredResponse(document=wanted)
 
     async def _label_network(self, request: EngineRequest) -> EngineRequest:
-        """Return the request to create a network, with the label of this project.
+        """Return the request to create a network, with the label of this Compose project added.
 
-        Raises `RequestForbidden` for a network across a swarm, if no swarm is wanted.
+        Raises `RequestForbidden` for a network across a swarm, if agents may not run on a swarm.
         """
         if (request.body or {})["Driver"] == "overlay":
             self._swarm.check_wanted()
         return request.labelled((await self._survey()).project)
 
     async def _check_network(self, request: EngineRequest, inventory: EngineInventory) -> EngineRequest:
-        """Check that the network is Andy's, and return the request about it by its id."""
+        """Check that the network is Andy's, and return the request with its id in place of its name.
+
+        Raises `ObjectNotFound`, `RequestForbidden`.
+        """
         return _by_id(request, await own_network(self._engine, inventory, request.ref))
 
     async def _check_connection(self, request: EngineRequest) -> EngineRequest:
-        """Check that a container of Andy's joins or leaves a network of his.
+        """Check a request to connect a container with a network, or to disconnect it: both must be Andy's.
 
-        Return the request about them by their ids.
+        Return the request with their ids in place of their names. Raises `ObjectNotFound`,
+        `RequestForbidden`.
         """
         inventory = await self._survey()
         body = dict(request.body or {})

@@ -37,6 +37,7 @@ class Engine:
         self._http = httpx.AsyncClient(transport=transport, base_url="http://docker", timeout=ASK_SECONDS)
 
     async def __aenter__(self) -> Self:
+        """Return this connection, which `__aexit__` closes."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -74,7 +75,7 @@ class Engine:
         return answer
 
     async def swarm(self) -> dict[str, Any]:
-        """Return the engine's part in a swarm."""
+        """Return what the engine says of its part in a swarm: the field `Swarm` of `GET /info`."""
         answer: dict[str, Any] = await self._get("/info")
         return dict(answer["Swarm"])
 
@@ -89,12 +90,12 @@ class Engine:
         return answer
 
     async def secrets(self, label: str) -> list[dict[str, Any]]:
-        """Return all secrets of the swarm that have this label, without what is in them."""
+        """Return all secrets of the swarm that have this label, `name=value`; their contents stay secret."""
         answer: list[dict[str, Any]] = await self._get("/secrets", filters={"label": [label]})
         return answer
 
     async def tasks(self, services: Collection[str]) -> list[dict[str, Any]]:
-        """Return the tasks of services, named by id; empty when one of them is gone."""
+        """Return the tasks of the services with these ids; empty if one of these services is gone."""
         answer: list[dict[str, Any]] | None = await self._get("/tasks", filters={"service": [*services]})
         return answer or []
 
@@ -134,7 +135,11 @@ class EngineInventory:
     filter_mounts: Sequence[BindMount]
 
     def owns_container(self, container: Mapping[str, Any], labels: Mapping[str, str] | None) -> bool:
-        """Return whether a container is an agent of this home: by its labels, and all of its mounts."""
+        """Return whether a container is an agent of this home, judged by its labels and all of its mounts.
+
+        `container` is what the engine knows of it; `labels` are its labels, which stand at different places
+        of different answers.
+        """
         binds = [mount for mount in container.get("Mounts") or () if mount["Type"] == "bind"]
         # Labels alone prove nothing, since whoever creates a container chooses them.
         has_labels = all(name in (labels or {}) for name in (INSTALL_LABEL, GROUP_LABEL, RUN_LABEL))
@@ -153,10 +158,12 @@ class EngineInventory:
         return container_id in self.ids
 
     def check_bind(self, source: str, *, is_writable: bool) -> None:
-        """Check that an agent may see a folder: one of the home for agents, or one that the owner mounted.
+        """Check that the folder `source` of the host may be mounted into an agent's container.
+
+        That is a folder of the home for agents, or one outside of it that the owner mounted into Andy.
 
         Raises:
-            RequestForbidden: it is neither, or a link leads there.
+            RequestForbidden: it is neither, the agent may not write there, or a link leads there.
         """
         mount = mount_of_source(self.orchestrator_mounts, source)
         if mount is None:
@@ -167,21 +174,22 @@ class EngineInventory:
         if not inside.is_relative_to(self.home):
             self._check_extra(source, mount)
             return
-        rest = inside.relative_to(self.home)
-        if not _is_for_agents(rest, is_writable=is_writable):
+        if not _is_for_agents(inside.relative_to(self.home), is_writable=is_writable):
             raise RequestForbidden(f"{source} is not for agents.")
         self._check_links(source)
 
     def _check_extra(self, source: str, mount: BindMount) -> None:
-        """Check that a folder outside of the home is a whole one that the owner mounted into Andy."""
+        """Raise `RequestForbidden` unless a folder outside of the home is itself one that the owner mounted.
+
+        `mount` is the mount of Andy's container in which the folder is: a part of it is not enough.
+        """
         if mount.source != source or mount.kind != "bind":
             raise RequestForbidden(f"{source} is a part of a folder: mount it into Andy by itself.")
 
     def _check_links(self, source: str) -> None:
-        """Check each part of a path for links: the engine follows them as root, and the orchestrator could
-        plant one.
+        """Raise `RequestForbidden` if a part of the host's path `source` is a link, or missing.
 
-        Raises `RequestForbidden`.
+        The engine follows links as root, and a hostile orchestrator could plant one.
         """
         own = mount_of_source(self.filter_mounts, source)
         if own is None:
@@ -204,13 +212,12 @@ def _mode(path: Path) -> int | None:
         return None
 
 
-def _is_for_agents(rest: PurePosixPath, *, is_writable: bool) -> bool:
-    """Return whether a path below the home is one for agents: see `orchestrator/containers/mounts.py`.
+def _is_for_agents(path: PurePosixPath, *, is_writable: bool) -> bool:
+    """Return whether an agent may have a path below the home mounted, as `containers/mounts.py` mounts them.
 
-    `is_writable`: whether the agent may write there.
+    `path` is relative to the home. `is_writable` says that the agent could write there.
     """
-    parts = rest.parts
-    match parts:
+    match path.parts:
         case ("groups",):
             return not is_writable
         case ("groups", *_):
@@ -221,14 +228,16 @@ def _is_for_agents(rest: PurePosixPath, *, is_writable: bool) -> bool:
             return True
         case (name, *_) if name in SHOWN_TO_MAIN:
             return not is_writable
-    return rest == VIEW and not is_writable
+    return path == VIEW and not is_writable
 
 
 async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> EngineInventory:
-    """Ask the engine for this filter's container and its orchestrator.
+    """Return what belongs to Andy now, from what the engine says of this filter and its orchestrator.
+
+    `own_id` is the id of the filter's container; `home` is the path of Andy's home in his own container.
 
     Raises:
-        RequestForbidden: the filter's container is not in a Compose project, or is not known.
+        RequestForbidden: the filter's container is not in a Compose project, or there is no orchestrator.
     """
     own, listed = await orchestrators(engine, own_id=own_id)
     project = own["Config"]["Labels"][COMPOSE_LABEL]
@@ -261,7 +270,7 @@ async def orchestrators(
 
 
 async def own_network(engine: Engine, inventory: EngineInventory, ref: str) -> Mapping[str, Any]:
-    """Return what the engine knows of a network of this project.
+    """Return what the engine knows of a network of this Compose project, named by id or name.
 
     Raises:
         ObjectNotFound: there is none of that name.
@@ -277,6 +286,6 @@ async def own_network(engine: Engine, inventory: EngineInventory, ref: str) -> M
 
 
 def has_label(labels: Mapping[str, str] | None, wanted: str) -> bool:
-    """Return whether labels contain one, written as `name=value`."""
+    """Return whether labels, which may be None, contain the one that `wanted` writes as `name=value`."""
     name, _, value = wanted.partition("=")
     return (labels or {}).get(name) == value

@@ -86,7 +86,7 @@ class EngineRequest:
     body: dict[str, Any] | None = None
 
     def labelled(self, project: str) -> EngineRequest:
-        """Label a created object as this project's, by which it is recognised later."""
+        """Return this request to create an object, with the label that marks the project's objects."""
         body = dict(self.body or {})
         body["Labels"] = body["Labels"] | {template.PROJECT_LABEL: project}
         return replace(self, body=body)
@@ -99,7 +99,11 @@ def _rule(
     query: Mapping[str, str] | None = None,
     body: type[BaseModel] | None = None,
 ) -> RequestRule:
-    """Return a rule, written as one line of the table below; `path` is a regular expression."""
+    """Return a rule for a request that is allowed: its method, its path, its parameters and its body.
+
+    `path`, and each value of `query`, is a regular expression. Without `query` no parameter is allowed, and
+    without `body` no body.
+    """
     return RequestRule(method=method, path=re.compile(path), kind=kind, query=query or {}, body=body)
 
 
@@ -158,7 +162,9 @@ RULES = (
 
 
 def read(method: str, target: str, body: bytes) -> EngineRequest:
-    """Find the rule that allows a request, and rebuild it from the parsed content.
+    """Return a request to the engine that a rule allows, rebuilt from its parsed content.
+
+    `target` is its path and query. The caller still has to check that its objects are Andy's.
 
     Raises:
         RequestForbidden: no rule allows it, or a parameter or a field is not in the rule.
@@ -182,7 +188,7 @@ def read(method: str, target: str, body: bytes) -> EngineRequest:
 
 
 def _matching(method: str, path: str) -> tuple[RequestRule, re.Match[str]]:
-    """Return the rule for a request, and the match of its path. Raises `RequestForbidden`."""
+    """Return the rule that allows a request, and the match of its path. Raises `RequestForbidden`."""
     for rule in RULES:
         match = rule.path.fullmatch(path)
         if match and rule.method == method:
@@ -191,7 +197,10 @@ def _matching(method: str, path: str) -> tuple[RequestRule, re.Match[str]]:
 
 
 def _parameters(rule: RequestRule, query: str) -> dict[str, str]:
-    """Return the parameters of a query, each allowed by the rule. Raises `RequestForbidden`."""
+    """Return the parameters of a query by name.
+
+    Raises `RequestForbidden` for one that the rule does not allow, or that occurs twice.
+    """
     try:
         pairs = (
             parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict") if query else []
@@ -208,7 +217,10 @@ def _parameters(rule: RequestRule, query: str) -> dict[str, str]:
 
 
 def _document(rule: RequestRule, body: bytes) -> dict[str, Any] | None:
-    """Return the body as the rule's model read it; None for a rule without one. Raises `RequestForbidden`."""
+    """Return the body of a request with only the fields that the rule's model knows.
+
+    None if the rule allows no body. Raises `RequestForbidden` if the body does not fit the model.
+    """
     if rule.body is None:
         if body:
             raise RequestForbidden("A body is not expected here.")
@@ -226,7 +238,7 @@ def _document(rule: RequestRule, body: bytes) -> dict[str, Any] | None:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object. Raises `ValueError` if one of its keys occurs twice."""
+    """Return the names and values of a JSON object as a dict. Raises `ValueError` if a name occurs twice."""
     fields = dict(pairs)
     # Python takes the last of two equal keys; the engine could take another than the one that was checked.
     if len(fields) != len(pairs):
@@ -235,9 +247,10 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def only_filter(text: str, *keys: str) -> tuple[str, str]:
-    """Return the only filter that a list may have, by one of `keys`, and its value.
+    """Return the key and the value of the filter in a request for a list.
 
-    Both are empty when nothing is filtered. Raises `RequestForbidden`.
+    `text` is the parameter `filters`: a JSON object with one of `keys` and a list of one value. Both results
+    are empty if nothing is filtered. Raises `RequestForbidden` for any other filter.
     """
     try:
         filters = json.loads(text) if text else {}

@@ -22,7 +22,7 @@ TAKEN = ("address already in use", "port is already allocated")
 
 
 async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EVERY_SECONDS) -> None:
-    """Try every `every_seconds`, until cancelled, to start an orchestrator whose port was in use."""
+    """Start an orchestrator that did not start because its port was in use; try it again until cancelled."""
     while True:
         await asyncio.sleep(every_seconds)
         try:
@@ -32,7 +32,9 @@ async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EV
 
 
 async def start_if_port_was_taken(engine: Engine, *, own_id: str) -> bool:
-    """Try to start the orchestrator if only a port in use prevented it. Return whether it was tried.
+    """Try to start the orchestrator if a port in use prevented its last start. Return whether it was tried.
+
+    `own_id` is the id of the filter's container, in whose Compose project the orchestrator is.
 
     Raises:
         httpx.HTTPError: the engine does not answer.

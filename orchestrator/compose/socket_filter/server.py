@@ -67,13 +67,13 @@ class FilterServer:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cut all open connections."""
+        """Close all open connections at once, and wait for their tasks to end."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request. Raises nothing but cancellation."""
+        """Answer one request of a new connection, then close it. Raises nothing but cancellation."""
         try:
             if len(self._tasks) > MAX_CONNECTIONS:
                 return await _answer(writer, BUSY, "Too many connections.")
@@ -84,7 +84,7 @@ class FilterServer:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read one request, check it, and answer it or pass it on."""
+        """Read one request of a client, check it, and answer it or pass it on to the engine."""
         try:
             async with asyncio.timeout(READ_SECONDS):
                 received = await _request(reader)
@@ -114,7 +114,10 @@ class FilterServer:
     async def _pass_on(
         self, checked: EngineRequest, rest: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Send a checked request to the engine, and its answer back. `rest` are bytes after the request."""
+        """Send a checked request to the engine, and the engine's answer to the client.
+
+        `rest` are bytes that the client sent after the request: the start of a container's stdin.
+        """
         try:
             from_engine, to_engine = await self._connect()
         except OSError as error:
@@ -131,9 +134,13 @@ class FilterServer:
 
 
 async def _request(reader: asyncio.StreamReader) -> _ReceivedRequest | None:
-    """Read one whole request; return None when the connection closes before one.
+    """Read one whole request from a client, at most `MAX_HEAD_BYTES` and `MAX_BODY_BYTES` long.
 
-    Raises `RequestForbidden`.
+    None if the connection is closed before the request is whole.
+
+    Raises:
+        RequestForbidden: its body is too long, or it waits for an answer before its body.
+        h11.RemoteProtocolError: it is no HTTP request.
     """
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     head: h11.Request | None = None
@@ -145,6 +152,7 @@ async def _request(reader: asyncio.StreamReader) -> _ReceivedRequest | None:
                     return None
                 parser.receive_data(data)
             case h11.Request() as head:
+                # Such a client would wait for an interim answer before it sends the body.
                 if any(name == b"expect" for name, _ in head.headers):
                     raise RequestForbidden("'Expect' is not served.")
             case h11.Data() as part:
@@ -164,10 +172,11 @@ async def _request(reader: asyncio.StreamReader) -> _ReceivedRequest | None:
 
 
 def _serialize(checked: EngineRequest) -> bytes:
-    """Return the request for the engine. It contains nothing of the received bytes."""
+    """Return a checked request as bytes for the engine. It contains nothing of the received bytes."""
     body = b"" if checked.body is None else json.dumps(checked.body).encode()
     head = [f"{checked.method} {checked.target} HTTP/1.1", "Host: docker", "User-Agent: andy"]
     if checked.kind is RequestKind.ATTACH:
+        # The engine turns the connection into the container's streams.
         head += ["Connection: Upgrade", "Upgrade: tcp"]
     else:
         # So that nothing can follow the request that was judged.
@@ -182,7 +191,7 @@ def _serialize(checked: EngineRequest) -> bytes:
 async def _hand_back(
     from_engine: asyncio.StreamReader, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Copy the engine's answer to its end, or until the client disconnects."""
+    """Copy the engine's answer to the client, to its end or until the client disconnects."""
     async with asyncio.TaskGroup() as tasks:
         copying = tasks.create_task(_copy(from_engine, writer), name="filter-answer")
         watching = tasks.create_task(_wait_for_disconnect(reader), name="filter-watch")
@@ -204,8 +213,9 @@ async def _attach(
     from_engine: asyncio.StreamReader,
     to_engine: asyncio.StreamWriter,
 ) -> None:
-    """Join both connections once the engine has turned its own into a container's
-    streams; else copy the answer.
+    """Connect the client with a container's streams, until the container's output ends.
+
+    `rest` is the start of the container's stdin. If the engine refuses, the client gets its error message.
     """
     head = await from_engine.readuntil(b"\r\n\r\n")
     status = int(head.split(b" ", 2)[1])
@@ -224,8 +234,9 @@ async def _attach(
 
 
 async def _message(from_engine: asyncio.StreamReader) -> str:
-    """Return the error message in the engine's answer, or the start of the answer."""
+    """Return the error message in the body of the engine's answer; the start of the body if it has none."""
     data = b""
+    # The engine need not close the connection after its answer, so only the bytes of two seconds are read.
     with suppress(TimeoutError):
         async with asyncio.timeout(2):
             while part := await from_engine.read(CHUNK_BYTES):
@@ -236,7 +247,7 @@ async def _message(from_engine: asyncio.StreamReader) -> str:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, ends: bool = False) -> None:
-    """Copy bytes until the reader ends; with `ends`, end the writer's stream then, too."""
+    """Copy bytes until `reader` or the connection ends; with `ends`, end the stream of `writer` then, too."""
     with suppress(OSError):
         while data := await reader.read(CHUNK_BYTES):
             writer.write(data)

@@ -59,14 +59,20 @@ class SwarmChecks:
         self._is_wanted = is_wanted
 
     def check_wanted(self) -> None:
-        """Refuse what only a swarm needs where none is wanted. Raises `RequestForbidden` with the fix."""
+        """Raise `RequestForbidden`, with the fix, if agents may not run on the nodes of a swarm."""
         if not self._is_wanted:
             raise RequestForbidden(
                 "That is for a swarm: set ANDY_RUNTIME=swarm in .env, then 'docker compose up -d'."
             )
 
     async def check(self, kind: SwarmKind, request: EngineRequest) -> EngineRequest | FilteredResponse:
-        """Return the request to pass on, or the filter's own answer to it. Raises like `Checks.check`."""
+        """Return the request to pass on, or the filter's own answer to it.
+
+        Raises:
+            RequestForbidden: it names what is not Andy's, or no swarm is wanted.
+            ObjectNotFound: Andy has no such object.
+            httpx.HTTPError: the engine does not answer.
+        """
         if kind not in ALWAYS:
             self.check_wanted()
         match kind:
@@ -92,13 +98,13 @@ class SwarmChecks:
                 assert_never(other)
 
     async def _own(self, request: EngineRequest) -> list[dict[str, Any]]:
-        """Return this project's secrets or services, whichever the request is about."""
+        """Return the secrets or the services of this Compose project, whichever the request is about."""
         label = f"{PROJECT_LABEL}={(await self._survey()).project}"
         ask = self._engine.secrets if request.kind in OF_SECRETS else self._engine.services
         return await ask(label)
 
     async def _list(self, request: EngineRequest) -> FilteredResponse:
-        """Answer a request to list services or secrets: those of this project that its filter names."""
+        """Answer a request to list services or secrets: this Compose project's that its filter names."""
         key, value = only_filter(request.query.get("filters", ""), "label", "id", "name")
 
         def is_requested(item: Mapping[str, Any]) -> bool:
@@ -116,16 +122,19 @@ class SwarmChecks:
         return FilteredResponse(document=[item for item in await self._own(request) if is_requested(item)])
 
     async def _list_tasks(self, request: EngineRequest) -> FilteredResponse:
-        """Answer a request to list tasks: those of this project's services, or of the one in the filter."""
+        """Answer a request to list tasks: those of this Compose project's services.
+
+        With a service in the filter, only the tasks of that one.
+        """
         _, ref = only_filter(request.query.get("filters", ""), "service")
         ids = [service["ID"] for service in await self._own(request) if ref in ("", service["ID"])]
         # Without a service in the filter, the engine would list everybody's tasks.
         return FilteredResponse(document=await self._engine.tasks(ids) if ids else [])
 
     async def _check_service(self, request: EngineRequest) -> EngineRequest:
-        """Check that all parts of a new service belong to one run of one group.
+        """Check that all parts of a new service belong to one run (container) of one group.
 
-        Return the request with the label of this project.
+        Return the request with the label of this Compose project. Raises `RequestForbidden`.
         """
         # `NewService` has read the body: each list in it that is read by `[0]` here has one element.
         body = request.body or {}
@@ -142,19 +151,19 @@ class SwarmChecks:
         return request.labelled(inventory.project)
 
     async def _check_image(self, name: str) -> None:
-        """Raise `RequestForbidden` if an image is not that of the agents."""
+        """Raise `RequestForbidden` if `name`, an id or a digest, is not that of the agents' image."""
         image = await self._engine.image(self._image)
         if image is None or name not in (image["Id"], *(image.get("RepoDigests") or ())):
             raise RequestForbidden(f"The image '{name}' is not the agents', which is '{self._image}'.")
 
     async def _check_network(self, ref: str, labels: Mapping[str, str], inventory: EngineInventory) -> None:
-        """Raise `RequestForbidden` if a network is not that of the group."""
+        """Raise `RequestForbidden` if the network `ref` is not that of the group in the service's labels."""
         own = (await own_network(self._engine, inventory, ref))["Labels"]
         if any(own.get(name) != labels[name] for name in (INSTALL_LABEL, GROUP_LABEL)):
             raise RequestForbidden(f"The network '{ref}' is not that of the group.")
 
     async def _check_secret(self, ref: str, labels: Mapping[str, str], inventory: EngineInventory) -> None:
-        """Raise `RequestForbidden` if a secret is not that of the run."""
+        """Raise `RequestForbidden` if the secret `ref` is not that of the run in the service's labels."""
         for secret in await self._engine.secrets(f"{PROJECT_LABEL}={inventory.project}"):
             if secret["ID"] == ref and secret["Spec"]["Labels"].get(RUN_LABEL) == labels[RUN_LABEL]:
                 return
@@ -162,10 +171,9 @@ class SwarmChecks:
 
 
 def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> None:
-    """Check a workspace volume: a named one stays on its node with a group's files, so only that group may
-    mount it.
+    """Raise `RequestForbidden` if a volume for a workspace is not that of the group in the service's labels.
 
-    Raises `RequestForbidden`.
+    A named volume stays on its node with a group's files, so only that group may mount it.
     """
     own = f"andy-{labels[INSTALL_LABEL]}-{labels[GROUP_LABEL]}"
     group = mount["VolumeOptions"]["Labels"][GROUP_LABEL]
