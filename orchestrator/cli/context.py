@@ -321,7 +321,7 @@ def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapsh
     copies = ContextCopies(terminal.home_of(home).data / "env", manager.files.redactor)
 
     async def change() -> ContextSnapshot | None:
-        """Change the context, and return the snapshot that was taken before."""
+        """Change the context, and return the snapshot that was taken before; None if there was none."""
         async with terminal.open_store(home) as database:
             now_ms = SystemClock().now_ms()
             return await owner_changes.change(database, manager, copies, act, now_ms=now_ms)
