@@ -20,6 +20,10 @@ def main() -> None:
 
 
 def _run() -> None:
+    """Print the version or the help page, or run the command that the arguments name.
+
+    `andy up` with simple options does without the command line's library, which is slow to load.
+    """
     words = sys.argv[1:]
     if words in (["--version"], ["-V"]):
         _write(f"{__version__}\n")

@@ -124,6 +124,7 @@ class Orchestrator:
         log.info("host.ended")
 
     async def _open_proxies(self, stack: AsyncExitStack) -> None:
+        """Start the proxies that containers reach the internet and models by; `stack` closes them."""
         self._proxies = ContainerProxies(
             self._host,
             credentials=self._credentials,
@@ -176,6 +177,7 @@ class Orchestrator:
         stop: asyncio.Event,
         on_ready: Callable[[str], None],
     ) -> None:
+        """Run all loops in `tasks` until `stop` is set, then shut down. `on_ready` gets the address."""
         ports = self._ipc.run_ports(
             compose=self._compose,
             on_success=self._loops.on_turn_success,
@@ -223,11 +225,15 @@ class Orchestrator:
             **self._calendars.loops(),
             **self._undo.loops(),
             WEB_LOOP: partial(self._web().serve, listeners, self._containers.selected.front_address),
-            **{f"{CHANNEL_PREFIX}{one.name}": partial(one.run, receive) for one in self._channels.all},
+            **{
+                f"{CHANNEL_PREFIX}{channel.name}": partial(channel.run, receive)
+                for channel in self._channels.all
+            },
             **self._queue.loops(),
         }
 
     def _web(self) -> WebFeature:
+        """Return the feature that serves the console and the HTTP API."""
         return WebFeature(
             host=self._host,
             token=self._token,
@@ -247,6 +253,7 @@ class Orchestrator:
         )
 
     async def _shut_down(self) -> None:
+        """Take no new work, let turns end and replies be sent within limits of time, and end containers."""
         self._queue.stop_taking_work()
         self.bus.publish("host.stopping")
         await self._containers.pool.drain(seconds=DRAIN_SECONDS)
@@ -257,11 +264,11 @@ class Orchestrator:
         await asyncio.to_thread(self._home.address_file.unlink, True)  # noqa: FBT003 - missing_ok
 
     def _is_hopeless(self, outcome: str) -> bool:
-        """Return whether a message's answer cannot come any more, because the host ends first."""
+        """Return whether a message with this outcome will not be answered, because the host ends first."""
         return self._is_drained or (outcome == "queued" and not self._queue.is_taking_work)
 
     async def _compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
-        """Write the order of a turn in the transaction that assigns it to its run."""
+        """Return the order of a turn, all that its agent gets, in the transaction that assigns it to a run."""
         await self._loops.begin(tx, turn)
         if turn.kind is TurnKind.WORKER:
             return await self._dashboards.compose(tx, turn, group, run_id)

@@ -389,10 +389,11 @@ class ToolRefused(Exception):
     """
 
     def __init__(self, code: str, text: str, **data: Any) -> None:
+        """`code` is one of the listed ones, `text` explains it, and `data` has facts for programs."""
         super().__init__(text)
         self.code = code
         self.data = data
 
     def result(self) -> ToolResult:
-        """Return the refusal as a result; its text begins with the code."""
+        """Return the refusal as the result of the tool that was called; its text begins with the code."""
         return ToolResult(ok=False, code=self.code, text=f"{self.code}: {self}", data=self.data)

@@ -17,9 +17,10 @@ SECRET = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 
 
 def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()) -> list[str]:
-    """Set `values`, turn the lines of `silences` into comments, and return the names that were silenced.
+    """Set `values`, by their names, in the file `.env` at `path`, which is created if it is missing. Blocks.
 
-    Afterwards only the file's owner can read it. Blocks.
+    Lines of the names `silences` become comments; return those names that had a line. All other lines stay.
+    Afterwards only the file's owner can read it.
 
     Raises:
         SettingError: the file cannot be read or written; nothing was changed.
@@ -39,7 +40,10 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
 
 
 def _unwritable(path: Path, error: OSError | UnicodeDecodeError, values: Mapping[str, str]) -> SettingError:
-    """Return the error for a file that cannot be changed, with the fix for where Andy runs."""
+    """Return the error for a file `.env` that cannot be changed.
+
+    Its text names the fix: in Andy's container, which lines the owner puts into the file on the host.
+    """
     if os.environ.get("ANDY_HOME") != COMPOSE_HOME:
         return SettingError(f"{path} cannot be changed ({error}): fix its permissions.")
     # Only values of Andy's own settings are shown: a service may keep its key under any other name.
@@ -56,21 +60,24 @@ def _unwritable(path: Path, error: OSError | UnicodeDecodeError, values: Mapping
 
 
 def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()) -> str:
-    """Return the file with `values` set. Pure. Raises `SettingError` for a value that a line cannot hold."""
+    """Return the text of a file `.env` with `values` set, and the lines of `silenced` as comments. Pure.
+
+    A value that is set moves to the end of the file. Raises `SettingError` for one that no line can hold.
+    """
     from dotenv import dotenv_values
     from dotenv.parser import parse_stream
 
-    remaining = []
+    parts = []
     # Not `dotenv.set_key`: each of its calls replaces the file, and it cannot turn a line into a comment.
     for binding in parse_stream(io.StringIO(text)):
         original = binding.original.string
         blank_lines = original[: len(original) - len(original.lstrip())]
         if binding.key in silenced:
             original = blank_lines + re.sub("^(?=.)", "# ", original.lstrip(), flags=re.MULTILINE)
-        elif binding.key in values:
+        elif binding.key in values:  # its line is left away here, and added below
             original = blank_lines.rstrip(" \t")
-        remaining.append(original)
-    result = "".join(remaining)
+        parts.append(original)
+    result = "".join(parts)
     for name, value in values.items():
         line = f"{name}={value}"
         # Read back, because a quote or a line break in a value would make another value of it.

@@ -42,11 +42,12 @@ class AndyError(Exception):
     """Something that the owner has to fix; the text says how."""
 
     def __init__(self, text: str | None = None) -> None:
+        """`text` is shown to a person; None takes the first line of the class's docstring."""
         super().__init__(text or (type(self).__doc__ or "").strip().splitlines()[0])
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    """Return the errors inside an exception group, of groups inside it too."""
+    """Return the errors inside an exception group, and those inside of groups in it, at any depth."""
     errors: list[BaseException] = []
     for error in group.exceptions:
         errors += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
@@ -114,6 +115,7 @@ class UnknownGroup(BadRequest):
     http_status = 404
 
     def __init__(self, folder: str, registered: list[str] | None = None) -> None:
+        """`registered` are the folders of the groups that exist, which the text lists; None lists none."""
         self.folder = folder
         registered_text = f" Registered: {', '.join(registered)}." if registered else ""
         super().__init__(f"There is no group '{folder}'.{registered_text} See 'andy groups list'.")
@@ -132,6 +134,7 @@ class TextTooLong(BadRequest):
     http_status = 413
 
     def __init__(self, chars: int, limit: int) -> None:
+        """The text has `chars` characters, and may have `limit`."""
         super().__init__(
             f"The text has {chars:,} characters; at most {limit:,} are taken. Send it as a file."
         )
@@ -214,6 +217,7 @@ class ImportRefused(BadRequest):
     code = "import_refused"
 
     def __init__(self, problems: list[str]) -> None:
+        """`problems` has a sentence for each row that does not fit; the text shows the first 50."""
         self.problems = problems
         shown = "\n".join(f"- {problem}" for problem in problems[:50])
         more = f"\n- … and {len(problems) - 50} more" if len(problems) > 50 else ""
@@ -253,7 +257,7 @@ class ChannelDown(ChannelError):
         """Set the reason.
 
         `pause_seconds` is the pause that the messenger asks for, 0 if it asks for none. `moved_to` is the
-        chat's new address, if the messenger reports one.
+        chat's new address; None if the messenger reports none.
         """
         super().__init__(text)
         self.pause_seconds = pause_seconds
@@ -270,7 +274,7 @@ class ChannelRefused(ChannelError):
     def __init__(self, text: str | None = None, *, is_chat_fine: bool = False) -> None:
         """Set the reason.
 
-        `is_chat_fine`: whether the chat takes other messages, such as a notice about this one.
+        `is_chat_fine` says that the chat takes other messages, such as a notice about this one.
         """
         super().__init__(text)
         self.is_chat_fine = is_chat_fine

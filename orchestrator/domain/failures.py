@@ -86,7 +86,7 @@ TOO_LONG = {
 
 
 def refusal_cause(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
-    """Return what is wrong, for the owner, as the middle of a sentence.
+    """Return why the model service did not answer, for the owner, as the middle of a sentence.
 
     `setting` is the name under which `.env` has the key, `model` the requested model, `status` the HTTP
     status; each is None if it is not known.
@@ -107,7 +107,11 @@ def refusal_cause(cause: ModelError, *, setting: str | None, model: str | None, 
 
 
 def refusal_fix(cause: ModelError, *, setting: str | None, model: str | None) -> str:
-    """Return what the owner can do about it, as a sentence. The arguments are those of `refusal_cause`."""
+    """Return what the owner can do so that the model service answers again, as a sentence.
+
+    `setting` is the name under which `.env` has the key, and `model` the requested model; each is None if it
+    is not known.
+    """
     match cause:
         case ModelError.NO_KEY:
             name = setting or "ANTHROPIC_API_KEY"
@@ -140,8 +144,9 @@ def stand_in_notice(
 ) -> str:
     """Return the notice to the owner that a service fails: why, whether others answer instead, and the fix.
 
-    `has_stand_in`: another service of the owner's list answers meanwhile. The other arguments are those of
-    `refusal_cause`.
+    `has_stand_in` says that another service of the owner's list answers meanwhile. `setting` is the name
+    under which `.env` has the key, `model` the requested model, `status` the HTTP status; each is None if it
+    is not known.
     """
     trouble = service_trouble(cause, setting=setting, model=model, status=status)
     others = (
@@ -153,7 +158,10 @@ def stand_in_notice(
 
 
 def left_notice(service: str) -> str:
-    """Return the notice that a service broke off in a turn, although it answers the host's own request."""
+    """Return the notice to the owner that a model service broke off while it answered a turn.
+
+    It is for a service that answers the host's own short request, and so is used again.
+    """
     return (
         f"⚠️ The model service '{service}' broke off or was silent in the middle of a turn, and the next on"
         " the list answered it. It answers a short question of mine, so the next turn asks it again. If that"
@@ -172,9 +180,10 @@ class ServiceTrouble:
 def service_trouble(
     cause: ModelError, *, setting: str | None, model: str | None, status: int | None
 ) -> ServiceTrouble:
-    """Return what is wrong with one service of several, and what the owner can do about it.
+    """Return what is wrong with one model service of several, and what the owner can do about it.
 
-    The arguments are those of `refusal_cause`.
+    `setting` is the name under which `.env` has its key, `model` the requested model, `status` the HTTP
+    status; each is None if it is not known.
     """
     code = f" (HTTP {status})" if status else ""
     match cause:
@@ -191,7 +200,8 @@ def service_trouble(
 def refusal_notice(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
     """Return the notice to the owner that questions are not answered: why, and what to do.
 
-    The arguments are those of `refusal_cause`.
+    `setting` is the name under which `.env` has the key of the model service, `model` the requested model,
+    `status` the HTTP status; each is None if it is not known.
     """
     why = refusal_cause(cause, setting=setting, model=model, status=status)
     fix = refusal_fix(cause, setting=setting, model=model)

@@ -27,7 +27,10 @@ SHOWN_TO_MAIN = (
 
 
 def home_directory(argument: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory of `groups/ data/ store/`: the argument, `ANDY_HOME`, or `default_home`."""
+    """Return the absolute path of Andy's home, which has the folders `groups`, `data` and `store`.
+
+    It is `argument`, the option of a command; else `ANDY_HOME` of the environment; else the default home.
+    """
     named = argument or (Path(environment[HOME_KEY]) if environment.get(HOME_KEY) else None)
     return (named or default_home(environment)).expanduser().resolve()
 
@@ -58,18 +61,22 @@ class Home:
 
     @property
     def database(self) -> Path:
+        """The SQLite database."""
         return self.root / "store" / "messages.db"
 
     @property
     def groups(self) -> Path:
+        """One directory per group, with the files that its agent sees."""
         return self.root / "groups"
 
     @property
     def data(self) -> Path:
+        """The directory of everything that is neither a group's file nor in the database."""
         return self.root / "data"
 
     @property
     def ipc(self) -> Path:
+        """One directory per group, in which its agent leaves requests to the host."""
         return self.data / "ipc"
 
     @property
@@ -101,6 +108,7 @@ class Home:
 
     @property
     def token_file(self) -> Path:
+        """The file with the bearer token of the HTTP API."""
         return self.data / "token"
 
     @property
@@ -130,10 +138,11 @@ class Home:
 
     @property
     def lock_file(self) -> Path:
+        """The file that the running orchestrator has locked."""
         return self.data / "orchestrator.lock"
 
     def make(self) -> None:
-        """Create what is missing. Raises `HomeError` when the home cannot be written."""
+        """Create the folders that are missing. Raises `HomeError` if the home cannot be written."""
         try:
             for folder in (self.groups, self.data, self.ipc, self.database.parent):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -152,7 +161,10 @@ class Home:
 
     @contextmanager
     def starting(self, *, now_ms: int) -> Iterator[Callable[[], None]]:
-        """Show other processes that this one is starting, until the yielded function is called."""
+        """Write a file that shows other processes that this one is starting, and yield a function.
+
+        The file is deleted when that function is called, at the latest at the end of the block.
+        """
         # The file of another process that is starting is neither replaced nor removed.
         is_first = self.starting_since_ms() is None
 
@@ -169,14 +181,17 @@ class Home:
             end()
 
     def starting_since_ms(self) -> int | None:
-        """Return since when a process has been starting, in epoch milliseconds; None when none is."""
+        """Return since when another process or this one has been starting Andy on this home.
+
+        It is a time in epoch milliseconds; None if no process is starting.
+        """
         try:
             pid, since_ms = map(int, self.starting_file.read_text(encoding="utf-8").split())
         except (OSError, ValueError):
             return None
         try:
             # The file outlives a process that was killed, so check that the process still exists.
-            os.kill(pid, 0)
+            os.kill(pid, 0)  # sends nothing: 0 only checks
         except ProcessLookupError:
             return None
         except PermissionError:  # the process exists, under another user
@@ -207,13 +222,15 @@ class Home:
         return self._read_or_create(self.token_file, secrets.token_urlsafe(32))
 
     def install_id(self) -> str:
-        """Return the id that marks this install's containers, created at first use."""
-        # By an id and not by a name, so that the containers of another install are never taken for this
-        # one's.
+        """Return the id of this installation, which marks its containers; it is created at first use."""
+        # An id and not a name, so that the containers of another installation are never taken for these.
         return self._read_or_create(self.data / "install", secrets.token_hex(6))
 
     def _read_or_create(self, path: Path, fresh: str) -> str:
-        """Return the text of a file; one that is missing or empty is written with `fresh`."""
+        """Return the text of a file without blanks around it.
+
+        A file that is missing or empty is written with the text `fresh`, readable by its owner only.
+        """
         stored = path.read_text(encoding="utf-8").strip() if path.exists() else ""
         if stored:
             return stored

@@ -21,7 +21,7 @@ LEAST_WINDOW = 16_000
 
 
 def too_small_text() -> str:
-    """Return why a context window is too small, in tokens, with the fix.
+    """Return the reason why a model's context window is too small, with the fix.
 
     It is the end of a sentence, before which callers put the size of the window: "8,000 tokens, and …".
     """
@@ -95,11 +95,13 @@ class ModelService:
 
     @property
     def known_price(self) -> ServicePrice | None:
-        """The price to use: a service of the owner's own that needs no key costs nothing.
+        """The price to use; None if it is not known.
 
-        None if it is not known.
+        A service in the owner's network that needs no key costs nothing, unless the owner has set a price.
         """
-        return FREE if self.price is None and self.is_near and self.key_env is None else self.price
+        if self.price is None and self.is_near and self.key_env is None:
+            return FREE
+        return self.price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,14 +157,16 @@ class ModelChoice:
     model: str | None
 
     def __str__(self) -> str:
+        """Return the choice as it is written in settings: `SERVICE/MODEL` or `SERVICE`."""
         return self.service if self.model is None else f"{self.service}/{self.model}"
 
 
 def read_choice(text: str | None, services: Collection[ModelService]) -> ModelChoice:
-    """Return the choice that `SERVICE/MODEL`, `SERVICE`, or a model of the service in `.env` names.
+    """Return the model service and the model that a text names.
 
-    If the word before the first `/` names no service, it is part of a model's name, as gateways have them.
-    Without a text, it is the service in `.env` with its own model.
+    The text is `SERVICE/MODEL`, `SERVICE`, or a model of the service in `.env`. `services` are the others. If
+    the word before the first `/` names no service, it is part of a model's name, as gateways have them.
+    Without a text, the choice is the service in `.env`, with the model left open.
     """
     if not text:
         return ModelChoice(OF_DOTENV, None)
@@ -184,5 +188,6 @@ def is_near(host: str) -> bool:
     try:
         return not ipaddress.ip_address(host.strip("[]")).is_global
     except ValueError:
+        # Names without a dot, and with these endings, exist only in local networks.
         name = host.lower().rstrip(".")
         return "." not in name or name.endswith((".local", ".lan", ".internal", ".localhost", ".home.arpa"))

@@ -26,11 +26,12 @@ class NetworkTarget:
         return ":" in self.host or _NUMBER.fullmatch(self.host.rpartition(".")[2]) is not None
 
     def __str__(self) -> str:
+        """Return host and port as in a web address; an IPv6 address is in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_target(text: str) -> NetworkTarget:
-    """Parse `example.com:443`, `93.184.215.14:443` or `[2606:2800::1]:443`.
+    """Return the host and port in `example.com:443`, `93.184.215.14:443` or `[2606:2800::1]:443`.
 
     A host that programs read in different ways, such as `127.1` or `0x7f000001`, is refused.
 
@@ -44,7 +45,13 @@ def parse_target(text: str) -> NetworkTarget:
 
 
 def parse_host(text: str) -> str:
-    """Return a host name or an address as `NetworkTarget` writes it. Raises `ValueError`."""
+    """Return a host name in lower case, or an IP address in its normal form.
+
+    An IPv6 address is expected in brackets, and returned without them.
+
+    Raises:
+        ValueError: it is neither, or programs would read it in different ways, such as `127.1`.
+    """
     if text.startswith("[") and text.endswith("]"):
         return str(ipaddress.IPv6Address(text[1:-1]))
     name = text.lower().removesuffix(".")

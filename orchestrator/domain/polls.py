@@ -70,22 +70,28 @@ class Poll:
         return f"{self.text}\n{_HINTS[_HANGUL.search(self.question) is not None, self.is_multiple]}"
 
     def chosen_text(self, chosen: Sequence[int]) -> str:
-        """Return the texts of the options at these places."""
+        """Return the texts of the options at these places, counted from 0, with commas between them."""
         return ", ".join(self.options[index] for index in chosen)
 
     def takes(self, chosen: Sequence[int]) -> bool:
-        """Return whether a vote may choose exactly these places; no place at all withdraws a vote."""
+        """Return whether a vote may choose exactly the options at these places, counted from 0.
+
+        No place at all is allowed: it withdraws a vote.
+        """
         is_known = all(0 <= index < len(self.options) for index in chosen)
         return is_known and len(set(chosen)) == len(chosen) and (self.is_multiple or len(chosen) <= 1)
 
 
 def vote_text(poll: Poll, chosen: Sequence[int]) -> str:
-    """Return the message that represents a vote in the conversation."""
+    """Return the text that represents a vote in the conversation; `chosen` are places of options, from 0."""
     return f"[voted for {poll.chosen_text(chosen)}]" if chosen else "[took a vote back]"
 
 
 def answer_in(text: str, poll: Poll) -> tuple[int, ...] | None:
-    """Return the places of the options that the whole message names, by number or by text; else None."""
+    """Return the places, from 0, of the options that a whole message names, by their numbers or by a text.
+
+    None if the message is no answer to the poll.
+    """
     answer = " ".join(composed(text).casefold().split())[:MAX_ANSWER_CHARS]
     # Words before numbers, because an option may itself be a number.
     named = [
@@ -93,7 +99,7 @@ def answer_in(text: str, poll: Poll) -> tuple[int, ...] | None:
         for index, option in enumerate(poll.options)
         if answer == " ".join(composed(option).casefold().split())
     ]
-    if named:
+    if named:  # of several options with the same text, the first
         return (named[0],)
     if _NUMBERS.fullmatch(answer) is None:
         return None

@@ -128,7 +128,7 @@ class Channel(Protocol):
         ...
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put `sign` under a message in place of the previous one; an empty sign removes it.
+        """Put the emoji `sign` under a message, in place of Andy's previous one; an empty one removes it.
 
         Called with `Feature.REACTIONS` only.
 
@@ -222,17 +222,21 @@ class RunningContainer(Protocol):
         ...
 
     async def wait(self) -> Exit:
-        """Wait until it has ended and return its exit. Raises `EngineGone`."""
+        """Wait until the container has ended, and return its exit. Raises `EngineGone`."""
         ...
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
-        """Send SIGTERM, then SIGKILL after the grace. A missing container is no error.
+        """Send SIGTERM, then SIGKILL after `grace_seconds`. A missing container is no error.
+
         Raises `EngineGone`.
         """
         ...
 
     async def remove(self) -> None:
-        """Remove it with its output, once both are recorded. A missing container is no error."""
+        """Remove the container with its output. A missing container is no error.
+
+        Called once its end and its output are recorded.
+        """
         ...
 
 
@@ -243,7 +247,7 @@ class ContainerRuntime(Protocol):
     is_isolated: bool
 
     async def start(self, spec: ContainerSpec, order: str) -> RunningContainer:
-        """Start a container and write `order` (one line) to its stdin.
+        """Start a container and write `order`, one line that says what to do, to its stdin.
 
         After an error or a cancellation nothing is left behind.
 
@@ -255,11 +259,12 @@ class ContainerRuntime(Protocol):
         ...
 
     async def adopt(self) -> Sequence[RunningContainer]:
-        """Return the containers that an earlier host of this install left, also ended.
+        """Return the containers that an earlier host of this installation left, ended ones too.
+
         Raises `EngineGone`.
         """
         ...
 
     async def close(self) -> None:
-        """Close threads and connections. Containers stay."""
+        """Close the runtime's threads and connections. Containers stay."""
         ...

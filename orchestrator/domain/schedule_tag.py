@@ -52,7 +52,7 @@ class ScheduleTag:
 
     @property
     def one_line(self) -> str:
-        """Return the tag on one short line, for logs."""
+        """Return the tag as written, on one short line, for logs."""
         return _folded(self.raw)[:MAX_REASON_CHARS]
 
 
@@ -68,7 +68,7 @@ class _Reader:
     """Whether the last value ended only with the text."""
 
     def read(self) -> int:
-        """Read up to the closing bracket and return the position where the tag ends."""
+        """Read the attributes up to the closing bracket, and return the position after the tag."""
         while True:
             self._skip_blanks()
             if self.at >= len(self.text):
@@ -82,6 +82,7 @@ class _Reader:
                 return self._unclosed()
 
     def _skip_blanks(self) -> None:
+        """Move past blanks and commas."""
         while self.at < len(self.text) and (self.text[self.at].isspace() or self.text[self.at] == ","):
             self.at += 1
 
@@ -97,9 +98,9 @@ class _Reader:
             self.values.setdefault(name, value)
 
     def _value(self) -> str:
-        """Return the value at the present position, and move behind it."""
-        opening = self.text[self.at : self.at + 1]
-        if opening in _CLOSING and opening:
+        """Return the value at the present position, in quotation marks or bare, and move past it."""
+        opening = self.text[self.at : self.at + 1]  # empty at the end of the text
+        if opening in _CLOSING:
             return self._quoted(_CLOSING[opening])
         bare = _BARE.match(self.text, self.at)
         if bare is None:
@@ -108,7 +109,10 @@ class _Reader:
         return bare[0]
 
     def _quoted(self, closing: str) -> str:
-        """Return a value in quotation marks; one that is not closed ends with its line."""
+        """Return the value in quotation marks at the present position, and move past it.
+
+        `closing` has all characters that can close it. A value that is not closed ends with its line.
+        """
         start = self.at + 1
         end = _end_of_quoted(self.text, start, closing)
         if end is not None:
@@ -132,9 +136,7 @@ class _Reader:
         return True
 
     def _unclosed(self) -> int:
-        """Note that a tag has no closing bracket; return its end, which is that of its last attribute's
-        line.
-        """
+        """Note that the tag has no closing bracket, and return its end: that of its last attribute's line."""
         self.warnings.append("not closed")
         while self.text[self.at - 1] in " \t\r\n,":
             self.at -= 1
@@ -142,12 +144,15 @@ class _Reader:
 
 
 def find(text: str) -> tuple[ScheduleTag, ...]:
-    """Return every tag of a text, in order. Code, quoted lines and quotations contain no tags."""
+    """Return every schedule tag of a text, in order. Code, quoted lines and quotations contain no tags."""
     return tuple(_tags(text)) if _NAME.search(text) else ()
 
 
 def strip(text: str) -> str:
-    """Return a text without tags, including malformed ones and those that appear when others are removed."""
+    """Return a text without schedule tags, including malformed ones.
+
+    Tags that appear only when others are removed are removed as well.
+    """
     # Removing a tag may join two halves to another; bounded, since a text may be made to repeat that.
     for _ in range(ROUNDS):
         tags = find(text)
@@ -163,30 +168,32 @@ def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
     for tag in tags:
         parts.append(text[at : tag.start])
         at = _after(text, tag)
+        # At the end of a line, the blanks before a tag would remain.
         if text[at - 1 : at] != "\n" and text[at : at + 1] in ("", "\n"):
             parts[-1] = parts[-1].rstrip(" \t")
     return "".join([*parts, text[at:]]).strip()
 
 
 def neutralise(text: str) -> str:
-    """Escape tags in people's texts, for a prompt that is read as XML. A reader sees the same text."""
+    """Return a person's text with its schedule tags escaped, so that a model does not repeat them as its own.
+
+    The text is for a prompt that is read as XML, where the escaped bracket means the same.
+    """
     return _NAME.sub(lambda match: f"&#91;{match[0][1:]}", text)
 
 
 def bare(text: str) -> str:
-    """Return a text without blanks and brackets, in lower case, so that spellings of
-    one tag compare equal.
-    """
+    """Return a text without blanks and brackets, in lower case: all spellings of one tag are then equal."""
     return re.sub(r"[\s\[\]]+", "", text).lower()
 
 
 def is_echo(tag: ScheduleTag, people_text: str) -> bool:
-    """Return whether a tag only repeats what people wrote; `people_text` is in the form of `bare`."""
+    """Return whether a tag only repeats what people wrote; `people_text` is their text, as from `bare`."""
     return bare(tag.raw) in people_text
 
 
 def _tags(text: str) -> Iterator[ScheduleTag]:
-    """Yield the tags of a text in order, but for those in code, quoted lines and quotation marks."""
+    """Yield the schedule tags of a text in order, but for those in code, quoted lines and quotation marks."""
     protected, at = _Protected(text), 0
     while (name := _NAME.search(text, at)) is not None:
         at = name.end()
@@ -206,17 +213,23 @@ class _Protected:
         self._reach = 0
 
     def covers(self, place: int) -> bool:
-        """Return whether a position is in one of the spans; no later call may ask for an earlier one."""
-        # So a long text with many spans is walked once.
+        """Return whether a position is in one of the spans. Each call must be for a later position.
+
+        So a long text with many spans is walked once.
+        """
         while self._spans and self._spans[0][0] <= place:
             self._reach = max(self._reach, self._spans.popleft()[1])
         return place < self._reach
 
 
 def _tag_at(text: str, name: re.Match[str]) -> ScheduleTag | None:
-    """Return the tag at a position; None for prose in brackets that begins with the same word."""
+    """Return the schedule tag that begins with the match `name`: a bracket and the word SCHEDULE.
+
+    None for prose in brackets that begins with the same word.
+    """
     at = _first_after_blanks(text, name.end())
-    # `[Schedule](link)` and `[schedule for Monday]` are prose that people have to see.
+    # `[Schedule](link)` and `[schedule for Monday]` are prose that people have to see. With a capital letter
+    # and no attribute it is a malformed tag.
     if not _ATTRIBUTE.match(text, at) and (name[1].islower() or text.startswith("](", at)):
         return None
     reader = _Reader(text, name.end())
@@ -233,7 +246,7 @@ def _tag_at(text: str, name: re.Match[str]) -> ScheduleTag | None:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Return where code and quoted lines begin and end."""
+    """Yield the first position of each piece of code and each quoted line, and the position after it."""
     yield from (match.span() for match in _FENCE.finditer(text))
     yield from (match.span() for match in _QUOTED_LINE.finditer(text))
     at = 0
@@ -252,14 +265,15 @@ def _is_quoted(text: str, tag: ScheduleTag) -> bool:
 
 
 def _end_of_quoted(text: str, start: int, closing: str) -> int | None:
-    """Return the position of the closing mark: no letter follows it, and no blank line precedes it.
+    """Return the position of the quotation mark that closes a value which begins at `start`.
 
-    None if there is none.
+    `closing` has all characters that can close it. A letter right after a mark, such as in `it's`, means that
+    the mark does not close. None if there is none before a blank line, or within `MAX_VALUE_CHARS`.
     """
     at = start
     while at < min(len(text), start + MAX_VALUE_CHARS):
         if text[at] == "\\":
-            at += 2
+            at += 2  # the next character is escaped
             continue
         if text[at] in closing and (at + 1 == len(text) or text[at + 1] in " \t\r\n],/"):
             return at
@@ -277,20 +291,25 @@ def _first_after_blanks(text: str, at: int) -> int:
 
 
 def _line_end(text: str, at: int) -> int:
+    """Return the position of the next line break from `at` on, or the end of the text."""
     end = text.find("\n", at)
     return len(text) if end < 0 else end
 
 
 def _after(text: str, tag: ScheduleTag) -> int:
-    """Return the position after a tag: with the line if the tag is alone on it, else with one blank."""
+    """Return the position after what is removed with a tag: its whole line if it is alone there.
+
+    Otherwise it is the position after the tag, and after one blank if there is one on both sides.
+    """
     starts_line = not text[text.rfind("\n", 0, tag.start) + 1 : tag.start].strip()
-    rest = re.compile(r"[ \t]*(\n|\Z)").match(text, tag.end)
-    if starts_line and rest is not None:
-        return rest.end()
+    line_end = re.compile(r"[ \t]*(\n|\Z)").match(text, tag.end)
+    if starts_line and line_end is not None:
+        return line_end.end()
     # A blank on both sides of the tag: one of them goes with it.
     is_spaced = text[max(0, tag.start - 1) : tag.start].isspace()
     return tag.end + (1 if is_spaced and text[tag.end : tag.end + 1] == " " else 0)
 
 
 def _folded(text: str) -> str:
+    """Return a text on one line, with single blanks."""
     return " ".join(text.split())

@@ -44,7 +44,9 @@ COMMAND_LINE: Literal["command line"] = "command line"
 def read_sources(
     home: Path, environment: Mapping[str, str] = os.environ, **overrides: Any
 ) -> tuple[SettingSource, ...]:
-    """Return the settings of each place, the weakest first.
+    """Return the settings of each place, unchecked, the weakest place first.
+
+    The places are `andy.toml` and `.env` in `home`, the environment, and the command line (`overrides`).
 
     Raises:
         SettingError: a file cannot be read; the text names it.
@@ -59,7 +61,7 @@ def read_sources(
 
 
 def merged(sources: tuple[SettingSource, ...]) -> dict[str, Any]:
-    """Return each value by its lower-case name, from the strongest place that sets it."""
+    """Return each setting by its lower-case name; of several places, the last one that sets it counts."""
     return {key.lower(): value for source in sources for key, value in source.values.items()}
 
 
@@ -127,7 +129,11 @@ def _from_toml(path: Path) -> dict[str, Any]:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the keys of `TABLES` by their flat names, the others unchanged."""
+    """Return the settings of a TOML file with one level of names.
+
+    A key in one of `TABLES` becomes `table_key`, as `agents_worker_enabled`; all others stay. `prefix` is the
+    beginning of the names in an inner table.
+    """
     flat: dict[str, Any] = {}
     for key, value in table.items():
         is_table = isinstance(value, dict) and (prefix or key.lower() in TABLES)

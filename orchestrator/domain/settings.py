@@ -38,14 +38,14 @@ from orchestrator.domain.web_search import SearchService, service_name_of
 
 
 def _plain_name(name: str) -> str:
-    """Accept a name that can be called in a chat; return it without blanks around it."""
+    """Return a name that people can call in a chat, without blanks around it. Raises `ValueError`."""
     if not name.strip() or any(character in name for character in "\n\r<>@"):
         raise ValueError("use a plain name, without line breaks, '<', '>' and '@'")
     return name.strip()
 
 
 def _times_of_day(text: str) -> str:
-    """Accept times of day with commas between them; return each as `HH:MM`."""
+    """Return times of day, which have commas between them, each as `HH:MM`. Raises `ValueError`."""
     try:
         times = [time.fromisoformat(part.strip()) for part in text.split(",")]
     except ValueError as error:
@@ -67,7 +67,7 @@ def _channel_names(text: str) -> str:
 
 
 def _command_line(text: str) -> str:
-    """Accept a text that a shell can split into words."""
+    """Return a text unchanged, if a shell can split it into words. Raises `ValueError` otherwise."""
     try:
         shlex.split(text)
     except ValueError as error:
@@ -79,7 +79,10 @@ _ADDRESS = re.compile(r"[^\s\\?#\x00-\x20\x7f-\U0010ffff]+")
 
 
 def _search_address(text: str) -> str:
-    """Accept the address of a SearXNG: `https` anywhere, `http` only in the owner's network."""
+    """Return the address of a SearXNG, a search service, without `/search` at its end; empty if none is set.
+
+    `https` is allowed anywhere, `http` only in the owner's network. Raises `ValueError`.
+    """
     if not text:
         return ""
     try:
@@ -99,9 +102,9 @@ def _search_address(text: str) -> str:
 
 
 def _web_origin(text: str | None) -> str | None:
-    """Return an origin, which is a scheme and a host without a path, unchanged; None where none is set.
+    """Return a web origin unchanged, which is a scheme and a host without a path; None if none is set.
 
-    Raises `ValueError`.
+    Raises `ValueError` for anything else.
     """
     if text is None:
         return None
@@ -131,7 +134,10 @@ class ModelPrice(BaseModel):
 
 
 def _from_json(value: Any) -> Any:
-    """Return a table as a TOML file has it, or parsed from JSON if it is a text. Raises `ValueError`."""
+    """Return a setting that is a table: parsed from JSON if it is a text, else as a TOML file has it.
+
+    Raises `ValueError` for a text that is no JSON.
+    """
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
@@ -163,7 +169,10 @@ RETENTION_DAYS = {
 
 
 def _with_default_days(days: dict[str, int]) -> dict[str, int]:
-    """Return the days of all tables; those that the owner does not set are the defaults."""
+    """Return the days that ended rows stay in each table; those that the owner does not set are the defaults.
+
+    Raises `ValueError` for an unknown table.
+    """
     # Reminders were a table of their own once: a home that still sets their days is accepted.
     days = {table: stays for table, stays in days.items() if table != "reminders"}
     for table in days:
@@ -364,6 +373,7 @@ class Settings(BaseModel):
 
     @property
     def zone(self) -> ZoneInfo:
+        """The time zone that `tz` names."""
         return ZoneInfo(self.tz)
 
     @property
@@ -395,7 +405,7 @@ class Settings(BaseModel):
 
 
 def load(home: Path, environment: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
-    """Read the settings of a home.
+    """Return the settings of a home: of its files, the environment, and `overrides` of the command line.
 
     Raises:
         SettingError: one line with the place, the name and the fix.
@@ -421,9 +431,10 @@ def load(home: Path, environment: Mapping[str, str] = os.environ, **overrides: A
 def changed_since(
     running: Settings, home: Path, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the settings that the next start would read differently, each with its place ("": the default).
+    """Return the settings that the next start would read differently than the `running` ones.
 
-    Settings from the command line stay. The result is empty if a file cannot be read, which the doctor
+    The keys are their names, the values the places that set them; an empty place is the default. Settings
+    from the command line stay. The result is empty if a file cannot be read, which the doctor
     reports.
     """
     later = as_next_start(running, home, environment)
@@ -465,14 +476,17 @@ def _check_names(source: SettingSource) -> None:
 
 
 def _unknown(key: str, where: str) -> SettingError:
-    """Return the error about a key that is no setting, with a similar one if there is one."""
+    """Return the error about a key that is no setting; its text names a similar one, or else all settings.
+
+    `where` is the place that has the key.
+    """
     meant = _meant_by(key)
     suggestion = f"Did you mean {meant}?" if meant else f"Known: {', '.join(known_names())}."
     return SettingError(f"{where}: '{key}' is no setting. {suggestion}")
 
 
 def _meant_by(key: str) -> str | None:
-    """Return the setting whose name is nearly the same, None if there is none."""
+    """Return the setting whose name is nearly the same as `key`; None if there is none."""
     import difflib
 
     return next(iter(difflib.get_close_matches(key.upper(), known_names(), n=1, cutoff=0.85)), None)
@@ -484,7 +498,10 @@ def known_names() -> list[str]:
 
 
 def _explained(error: ValidationError, origin: Mapping[str, str]) -> SettingError:
-    """Return the first error as one sentence; `origin` maps each key to where it was set."""
+    """Return the first error of pydantic as an error of Andy's, in one sentence.
+
+    `origin` maps each setting to the place that set it.
+    """
     first = error.errors(include_url=False, include_context=False)[0]
     key, *parts = (str(part) for part in first["loc"] or ("?",))
     reason = first["msg"].removeprefix("Value error, ")

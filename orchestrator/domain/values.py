@@ -28,7 +28,10 @@ RunId = NewType("RunId", str)
 
 
 def person_of(sender: str) -> str:
-    """Return a short name of a sender, the same in every message, that does not reveal their address."""
+    """Return a short id of a sender that does not reveal their address; empty for an empty sender.
+
+    The same sender always has the same id.
+    """
     return hashlib.sha256(sender.encode("utf-8", "replace")).hexdigest()[:16] if sender else ""
 
 
@@ -36,7 +39,7 @@ HOOK_PREFIX = "hook:"
 
 
 def is_hook(sender: str) -> bool:
-    """Return whether a sender is a program behind a hook: no person, and no member of a chat."""
+    """Return whether a sender is a program that posts to a hook, and neither a person nor a chat member."""
     return sender.startswith(HOOK_PREFIX)
 
 
@@ -54,7 +57,7 @@ def rank(role: Role) -> int:
 
 
 def least(roles: Iterable[Role]) -> Role:
-    """Return the role with fewest rights among these, and the owner's if there are none."""
+    """Return the role with fewest rights among `roles`; the owner's, with most rights, if there are none."""
     return max(roles, key=rank, default=Role.OWNER)
 
 
@@ -129,7 +132,7 @@ class Group:
         return (self.jid, *self.other_chats)
 
     def chat_for(self, asked_in: ChatJid | None) -> ChatJid:
-        """Return the chat to write to: `asked_in` if it is one of the group's, else `jid`."""
+        """Return the chat for an answer: `asked_in` if it is a chat of the group, else the group's first."""
         return asked_in if asked_in is not None and asked_in in self.chats else self.jid
 
 
@@ -372,13 +375,16 @@ class LiveRun:
     """Whether it was made for the turn of a role that may not do everything."""
 
     def takes(self, turn: Turn) -> bool:
-        """Return whether a turn may be handed to it now."""
+        """Return whether this container may get a turn now."""
+        # The host itself carries `/clear` out, without a container.
         if self.folder != turn.folder or self.is_worn or turn.command is SessionCommand.CLEAR:
             return False
         if self.is_restricted or turn.is_restricted:
             return False
+        # One that was started in advance has the limits of a conversation; the worker has its own.
         if self.state is RunState.READY:
             return self.is_isolated == turn.is_isolated and turn.kind is not TurnKind.WORKER
+        # A used one has a session, so only turns in the group's own session follow each other in it.
         return self.state is RunState.IDLE and not (self.is_isolated or turn.is_isolated)
 
 
@@ -522,6 +528,7 @@ class ScheduledTask:
 
     @property
     def is_over(self) -> bool:
+        """Whether the task never runs again."""
         return self.status in (TaskStatus.COMPLETED, TaskStatus.CANCELLED)
 
 

@@ -35,7 +35,7 @@ def service_name_of(value: object) -> object:
     """
     if not isinstance(value, bool | str):
         return value
-    text = str(value).strip().casefold()[:40]
+    text = str(value).strip().casefold()[:40]  # cut, since an error would show all of it
     if text in _YES:
         return SearchService.ANTHROPIC
     return SearchService.OFF if text in _NO else text
