@@ -268,7 +268,7 @@ class Orchestrator:
         return self._is_drained or (outcome == "queued" and not self._queue.is_taking_work)
 
     async def _compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
-        """Return the order of a turn, all that its agent gets, in the transaction that assigns it to a run."""
+        """Return the order of a turn, all that its agent gets; `tx` is what assigns the turn to its run."""
         await self._loops.begin(tx, turn)
         if turn.kind is TurnKind.WORKER:
             return await self._dashboards.compose(tx, turn, group, run_id)

@@ -213,6 +213,7 @@ class _Writer:
     """
 
     def __init__(self, tar: tarfile.TarFile, progress: BackupProgress) -> None:
+        """`tar` is open for writing; `progress` shows how far the backup is."""
         self._tar = tar
         self._progress = progress
         self.contents = BackupContents()

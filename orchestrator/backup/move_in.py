@@ -70,6 +70,7 @@ class DryRunEnded(Exception):
     """Rolls back the transaction of a dry run, and carries its result."""
 
     def __init__(self, result: MoveResult) -> None:
+        """`result` is the one that the import would have."""
         super().__init__()
         self.result = result
 

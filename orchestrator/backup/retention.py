@@ -107,6 +107,7 @@ class YearArchive:
     """The files `2026.jsonl` and so on, one JSON object a line, by the year (UTC) in which a row ended."""
 
     def __init__(self, directory: Path) -> None:
+        """`directory` has the files; it is created with the first of them."""
         self._directory = directory
         self._settled: set[Path] = set()
         """Files none of whose rows are still in the database, so that they need no search for duplicates."""

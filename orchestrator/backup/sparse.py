@@ -103,6 +103,7 @@ class Pieces(io.RawIOBase):
     """
 
     def __init__(self, file: BinaryIO, head: bytes, data: Data) -> None:
+        """`head` comes first, then the parts `data` of the open file, each with its offset and length."""
         self._file = file
         self._head = head
         self._data = iter(data)

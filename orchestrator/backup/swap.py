@@ -95,7 +95,9 @@ class Stage:
     """
 
     def __init__(self, home: Home) -> None:
+        """Nothing is created before `open`."""
         self._root = home.root
+        # With Docker Compose the home's top folder is read-only.
         self._can_write_top = os.access(home.root, os.W_OK)
 
     def base(self, name: str) -> Path:

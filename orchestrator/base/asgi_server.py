@@ -98,6 +98,7 @@ class JoiningTransport(asyncio.Transport):
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        """`transport` sends what this one has joined."""
         super().__init__()
         self._transport = transport
         self._loop = loop
@@ -143,15 +144,19 @@ class JoiningTransport(asyncio.Transport):
         self._transport.abort()
 
     def is_closing(self) -> bool:
+        """Return whether the connection is closed or about to be."""
         return self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what the inner transport knows by this name, such as `peername`; else `default`."""
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
+        """Receive no more bytes until `resume_reading`."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
+        """Receive bytes again after `pause_reading`."""
         self._transport.resume_reading()
 
 
@@ -170,6 +175,7 @@ class BoundedProtocol(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        """The arguments are uvicorn's; requests also get the event that is set when the server stops."""
         super().__init__(config, server_state, {**app_state, STOPPING: config.stopping}, _loop)
         # uvicorn logs paths, which may contain secrets, as soon as a library gives its logger a handler.
         self.access_log = False
@@ -234,6 +240,7 @@ class Server(uvicorn.Server):
     """Uvicorn without its signal handlers and without its timer ten times a second."""
 
     def __init__(self, config: BoundedConfig) -> None:
+        """`config` has the app, the limits, and the event that is set when this server stops."""
         super().__init__(config)
         self._stopping = config.stopping
         self._is_full = config.is_full

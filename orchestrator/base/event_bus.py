@@ -63,6 +63,7 @@ class EventBus:
     """
 
     def __init__(self, clock: Clock) -> None:
+        """`clock` gives each event its time."""
         self._clock = clock
         self._numbers = itertools.count(1)
         self._listeners: Listeners = {}

@@ -11,6 +11,7 @@ class WatchHandler(FileSystemEventHandler):
     """Calls `signal` at each change that a watch's filter passes, in the observer's thread."""
 
     def __init__(self, signal: Callable[[], None]) -> None:
+        """`signal` is called in another thread than the event loop's."""
         self._signal = signal
 
     def dispatch(self, event: FileSystemEvent) -> None:

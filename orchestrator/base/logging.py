@@ -95,6 +95,7 @@ class _Lossy:
     """
 
     def __init__(self, stream: TextIO) -> None:
+        """`stream` is the one to write to."""
         self._stream = stream
 
     def write(self, text: str) -> int:
@@ -143,6 +144,7 @@ class LogFile:
     """A processor of structlog and a handler of logging, both writing to one file. Neither ever blocks."""
 
     def __init__(self, path: Path) -> None:
+        """Lines for the file at `path` are queued, and written by a thread from `__enter__` on."""
         lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
         self.handler = _LineQueue(lines)
         self._listener = QueueListener(lines, _PrivateFile(path))
@@ -200,6 +202,7 @@ class _PrivateFile(RotatingFileHandler):
     """
 
     def __init__(self, path: Path) -> None:
+        """`path` is that of the newest file; older ones get a number at the end of their names."""
         self._is_reported = False
         super().__init__(path, maxBytes=FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True)
 
@@ -325,6 +328,7 @@ class ThrottledLogger(logging.Filter):
     """Throttles the lines of one logger, and reports with the next of a kind how many were dropped."""
 
     def __init__(self, throttle: LogThrottle | None = None) -> None:
+        """`throttle` decides which lines pass; None is one with the usual interval."""
         super().__init__()
         self._throttle = throttle or LogThrottle()
 

@@ -83,6 +83,7 @@ class CallerPace:
     """
 
     def __init__(self, clock: Clock, *, at_once: int, a_second: float) -> None:
+        """Each caller may use `at_once` tokens at once, and `a_second` more in each second."""
         self._clock = clock
         self._at_once = at_once
         self._a_second = a_second

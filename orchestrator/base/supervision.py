@@ -61,6 +61,7 @@ class LoopFailure:
     next_try_ms: int
 
     def to_json_dict(self) -> LoopFailureView:
+        """Return the fields by name, as the status shows them."""
         return {
             "name": self.name,
             "reason": self.reason,

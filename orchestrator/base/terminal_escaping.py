@@ -183,6 +183,7 @@ class EscapedStream:
     """
 
     def __init__(self, raw: TextIO) -> None:
+        """`raw` is the stream to which the escaped text is written."""
         self.raw = raw
         self.rich_proxied_file = raw
         """The stream that rich writes to, for the help of the commands, which contains no foreign text."""

@@ -13,6 +13,7 @@ class Wakeup:
     """Wakes the one loop that waits for it; if set before the wait, the wait ends at once."""
 
     def __init__(self) -> None:
+        """At first it is not set."""
         self._event = asyncio.Event()
 
     def set(self) -> None:

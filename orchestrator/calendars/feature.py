@@ -41,6 +41,7 @@ class CalendarFeature:
     """The calendars of a host. `secret` reads a line of `.env`."""
 
     def __init__(self, host: HostContext, *, secret: Callable[[str], str | None]) -> None:
+        """`secret` returns the value of a name in `.env`; None if there is none."""
         self._host = host
         self._secret = secret
         self._slots = asyncio.Semaphore(AT_ONCE)

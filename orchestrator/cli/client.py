@@ -39,6 +39,7 @@ class Client:
     """
 
     def __init__(self, http: httpx.AsyncClient) -> None:
+        """`http` has the address and the token of the running Andy; `Client.of` opens and closes it."""
         self._http = http
 
     @classmethod

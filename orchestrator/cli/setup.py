@@ -129,6 +129,7 @@ class SetupPrompts:
     """Prompts the person at the terminal; without a terminal, it returns defaults."""
 
     def __init__(self, *, is_possible: bool) -> None:
+        """`is_possible` says that there is a terminal at which a person can be asked."""
         self.is_possible = is_possible
 
     def yes(self, question: str, *, default: bool) -> bool:
@@ -159,6 +160,7 @@ class Setup:
     """Carries out the steps in order. Flags are checked before anything is written."""
 
     def __init__(self, home_option: Path | None, flags: SetupFlags, prompts: SetupPrompts) -> None:
+        """`home_option` is the option `--home`; what `flags` leave open, `prompts` ask a person."""
         from orchestrator.cli.terminal import home_of
 
         self._home: Home = home_of(home_option)

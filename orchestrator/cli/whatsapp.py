@@ -189,10 +189,13 @@ class Screen:
     """Prints the states of a pairing; on a terminal each code replaces the one before."""
 
     def __init__(self, out: TextIO, zone: ZoneInfo) -> None:
+        """States are written to `out`, with times in `zone`."""
         self._out = out
         self._zone = zone
         self._lines = 0
+        """The number of lines of the last printed state, which the next one replaces."""
         self._last = ""
+        """The text of the last printed state."""
 
     def show(self, progress: PairingView) -> None:
         """Print a state of the pairing, unless it was just printed."""
@@ -202,6 +205,7 @@ class Screen:
         if text == self._last:
             return
         if self._lines and self._out.isatty():
+            # Move the cursor up to the first of these lines, and erase everything below.
             self._out.write(f"\x1b[{self._lines}A\x1b[J")
         self._last, self._lines = text, text.count("\n") + 1
         self._out.write(f"{text}\n")

@@ -93,6 +93,7 @@ class ContextBusy(AndyError):
     http_status = 503
 
     def __init__(self, folder: str) -> None:
+        """`folder` is that of the group."""
         self.folder = folder
         super().__init__(f"The context of '{folder}' is being written by another: try again in a moment.")
 
@@ -159,6 +160,7 @@ class UnknownTurn(BadRequest):
     http_status = 404
 
     def __init__(self, turn_id: int) -> None:
+        """`turn_id` is the requested one."""
         super().__init__(f"There is no turn {turn_id}: see 'andy turns'.")
 
 
@@ -169,6 +171,7 @@ class UnknownTask(BadRequest):
     http_status = 404
 
     def __init__(self, task_id: str) -> None:
+        """`task_id` is the requested one."""
         self.task_id = task_id
         super().__init__(f"There is no task '{task_id}' here.")
 
@@ -180,6 +183,7 @@ class UnknownReminder(BadRequest):
     http_status = 404
 
     def __init__(self, number: int | str) -> None:
+        """`number` is the requested one, as a person typed it, so it may be no number and long."""
         self.number = number
         super().__init__(f"There is no reminder {str(number)[:80]}: see 'andy reminders list'.")
 
@@ -198,6 +202,7 @@ class NoDashboard(BadRequest):
     http_status = 404
 
     def __init__(self, folder: str) -> None:
+        """`folder` is that of the group."""
         self.folder = folder
         super().__init__(
             f"'{folder}' has no dashboard yet: it is made with the first task, as by 'add a task …'."

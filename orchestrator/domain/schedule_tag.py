@@ -209,8 +209,11 @@ class _Protected:
     """The spans in which no tag counts; queried in ascending order."""
 
     def __init__(self, text: str) -> None:
+        """`text` is the whole text, of which code and quoted lines are such spans."""
         self._spans = deque(sorted(_spans(text)))
+        """The spans that begin after the last queried position."""
         self._reach = 0
+        """The furthest end of the spans that begin before it."""
 
     def covers(self, place: int) -> bool:
         """Return whether a position is in one of the spans. Each call must be for a later position.

@@ -33,6 +33,7 @@ class Engine:
     """Asks the engine the filter's own questions. Answers are the engine's JSON, None for what is missing."""
 
     def __init__(self, socket_path: str) -> None:
+        """`socket_path` is that of the engine's Unix socket."""
         transport = httpx.AsyncHTTPTransport(uds=socket_path)
         self._http = httpx.AsyncClient(transport=transport, base_url="http://docker", timeout=ASK_SECONDS)
 
@@ -41,6 +42,7 @@ class Engine:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Close the connections to the engine."""
         await self._http.aclose()
 
     async def container(self, ref: str) -> dict[str, Any] | None:

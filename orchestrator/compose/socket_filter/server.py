@@ -55,6 +55,7 @@ class FilterServer:
     """`handle` is called with each connection, and serves it in a task of its own."""
 
     def __init__(self, checks: Checks, *, connect: Connect) -> None:
+        """`connect` opens a connection to the engine, and raises `OSError` if that fails."""
         self._checks = checks
         self._connect = connect
         self._tasks: set[asyncio.Task[None]] = set()
