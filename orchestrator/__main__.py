@@ -46,7 +46,7 @@ def _run() -> None:
 
 
 def _write(text: str) -> None:
-    """Print a text at once, so that an error of the output is found here."""
+    """Print a text at once; exit if it cannot be written, such as to a full disk."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

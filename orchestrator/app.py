@@ -74,7 +74,7 @@ class Orchestrator:
         say: Callable[[str], None],
         restart: Callable[[], None] | None = None,
     ) -> None:
-        """`say` shows a line to whoever started the host; `restart` makes it end and start anew."""
+        """`say` shows a line to a person; `restart` makes the host end and start anew, None if it cannot."""
         self._home, self._settings = home, settings
         self._credentials = credentials
         self._say = say
@@ -136,7 +136,7 @@ class Orchestrator:
         await self._containers.connect(self._proxies, self._credentials)
 
     def _build_features(self) -> None:
-        """Build the features that need neither the pool nor a task, each only from those built before it."""
+        """Build the features that need neither containers nor a task, each only from those before it."""
         host, orders, redactor = self._host, self._containers.orders, self._containers.redactor
         self._channels = build_channels(host)
         self._dashboards = DashboardFeature(
@@ -207,7 +207,7 @@ class Orchestrator:
             task.cancel()
 
     def _all_loops(self, listeners: tuple[socket.socket, ...]) -> dict[str, Callable[[], Any]]:
-        """Return every loop of the host by its name; each runs as a supervised task."""
+        """Return every loop of the host by its name. Each runs as a task that is restarted if it fails."""
         host, receive = self._host, self._intake.receive
         return {
             **self._outbound.loops(),

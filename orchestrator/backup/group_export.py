@@ -142,7 +142,7 @@ class _ExportFolder:
     contents: BackupContents = field(default_factory=BackupContents)
 
     def write(self, name: str, body: bytes) -> None:
-        """Write a new file, or append to one that this export has written."""
+        """Write `body` to the new file `name` of the export, or append it if this export has written that."""
         path = self.root / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = "ab" if name in self.files else "xb"
@@ -190,19 +190,19 @@ class _ExportFolder:
         return free
 
     def _count(self, name: str, size: int) -> None:
-        """Add to the size of a file, and report the progress."""
+        """Add `size` bytes to the counted size of the file `name` of the export, and report the progress."""
         self.files[name] = self.files.get(name, 0) + size
         self.contents = BackupContents(files=len(self.files), bytes=self.contents.bytes + size)
         self.progress.report_if_due(self.contents)
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a new file that only its owner may read, for use as `opener`."""
+    """Open a new file that only its owner may read: the `opener` that is passed to `open`."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _safe_path(path: str) -> str:
-    """Return a path whose parts are valid names on every file system."""
+    """Return a path in which each part is made a valid name on every file system; an empty one is `file`."""
     return "/".join(attachments.safe_name(part) or "file" for part in path.split("/"))
 
 

@@ -51,7 +51,9 @@ class Inspection:
 
 
 def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
-    """Unpack a backup into a temporary folder beside it and check it. Blocks as long as a restore.
+    """Unpack a backup into a temporary folder beside it, check it, and return what it contains.
+
+    `home` is compared with it, and is not changed. It blocks as long as a restore.
 
     Raises:
         BackupError: it is damaged or not a backup, or Andy would not start with its settings.

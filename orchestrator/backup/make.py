@@ -161,7 +161,7 @@ def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a new file that only its owner may read, for use as `opener`."""
+    """Open a new file that only its owner may read: the `opener` that is passed to `open`."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
@@ -189,7 +189,7 @@ def _snapshot(source: Path, target: Path) -> int:
 def _write(
     file: BinaryIO, home: Home, scratch: Path, manifest: Manifest, progress: BackupProgress
 ) -> _Writer:
-    """Write the backup to `file`; `scratch` has the copies of the database and of the outgoing files.
+    """Write the backup to `file`; `scratch` has copies of the database and of the files that wait to be sent.
 
     Return the writer, which knows what was written and what was left out.
     """

@@ -46,19 +46,22 @@ class ExportedMessage:
 
 
 def escaped(text: str) -> str:
-    """Return a text that Markdown shows literally. Line breaks stay."""
+    """Return a text in which marks of Markdown and HTML are escaped, so that readers see them.
+
+    Line breaks stay.
+    """
     shown = _MARKS.sub(lambda match: f"\\{match[0]}", visible(text.replace("\r\n", "\n")))
     shown = _AT_START.sub(r"\1\\\2", shown)
     return re.sub("[&<>]", lambda match: _ESCAPES[match[0]], shown)
 
 
 def line(text: str) -> str:
-    """Return a text on one line that Markdown shows literally."""
+    """Return a text on one line in which marks of Markdown and HTML are escaped, so that readers see them."""
     return escaped(" ".join(text.split()))
 
 
 def paragraphs(text: str) -> str:
-    """Return a text whose line breaks also show where the Markdown is rendered as HTML."""
+    """Return an escaped text whose line breaks remain when the Markdown is rendered as HTML."""
     lines = [shown.strip() for shown in escaped(text).strip().split("\n")]
     # A backslash at the end of a line breaks it there; an empty line does so by itself.
     return "".join(
@@ -68,7 +71,7 @@ def paragraphs(text: str) -> str:
 
 
 def local(at_ms: int, zone: ZoneInfo) -> datetime:
-    """Return a time in a zone; a time outside of Python's range becomes the nearest one inside."""
+    """Return a time in epoch ms as a time in `zone`; one that Python cannot have becomes the nearest one."""
     return datetime.fromtimestamp(min(max(at_ms, 0), LATEST_MS) / 1000, zone)
 
 
@@ -78,12 +81,12 @@ def month_of(at: datetime) -> str:
 
 
 def month_heading(name: str, at: datetime) -> str:
-    """Return the beginning of the file of a month."""
+    """Return the heading of a month's page, with the name of the group."""
     return f"# {line(name)}, {month_of(at)}\n"
 
 
 def day_heading(at: datetime) -> str:
-    """Return the heading of a day."""
+    """Return the heading of a day in a month's page."""
     return f"\n## {at:%A, %Y-%m-%d}\n"
 
 

@@ -172,7 +172,7 @@ def _is_in_use(home: Home) -> bool:
 
 
 def _has_files(part: Path) -> bool:
-    """Return whether there is a file below a folder, besides those that only keep it in a checkout."""
+    """Return whether there is a file below a folder, besides `.gitkeep`, which only keeps it in Git."""
     return any(name != ".gitkeep" for _, _, files in os.walk(part) for name in files)
 
 
@@ -180,9 +180,10 @@ def _has_files(part: Path) -> bool:
 
 
 def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
-    """Copy a bare database into the stage, check it, and set its file paths to the home's present files.
+    """Copy a database that is no backup into the stage, the folder of unpacked files, and check it.
 
-    Raises `BackupError`, `StoreTooNew`.
+    The paths of files that wait to be sent are set to the home's present files. Return the sums of what was
+    copied. Raises `BackupError`, `StoreTooNew`.
     """
     copy = stage.path(archive.DATABASE)
     copy.parent.mkdir()
@@ -219,9 +220,9 @@ def _keep_sign_ins(restored: Path, present: Path) -> None:
 
 
 def _check_store(path: Path, source: Path) -> int:
-    """Check the unpacked database of a backup, close it to other users, and return its version.
+    """Check the unpacked database at `path`, close it to other users, and return its version.
 
-    Raises `BackupError`, `StoreTooNew`.
+    `source`, the backup, is named in errors. Raises `BackupError`, `StoreTooNew`.
     """
     try:
         with closing(sqlite3.connect(path)) as connection:
@@ -237,7 +238,7 @@ def _check_store(path: Path, source: Path) -> int:
 
 
 def _refuse_newer(version: int, source: Path) -> None:
-    """Raise `StoreTooNew` if a database is of a version that this Andy does not know."""
+    """Raise `StoreTooNew` if this Andy does not know the database's version in the backup `source`."""
     known = len(database.migrations())
     if version > known:
         raise StoreTooNew(
@@ -267,9 +268,12 @@ class Unpacked:
 
     @classmethod
     def of(cls, source: Path, stage: Stage, progress: BackupProgress) -> Unpacked:
-        """Unpack and check a backup.
+        """Unpack the backup `source` into `stage`, check it, and return it.
 
-        Raises `BackupError`, `StoreTooNew`; `OSError` if the disk is full.
+        Raises:
+            BackupError: it is damaged or not a backup.
+            StoreTooNew: a newer Andy wrote it.
+            OSError: it cannot be unpacked, for example to a full disk.
         """
         unpacked = cls(source=source, stage=stage)
         try:
@@ -423,7 +427,7 @@ def summary_lines(result: RestoreResult, home: Home, *, zone: ZoneInfo | None) -
 
 
 def _start_hint(home: Home) -> str:
-    """Return how to start Andy after a restore."""
+    """Return a sentence that says how to start Andy after a restore into `home`."""
     if str(home.root) == COMPOSE_HOME:
         return "Start Andy with 'docker compose up -d' on the host."
     # A restore under Compose is typed beside docker-compose.yml, where Andy may also run without it.

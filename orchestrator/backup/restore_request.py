@@ -51,9 +51,10 @@ def ask(home: Home, name: str, *, has_env: bool, now_ms: int) -> RestoreRecord:
 
 
 def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
-    """Undo a restore that was killed half way, then carry out the requested one. Blocks.
+    """Undo a restore that was killed half way, then carry out the requested one, if there is one. Blocks.
 
-    The store must be closed. `say` shows a line of the progress to a person.
+    A restore that fails changes nothing and raises nothing: its record and the audit log have the error. The
+    database must be closed. `say` shows a line of the progress to a person.
 
     Raises:
         HomeError: Andy runs on this home.

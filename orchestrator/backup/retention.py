@@ -46,12 +46,12 @@ class Retention:
 
     @classmethod
     def of(cls, host: HostContext) -> Retention:
-        """Return the retention of a host, by its settings."""
+        """Return the mover of a host's old rows, with the days that the owner has set."""
         days = host.settings.andy_retention
         return cls(host.database, host.home.archive, days=days, clock=host.clock)
 
     async def run(self) -> None:
-        """Remove old rows soon after the start, and then at each sweep, for ever."""
+        """Move old rows into the yearly files soon after the start, then every hour, until cancelled."""
         pause = FIRST_SECONDS
         while True:
             await asyncio.sleep(pause)
@@ -115,7 +115,9 @@ class YearArchive:
         """Files written since the last call of `settled`."""
 
     def add(self, table: str, rows: Rows) -> None:
-        """Append rows to the files of their years, without those that are in them already. Blocks.
+        """Append rows of a table to the files of the years in which they ended. Blocks.
+
+        Rows that are in their file already are skipped.
 
         Raises:
             OSError: a file cannot be written; the next call cuts off an incomplete line, and skips whole

@@ -102,7 +102,7 @@ class Reading:
                 group.messages.append(message)
 
     def add_notes(self) -> None:
-        """Add the notes of the workspace to main."""
+        """Add the notes in the folder of the agent (workspace) to the main group."""
         if not names_in(self.root, WORKSPACE):
             self.foreign.left_out.append(f"the notes of the agent: there is no {WORKSPACE}/ in this folder")
         self.main().notes.extend(

@@ -83,7 +83,7 @@ def read_record(home: Home) -> RestoreRecord | None:
 
 
 def write_record(home: Home, record: RestoreRecord) -> None:
-    """Write the record so that it survives a power cut. Raises `OSError`."""
+    """Store the record of a home's newest restore so that it survives a power cut. Raises `OSError`."""
     write_whole(home.restore_file, record.model_dump_json(), mode=0o600)
     os.sync()
 
@@ -190,10 +190,10 @@ def swap(
 
 
 def recover(home: Home) -> RestoreRecord | None:
-    """Undo the moves of a restore that was killed, and delete its stage. Blocks. Needs the home's lock.
+    """Undo the moves of a restore that was killed, and delete the files that it had unpacked. Blocks.
 
-    Returns the record of the newest restore; None if there is none. A killed one that the console requested
-    counts as requested again.
+    The caller holds the home's lock. Return the record of the newest restore; None if there is none. A killed
+    one that the console requested counts as requested again.
 
     Raises:
         OSError: a move cannot be undone now; the next call continues.

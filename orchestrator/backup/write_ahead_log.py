@@ -31,7 +31,7 @@ class WriteAheadLog:
         self._path = host.home.database
 
     async def run(self) -> None:
-        """Check the log once a minute until cancelled."""
+        """Check the size of the database's log once a minute, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
@@ -57,7 +57,10 @@ class WriteAheadLog:
 
 
 def held_text(path: Path, size: int) -> str:
-    """Return the sentence that explains why the log grows, and how to fix it. `size` is in bytes."""
+    """Return the sentence that explains why the write-ahead log of the database at `path` grows, and the fix.
+
+    `size` is that of the log, in bytes.
+    """
     return (
         f"The database's log is larger than {size // 2**30} GiB and grows, for another program reads the"
         f" database in one long transaction: end it; 'sudo fuser {path}' names it."

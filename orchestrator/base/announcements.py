@@ -61,7 +61,7 @@ Announce = Callable[[Announcement], None]
 
 
 def announce_to_nobody(announcement: Announcement) -> None:
-    """Drop an announcement: nobody in this process or another waits for it."""
+    """Drop the announcement of a change, for a database whose changes no loop and no process waits for."""
     del announcement
 
 

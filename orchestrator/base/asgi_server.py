@@ -217,7 +217,7 @@ class BoundedProtocol(H11Protocol):
         self._watch_head()
 
     def _watch_head(self) -> None:
-        """Run the timer while the head of a request has come in part, and at no other time."""
+        """Run the timer that closes the connection while only a part of a request's head has come."""
         # h11 returns the received bytes that it could not parse yet as `trailing_data`.
         is_head_begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if not is_head_begun:
@@ -278,7 +278,7 @@ class Server(uvicorn.Server):
                 listener.close()
 
     async def _cut(self) -> None:
-        """Wait for requests that were asked to end; then drop the remaining connections."""
+        """Wait up to `CUT_SECONDS` for the requests that run to end; then drop all connections."""
         if self.server_state.tasks:
             await asyncio.wait(self.server_state.tasks, timeout=CUT_SECONDS)
         for connection in list(self.server_state.connections):

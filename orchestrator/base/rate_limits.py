@@ -49,7 +49,7 @@ class TokenBucket:
         return self._waited_ms > PATIENCE_MS
 
     def forgive(self) -> None:
-        """Restart the count of waits, because progress was made."""
+        """Set the sum of the waits to zero, because the container has made progress."""
         self._waited_ms = 0.0
 
     async def wait(self, cost: int = 1) -> None:

@@ -47,7 +47,7 @@ class CalendarFeature:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the endless loops by the name of their task."""
+        """Return the endless loops of the calendars, each by the name of its task."""
         return {"calendars": self._read_all, "calendar-notices": self._announce_all}
 
     def beside(self, board: Brief) -> Brief:
@@ -168,7 +168,10 @@ class CalendarFeature:
 
 
 def _is_due(calendar: FollowedCalendar, now_ms: int) -> bool:
-    """Return whether a calendar has to be read now, also after the clock was set back."""
+    """Return whether a calendar has to be read now.
+
+    It is read every 15 minutes, and sooner after a failure; also if the clock was set back meanwhile.
+    """
     if calendar.looked_ms is None or calendar.looked_ms > now_ms:
         return True
     if calendar.failures:

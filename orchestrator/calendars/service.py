@@ -187,13 +187,16 @@ def line(followed: FollowedEvent, zone: ZoneInfo) -> str:
 
 
 def words(followed: FollowedEvent) -> str:
-    """Return an event as text: title, place and calendar."""
+    """Return the title, place and calendar of an event as text: `Dentist · Main St 5 (work)`."""
     place = f" · {followed.event.place}" if followed.event.place else ""
     return f"{followed.event.title or '…'}{place} ({followed.calendar.name})"
 
 
 def rows(events: Sequence[FollowedEvent], zone: ZoneInfo) -> list[dict[str, object]]:
-    """Return events as `calendar.json` has them. Times are local, with offset; whole days are dates."""
+    """Return events as JSON objects, for the file `calendar.json` that agents read.
+
+    Times are in `zone`, with its offset; those of whole days are dates.
+    """
 
     def moment(at_ms: int, *, is_all_day: bool) -> str:
         """Return a start or an end as ISO text; of an event that takes whole days, only the date."""

@@ -102,7 +102,7 @@ RESTART = "if he runs now, stop him and start him again"
 
 
 def answers_of(assignments: Sequence[str]) -> dict[str, str]:
-    """Return the values of `--set NAME=VALUE` by name. Raises `UsageError`. Pure."""
+    """Return the values of options `--set NAME=VALUE` by name. Raises `UsageError` without a `=`. Pure."""
     answers = {}
     for assignment in assignments:
         name, sign, value = assignment.partition("=")

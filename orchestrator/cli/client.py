@@ -45,7 +45,11 @@ class Client:
     @classmethod
     @asynccontextmanager
     async def of(cls, home: Home) -> AsyncIterator[Self]:
-        """Open a connection to the running Andy of a home. Raises `NotRunning`."""
+        """Yield a connection to the Andy that runs on a home; it is closed after the block.
+
+        Raises:
+            NotRunning: nothing answers. If an answer was lost under way, `AnswerLost` is its cause.
+        """
         import httpx
 
         address, headers = _endpoint_of(home)
@@ -93,7 +97,11 @@ class Client:
         return cast("TextQueued", _checked_content(await self._http.post(path, json={"text": text})))
 
     async def ask_to_pair(self, phone: str) -> PairingView:
-        """Ask for a code that pairs WhatsApp; see `orchestrator.web.api.pairing`."""
+        """Request that the running Andy shows codes to pair WhatsApp, and return the state of the pairing.
+
+        `phone` is the number of a phone that enters a code; empty for QR codes. Raises `AndyError` if
+        WhatsApp is off.
+        """
         response = await self._http.post("/whatsapp/pair", json={"phone": phone})
         if response.status_code == HTTP_NOT_FOUND:  # the path is there only while WhatsApp is on
             raise AndyError(
@@ -211,7 +219,10 @@ def _parse_answer(status: int, body: bytes) -> dict[str, Any]:
 
 
 def _not_running(home: Home) -> NotRunning:
-    """Return the error for a home whose Andy does not answer, with what to do: start it, or wait."""
+    """Return the error for a home whose Andy does not answer; its text says what to do: start it, or wait.
+
+    It is `Starting` if a process is starting Andy.
+    """
     since_ms = home.starting_since_ms()
     if since_ms is None:
         from orchestrator.domain import settings

@@ -413,7 +413,7 @@ def help_page(*, width: int | None = None) -> str:
 
 def _box(title: str, lines: list[str]) -> list[str]:
     """Return lines of equal length in a box with a title; a terminal without UTF-8 gets a box of ASCII."""
-    inner_width = len(lines[0]) + 2
+    inner_width = len(lines[0]) + 2  # with a blank on both sides
     box = [
         f"╭─ {title} {'─' * (inner_width - len(title) - 3)}╮",
         *(f"│ {line} │" for line in lines),

@@ -274,7 +274,10 @@ async def _notes(tx: Tx, folder: str) -> list[NoteView]:
 
 
 async def _known_person(tx: Tx, folder: str, who: str) -> KnownPerson:
-    """Return what is known about a person of a group, named by address or name. Raises `UnknownGroup`."""
+    """Return what a group knows about the person `who`, named by address or name.
+
+    Raises `UnknownGroup`, or `BadRequest` if the group does not know the person.
+    """
     return await person_memory.known_of(tx, await groups.known(tx, folder), who)
 
 
@@ -348,7 +351,7 @@ def _manager_of(home: Path | None, folder: str) -> ContextManager:
 
 
 def _redactor(home: Home) -> Redactor:
-    """Return a redactor that knows the same secrets as the host."""
+    """Return a redactor, which removes secrets from texts, that knows the same secrets as the host."""
     own_secrets = [home.token()] if home.token_file.exists() else []
     return Redactor(KnownSecrets(CredentialSource(home.root, os.environ), own=own_secrets))
 

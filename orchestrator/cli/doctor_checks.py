@@ -340,7 +340,10 @@ def _agent_image(tag: str) -> DoctorFinding:
 
 
 async def compose(home: Home, settings: Settings) -> DoctorFinding:
-    """Check, if Andy is a container, that the agents' directories are mounted from the host."""
+    """Check, if Andy is a container, that the agents' directories are mounted from the host.
+
+    Raises `ContainerError` if they are not.
+    """
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         return ok("compose", "Andy is no container")
     own = await asyncio.to_thread(host_paths.find)
@@ -437,7 +440,10 @@ async def credential(
 
 
 async def _check_key_online(credential: Credential, upstream: str, model: str) -> DoctorFinding:
-    """Check whether the service accepts the key, by counting the tokens of one word, which costs nothing."""
+    """Check whether the model service at the address `upstream` accepts a key.
+
+    It is asked to count the tokens of one word, which costs nothing.
+    """
     import httpx
 
     sent_headers = headers.request_headers(

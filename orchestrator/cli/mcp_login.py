@@ -139,7 +139,7 @@ async def _server(home: Path | None, name: str) -> McpServer:
 
 @asynccontextmanager
 async def _upstream() -> AsyncIterator[UpstreamClient]:
-    """Open a client for requests to the authorisation server, until the block ends."""
+    """Yield a client for requests to the authorisation server of a login; it is closed after the block."""
     from orchestrator.proxies.model.limits import ModelProxyLimits
     from orchestrator.proxies.model.upstream_client import UpstreamClient
 

@@ -322,7 +322,7 @@ class Setup:
         chosen = f"{service.name}/{service.model}"
 
         async def act(tx: Tx, now_ms: int) -> None:
-            """Add the service and let it do all kinds of work."""
+            """Store the service and choose its model for all kinds of work."""
             await models.add(tx, service, now_ms=now_ms)
             models_for_all = [ChosenModel(WorkKind.ALL, chosen)]
             await model_choices.choose(tx, WorkKind.ALL, models_for_all, has_gateway=False, now_ms=now_ms)
@@ -357,7 +357,7 @@ class Setup:
         )
 
     async def _whatsapp(self) -> str:
-        """Pair WhatsApp, if that is wanted; return a line about the result."""
+        """Pair WhatsApp, if it is not paired and a flag or the person wants it; return a line about it."""
         from orchestrator.cli import whatsapp
 
         account = await asyncio.to_thread(self._whatsapp_database().account)

@@ -198,7 +198,10 @@ class Screen:
         """The text of the last printed state."""
 
     def show(self, progress: PairingView) -> None:
-        """Print a state of the pairing, unless it was just printed."""
+        """Print a state of a pairing, unless it is the last printed one, or a failure.
+
+        On a terminal it replaces the last printed state.
+        """
         if progress["state"] in ("expired", "failed"):
             return  # reported as an error
         text = visible(progress_text(progress, self._zone))
@@ -232,7 +235,7 @@ def qr_text(content: str) -> str:
 
 
 def status_lines(report: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
-    """Return the connection's state as text, one fact a line. Pure."""
+    """Return the state of the WhatsApp connection as text, one fact a line, with times in `zone`. Pure."""
     return [
         f"account            {report['account'] or 'none: pair one with andy whatsapp pair'}",
         f"state              {_state(report)}",

@@ -59,11 +59,11 @@ class BindMount:
         )
 
     def inside(self, source: str) -> PurePosixPath:
-        """Return the container's path of a path of the host, which lies in or below `source`."""
+        """Return the path in the container of the host's path `source`, which is in this mount."""
         return PurePosixPath(self.destination) / PurePosixPath(source).relative_to(self.source)
 
     def outside(self, path: PurePosixPath) -> PurePosixPath:
-        """Return the path on the host for a path in the container that is in or below `destination`."""
+        """Return the path on the host of the container's path `path`, which is in this mount."""
         return PurePosixPath(self.source) / path.relative_to(self.destination)
 
 

@@ -86,9 +86,7 @@ class Home:
 
     @property
     def undo(self) -> Path:
-        """One directory per group, with its files as they were before each turn; in no
-        container or backup.
-        """
+        """One directory per group, with its files as they were before each turn. No container sees it."""
         return self.root / UNDO
 
     @property

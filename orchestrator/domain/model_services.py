@@ -85,12 +85,12 @@ class ModelService:
 
     @property
     def place(self) -> str:
-        """The host and port of its address."""
+        """The host and port of the service's address."""
         return urlsplit(self.url).netloc
 
     @property
     def is_near(self) -> bool:
-        """Whether it is on this machine or in the owner's network, where a long prompt can take minutes."""
+        """Whether the service is on this machine or in the owner's network, where a prompt may take minutes."""
         return is_near(urlsplit(self.url).hostname or "")
 
     @property

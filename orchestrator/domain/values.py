@@ -52,7 +52,7 @@ class Role(StrEnum):
 
 
 def rank(role: Role) -> int:
-    """Return the rank of a role, 0 for the one with most rights."""
+    """Return the place of a role among all roles, from 0 for the one with most rights."""
     return tuple(Role).index(role)
 
 
@@ -128,7 +128,7 @@ class Group:
 
     @property
     def chats(self) -> tuple[ChatJid, ...]:
-        """All its chats, `jid` first."""
+        """All chats of the group, first the one that receives notifications."""
         return (self.jid, *self.other_chats)
 
     def chat_for(self, asked_in: ChatJid | None) -> ChatJid:
@@ -150,7 +150,7 @@ class Chat:
 
     @property
     def label(self) -> str:
-        """The name that distinguishes it from other chats of its group: `Family (telegram)`."""
+        """The chat's name with its messenger, to distinguish chats of a group: `Family (telegram)`."""
         return f"{self.name} ({self.channel})" if self.channel else self.name
 
 

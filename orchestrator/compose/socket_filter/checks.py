@@ -30,7 +30,10 @@ class Checks:
     """
 
     def __init__(self, engine: Engine, *, survey: Survey, image: str, has_swarm: bool = False) -> None:
-        """`image` is the tag of the agents' image; `has_swarm` allows agents on the nodes of a swarm, too."""
+        """`survey` returns what is Andy's now, and `image` is the tag of the agents' image.
+
+        `has_swarm` allows agents on the nodes of a swarm, too.
+        """
         self._engine = engine
         self._survey = survey
         self._image = image
@@ -41,6 +44,7 @@ class Checks:
 
         Raises:
             RequestForbidden: it names what is not Andy's.
+            ObjectNotFound: the engine has no such object.
             httpx.HTTPError: the engine does not answer.
         """
         match request.kind:
@@ -192,7 +196,11 @@ class Checks:
 
 
 def _by_id(request: EngineRequest, object_seen: Mapping[str, Any]) -> EngineRequest:
-    """Return the request with the object's id in place of its name, which may become another's in between."""
+    """Return the request with the id of the object in place of its name.
+
+    `object_seen` is what the engine knows of the object. The name may be another object's before the request
+    is carried out.
+    """
     return replace(
         request,
         target=request.target.replace(f"/{request.ref}", f"/{object_seen['Id']}", 1),

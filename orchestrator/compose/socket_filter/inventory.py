@@ -107,7 +107,10 @@ class Engine:
         return None if answer.status_code in RUNS else answer.text[:500]
 
     async def _get(self, path: str, *, filters: object = None, **query: str) -> Any:
-        """Return the engine's answer to a GET; None if it knows no such thing. Raises `httpx.HTTPError`."""
+        """Return the JSON of the engine's answer to `GET path`; None if it knows no such object.
+
+        `filters` limit a list, `query` has other parameters. Raises `httpx.HTTPError`.
+        """
         parameters = query | ({"filters": json.dumps(filters)} if filters else {})
         answer = await self._http.get(path, params=parameters)
         if answer.status_code == httpx.codes.NOT_FOUND:
@@ -259,7 +262,9 @@ async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> EngineI
 async def orchestrators(
     engine: Engine, *, own_id: str
 ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
-    """Return the filter's own container and the orchestrators of its project: two while one replaces another.
+    """Return the filter's own container, and the containers of Andy's host in the same Compose project.
+
+    There are two of them while one replaces another. `own_id` is the id of the filter's container.
 
     Raises:
         RequestForbidden: the filter's container is not one of a Compose project, or is not known.

@@ -52,7 +52,10 @@ class SwarmChecks:
         image: str,
         is_wanted: bool,
     ) -> None:
-        """`image` is the tag of the agents' image; `is_wanted` lets agents run on the nodes of a swarm."""
+        """`survey` returns what is Andy's now, and `image` is the tag of the agents' image.
+
+        `is_wanted` lets agents run on the nodes of a swarm.
+        """
         self._engine = engine
         self._survey = survey
         self._image = image
