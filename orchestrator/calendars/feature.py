@@ -175,8 +175,8 @@ def _is_due(calendar: FollowedCalendar, now_ms: int) -> bool:
     if calendar.looked_ms is None or calendar.looked_ms > now_ms:
         return True
     if calendar.failures:
-        # One, two, four minutes and so on. The exponent is bounded: after five failures it is 15 minutes.
-        wait_ms = min(READ_AGAIN_MS, TRY_AGAIN_MS * 2 ** (min(calendar.failures, 5) - 1))
+        # Each shift to the left doubles it: one, two, four minutes and so on, and 15 after five failures.
+        wait_ms = min(READ_AGAIN_MS, TRY_AGAIN_MS << (min(calendar.failures, 5) - 1))
     else:
         wait_ms = READ_AGAIN_MS
     return now_ms - calendar.looked_ms >= wait_ms

@@ -90,7 +90,7 @@ class ModelService:
 
     @property
     def is_near(self) -> bool:
-        """Whether the service is on this machine or in the owner's network, where prompts may take minutes."""
+        """Whether the service is on this machine or in the owner's network, where a prompt takes longer."""
         return is_near(urlsplit(self.url).hostname or "")
 
     @property
