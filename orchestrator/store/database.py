@@ -183,8 +183,7 @@ class Database:
     async def read_unless_same(
         self, query: Callable[[Tx], Awaitable[T]], *, version: Callable[[Tx], Awaitable[str]]
     ) -> T:
-        """Return the result of `query`, which is run again only if the data may have changed since the last
-        call.
+        """Return the result of `query`, run again only if the data may have changed since the last call.
 
         That is so when `version`, a cheap query, returns another text than last time. Otherwise the result is
         the same object as before, which callers must not change.
@@ -194,10 +193,12 @@ class Database:
             """Return the present version, with the earlier result if it was of this version."""
             present = await version(tx)
             earlier, result = self._results.get(query, (None, None))
-            return present, result if earlier == present else await query(tx)  # type: ignore[return-value]
+            if earlier != present:
+                result = await query(tx)
+            return present, result  # type: ignore[return-value]
 
-        self._results[query] = versioned = await self.read(version_and_result)
-        return versioned[1]
+        self._results[query] = await self.read(version_and_result)
+        return self._results[query][1]  # type: ignore[no-any-return]
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call `function` with these arguments in the database's thread, and return its result.
@@ -330,6 +331,7 @@ def announce(
 
 def _follow_ups_of(tx: Tx) -> list[AfterCommit]:
     """Return the list of functions and announcements that follow the commit of `tx`, for adding to it."""
+    # A `Tx` is declared as a connection of aiosqlite; work in a thread gets a `DirectConnection` instead.
     connection: object = tx
     if isinstance(connection, DirectConnection):
         return connection.follow_ups

@@ -60,7 +60,10 @@ async def advance(tx: Tx, folder: Folder) -> int:
 
 
 async def due_for_rules(tx: Tx, now_ms: int) -> list[Dashboard]:
-    """Return the dashboards over which the rules are due to run again, the longest due first."""
+    """Return the dashboards over which the rules are due to run again, the longest due first.
+
+    The rules are code that decides, without a model, what is to be notified, asked or moved.
+    """
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM dashboards WHERE rules_next_ms <= ? ORDER BY rules_next_ms, group_folder",
@@ -69,7 +72,10 @@ async def due_for_rules(tx: Tx, now_ms: int) -> list[Dashboard]:
 
 
 async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> None:
-    """Record that the rules ran over a dashboard at `now_ms`, and that they are due again at `next_ms`."""
+    """Record that the rules, code that looks over a dashboard without a model, ran over it at `now_ms`.
+
+    They are due again at `next_ms` (epoch ms).
+    """
     await tx.execute(
         "UPDATE dashboards SET rules_last_ms = ?, rules_next_ms = ? WHERE group_folder = ?",
         (now_ms, next_ms, folder),
@@ -77,7 +83,10 @@ async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> No
 
 
 async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """Make the rules due to run over a dashboard now, instead of at the end of the interval."""
+    """Make the rules, code that looks over a dashboard without a model, due to run over it now.
+
+    Otherwise they would run at the end of the interval.
+    """
     # `min`, so that a dashboard that is due already is not postponed.
     await tx.execute(
         "UPDATE dashboards SET rules_next_ms = min(rules_next_ms, ?) WHERE group_folder = ?", (now_ms, folder)
@@ -85,7 +94,10 @@ async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
 
 
 async def next_rules_ms(tx: Tx) -> int | None:
-    """Return when the rules are due to run over any dashboard next (epoch ms); None without dashboards."""
+    """Return when the rules are due to run over any dashboard next (epoch ms); None without dashboards.
+
+    The rules are code that looks over a dashboard without a model.
+    """
     cursor = await tx.execute("SELECT min(rules_next_ms) AS at FROM dashboards")
     return (await returned(cursor))["at"]  # type: ignore[no-any-return]
 
@@ -93,9 +105,10 @@ async def next_rules_ms(tx: Tx) -> int | None:
 async def hasten_rules(tx: Tx) -> None:
     """Move the next run of the rules over each dashboard forward to when a deadline may need a notification.
 
-    A deadline with a time of day may need one a day before, two hours before, and when it comes; a deadline
-    of a whole day may need one a day before its start, at its start, and 25 hours later: by then the day is
-    over, also where the clocks changed. A run that is due earlier is not changed.
+    The rules are code that looks over a dashboard without a model, and adds notifications. A deadline with a
+    time of day may need one a day before, two hours before, and when it comes; a deadline of a whole day may
+    need one a day before its start, at its start, and 25 hours later: by then the day is over, also where the
+    clocks changed. A run that is due earlier is not changed.
     """
     # `lead` has the milliseconds after a deadline at which a notification may be needed, and for which kind
     # of deadline: with a time of day (TRUE), of a whole day (FALSE), or both (NULL). The bounds on the

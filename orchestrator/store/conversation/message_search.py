@@ -136,5 +136,6 @@ async def fill(tx: Tx, *, batch: int = FILL_BATCH) -> bool:
             """,
             (from_seq, to_seq),
         )
+    # 0 if no message was left to index: then all of them are indexed.
     await tx.execute("UPDATE message_search_progress SET from_seq = ?", (from_seq or 0,))
     return from_seq is not None and from_seq > 1

@@ -282,8 +282,7 @@ async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
 
 
 async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
-    """Return the last message that each started and unfinished turn in a group chat is to answer, keyed by
-    turn.
+    """Return the last message that each started, unfinished turn in a group chat answers, keyed by turn.
 
     With `is_running`, only turns that run now are included, else also those that wait for another attempt.
     Messages of programs that came through a hook are left out.

@@ -304,5 +304,5 @@ def plain(text: str) -> str:
     Control characters become spaces; characters that cannot be stored become question marks.
     """
     # Half a surrogate pair cannot be stored as UTF-8, and a container may send one.
-    whole = text[:MAX_NOTICE_CHARS].encode("utf-8", "replace").decode("utf-8")
-    return "".join(char if char.isprintable() or char == "\n" else " " for char in whole)
+    storable = text[:MAX_NOTICE_CHARS].encode("utf-8", "replace").decode("utf-8")
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in storable)

@@ -33,11 +33,11 @@ TTL_MS = 3 * DAY_MS
 
 
 async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known: bool, now_ms: int) -> None:
-    """Add a notice for the group's agent that a message of its group could not be delivered and was given up.
+    """Add a notice that the group's agent reads in its next turn: a message could not be delivered.
 
-    `error` says why. `is_known` says that the chat certainly did not get the message; else it is unknown.
-    Lines of the message that reported earlier lost messages are not quoted: each of those messages is named
-    again by itself, as lost or as perhaps lost.
+    `outgoing` is the message, which is given up because of `error`. `is_known` says that the chat certainly
+    did not get it; else that is unknown. Lines of the message that reported earlier lost messages are not
+    quoted: each of those messages is named again by itself, as lost or as perhaps lost.
     """
     if outgoing.folder is None:
         return
@@ -80,7 +80,10 @@ def _without_notices(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 async def notification_delivered(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """Add a notice for the group's agent that a notification of its dashboard has reached the chat."""
+    """Add a notice that the group's agent reads in its next turn: a notification reached the chat.
+
+    `text` is the notification's.
+    """
     await _note(
         tx,
         folder,
@@ -93,7 +96,10 @@ async def notification_delivered(tx: Tx, folder: Folder, text: str, *, now_ms: i
 
 
 async def notification_expired(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """Add a notice for the group's agent that a notification came too late to be useful and was not sent."""
+    """Add a notice that the group's agent reads in its next turn: a notification came too late to be sent.
+
+    `text` is the notification's.
+    """
     await _note(
         tx,
         folder,
@@ -106,9 +112,10 @@ async def notification_expired(tx: Tx, folder: Folder, text: str, *, now_ms: int
 
 
 async def budget_warning(tx: Tx, folder: Folder, text: str, *, percent: int, key: str, now_ms: int) -> None:
-    """Add a notice for the group's agent that a budget of the group is nearly used up, or spent.
+    """Add a notice that the group's agent reads in its next turn: a budget is nearly used up, or spent.
 
-    `text` says which budget, and `percent` how much of it is used. Notices with one `key` are joined.
+    `text` says which budget, and `percent` how much of it is used. Warnings with the same `key` are joined in
+    one notice.
     """
     await _note(
         tx,
@@ -125,7 +132,8 @@ async def budget_warning(tx: Tx, folder: Folder, text: str, *, percent: int, key
 
 
 async def mounts_refused(tx: Tx, folder: Folder, names: Sequence[str], *, now_ms: int) -> None:
-    """Add a notice for the group's agent that granted folders are not shown to it, or only for reading.
+    """Add a notice that the group's agent reads in its next turn: granted folders are not shown or not
+    writable.
 
     `names` are the names of the folders. Their paths on the host and the reason are for the owner, who reads
     them in the main chat.
@@ -143,7 +151,10 @@ async def mounts_refused(tx: Tx, folder: Folder, names: Sequence[str], *, now_ms
 
 
 async def command_refused(tx: Tx, folder: Folder, command: str, reason: str, *, now_ms: int) -> None:
-    """Add a notice for the group's agent that it requested something that it may not do, with the reason."""
+    """Add a notice that the group's agent reads in its next turn: a command of its was refused.
+
+    `command` is the title of the command, and `reason` why it was refused.
+    """
     await _note(
         tx,
         folder,
@@ -157,7 +168,10 @@ async def command_refused(tx: Tx, folder: Folder, command: str, reason: str, *, 
 
 
 async def approval_decided(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """Add a notice for the group's agent that the owner has decided about an approval that it requested."""
+    """Add a notice that the group's agent reads in its next turn: the owner has decided about its request.
+
+    `text` says about which request for approval, and how.
+    """
     await _note(
         tx,
         folder,
@@ -169,7 +183,10 @@ async def approval_decided(tx: Tx, folder: Folder, text: str, *, now_ms: int) ->
 
 
 async def turn_undone(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """Add a notice for the group's agent that the changes of one of its earlier turns were undone."""
+    """Add a notice that the group's agent reads in its next turn: the changes of an earlier turn were undone.
+
+    `text` says which changes.
+    """
     await _note(
         tx,
         folder,
@@ -195,8 +212,9 @@ async def _note(
 ) -> None:
     """Add a fact to the waiting notice of the same type and `key`, or store it as a new notice.
 
-    The notice reads `lead: item; item`. Values in `payload` are stored with it. The fact is only logged, and
-    left out, if `MAX_HOST_FACTS` notices of the host wait for the group already.
+    The group's agent reads a notice in its next turn, as `lead: item; item`. Values in `payload` are stored
+    with it. The fact is only logged, and left out, if `MAX_HOST_FACTS` notices of the host wait for the group
+    already.
     """
     dedupe_key = f"host:{event_type}:{key}"
     waiting = await notices.pending_by_key(tx, folder, dedupe_key)
@@ -229,7 +247,7 @@ def joined_line(lead: str, named: Sequence[str], count: int) -> str:
     `lead` are its opening words. `named` are the newest facts, oldest first; `count` is the number of all
     facts, also of older ones that are not named.
     """
-    shown = list(dict.fromkeys(named[-MAX_NAMED:]))
+    shown = list(dict.fromkeys(named[-MAX_NAMED:]))  # a fact that came several times is named once
     before = count - len(shown)
     return f"{lead}: {'; '.join(shown)}" + (f" and {before} before" if before else "")
 

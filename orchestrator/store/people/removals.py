@@ -53,6 +53,7 @@ async def put(tx: Tx, removal: PersonRemoval) -> None:
     """
     for earlier in await of_person(tx, removal.folder, removal.addresses):
         await finish(tx, earlier)
+    # One more than the newest message: the one by which the person requests it is stored right after this.
     await tx.execute(
         """
         INSERT INTO person_removals (group_folder, addresses_json, chat_jid, by_whom, state, last_seq, at_ms)

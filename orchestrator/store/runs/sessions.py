@@ -115,7 +115,7 @@ async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
 
 
 async def groups_to_forget(tx: Tx) -> list[Folder]:
-    """Return the groups whose agent still remembers a deleted message, or a session that contains one."""
+    """Return the groups whose agent's context or session still contains a deleted message."""
     # `;` is the character after `:`, so these are all keys that begin with `taken_back:` or `new_session:`.
     rows = await tx.execute_fetchall(
         """

@@ -250,17 +250,15 @@ class View:
     # Texts
 
     def t(self, key: str, /, **values: object) -> str:
-        """Return the text with this key in the page's language; a key that begins with `.` is one of this
-        page.
+        """Return the text with this key in the page's language.
 
-        `values` replace the placeholders in the text.
+        A key that begins with `.` is one of this page's texts. `values` replace the placeholders in the text.
         """
         full_key = f"{self.page.name}{key}" if key.startswith(".") and self.page else key
         return self.console.catalogue.text(self.language, full_key, **values)
 
     def why(self, error: Exception) -> str:
-        """Return the text of an error in the page's language, if there is one for its code; else the error's
-        own.
+        """Return the text of an error in the page's language by the error's code; else the error's own text.
 
         Attributes of the error, such as the name of a group, replace the placeholders in the text.
         """
@@ -401,10 +399,10 @@ class View:
         return self.console.flashes.pop(self._signed_in.session.id, None)
 
     def live_parts(self) -> str:
-        """Return the kinds of events that change each live part of this page, as JSON for `console.js`.
+        """Return the kinds of events that change each part of this page which updates itself, as JSON.
 
-        Parts in `everywhere` react to the events of every group, the others only to those of the page's
-        group.
+        `console.js` reads it. Parts in `everywhere` react to the events of every group, the others only to
+        those of the page's group.
         """
         parts = self.page.live if self.page else {}
         everywhere = {"needs": NEEDS} | {
@@ -424,8 +422,8 @@ class View:
     def render(self, template: str, *, status: int = 200, **data: Any) -> Response:
         """Return the page, or the requested part of it, as rendered from a template with `data`.
 
-        A page whose `error` is set shows it at the top, opens the form that it is about, and has the status
-        422.
+        If `view.error` is set, the page shows it at the top, opens the form that it is about, and has the
+        status 422.
         """
         if self.error and status == 200:
             status = 422

@@ -462,9 +462,8 @@ def _by_state(tasks: Iterable[BoardTask]) -> dict[str, list[BoardTask]]:
         name: [] for name in ("active", "blocked", "someday", "completed", "cancelled")
     }
     for task in tasks:
-        by_state["blocked" if task.is_blocked and not task.status.is_terminal else task.status.value].append(
-            task
-        )
+        is_held_up = task.is_blocked and not task.status.is_terminal
+        by_state["blocked" if is_held_up else task.status.value].append(task)
     return {name: rows for name, rows in by_state.items() if rows}
 
 

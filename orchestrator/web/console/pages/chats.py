@@ -49,6 +49,7 @@ MAX_UPLOAD_BYTES = 512 * 1024 * 1024
 async def index(view: View) -> Response:
     """Show every group with its newest message; the group in the query's `open` is marked as opened."""
     summaries = await view.host.reader.read(message_store.group_summaries)
+    # A group is open only in the list beside its conversation, which loads itself again from here.
     return view.render(
         "chats.html", summaries=summaries, most=MAX_UNREAD, opened=view.query("open") if view.part else ""
     )
@@ -333,7 +334,7 @@ async def download_sent(view: View) -> Response:
 
 
 async def stop(view: View, form: SentForm) -> Response:
-    """Stop the queued or running turn in the form."""
+    """Stop the queued or running turn that the form names."""
     turn = await _actions(view).stop(_turn_number(form))
     return view.done(f"/chats/{turn.folder}#end", view.t(".stopped", turn=turn.id))
 
@@ -381,7 +382,7 @@ async def undo(view: View, form: SentForm) -> Response:
 
 
 async def ask_again(view: View, form: SentForm) -> Response:
-    """Have the failed turn in the form tried again, or a waiting one tried at once."""
+    """Have the failed turn that the form names tried again, or a waiting one tried at once."""
     turn = await _actions(view).ask_again(_turn_number(form))
     return view.done(f"/chats/{turn.folder}#end", view.t(".asked_again"))
 

@@ -60,8 +60,8 @@ async def set_budget(view: View, form: SentForm) -> Response:
                 unit=amount.unit,
                 amount=amount.value,
             )
-            stops = await _stops(view, tx, budget, form)
-            if not stops:
+            must_confirm = await _stops(view, tx, budget, form)
+            if not must_confirm:
                 # In the transaction that sets it: of two forms that are sent at once, one is refused.
                 await _check_new(tx, budget)
                 await costs.set_budget(
@@ -75,7 +75,7 @@ async def set_budget(view: View, form: SentForm) -> Response:
     except BadRequest as error:
         view.error = view.why(error)
         return await _show(view, form=form)
-    if stops:
+    if must_confirm:
         return await _show(view, form=form, stops=folder or view.t("base.all_groups"))
     return view.done("/costs", view.t(".set", amount=amount_text(view, amount.unit, amount.value)))
 
@@ -93,13 +93,13 @@ async def change_budget(view: View, form: SentForm) -> Response:
             amount = costs.parse_amount_in(form.text("amount"), budget.unit)
             form.check_unchanged({"amount": costs.in_unit(budget.unit, budget.amount)})
             changed = Budget(**{**_fields(budget), "amount": amount.value})
-            stops = await _stops(view, tx, changed, form)
-            if not stops:
+            must_confirm = await _stops(view, tx, changed, form)
+            if not must_confirm:
                 await costs.change_budget(tx, budget, amount, now_ms=view.now_ms)
     except costs.BadAmount as error:
         view.error = view.why(error)
         return await _show(view, form=form, changing=number)
-    if stops:
+    if must_confirm:
         return await _show(view, form=form, changing=number, stops=budget.folder or view.t("base.all_groups"))
     return view.done("/costs", view.t(".set", amount=amount_text(view, amount.unit, amount.value)))
 

@@ -275,7 +275,8 @@ async def show_audit(view: View) -> Response:
     verdict = None
     if before is None:
         # A live part that loads again must not read the whole audit at each new row.
-        check, reads_all = view.console.audit_check.verify, view.query("read") == "all" and view.part is None
+        reads_all = view.query("read") == "all" and view.part is None
+        check = view.console.audit_check.verify
         verdict = await view.api.lists.read(lambda tx: check(tx, now_ms=view.now_ms, reads_all=reads_all))
     async with view.host.reader.reading() as tx:
         rows = await audit.rows(
