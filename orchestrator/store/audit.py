@@ -87,8 +87,9 @@ async def append(tx: Tx, event: AuditEvent) -> None:
 
 
 def sealed(previous: str, content: tuple[Any, ...]) -> str:
-    """Return the hash of an audit row: the SHA-256, in hex, of the previous row's hash and this row's
-    content.
+    """Return the hash of an audit row: the SHA-256, in hex, of `previous` and `content`.
+
+    `previous` is the hash of the row before, `content` has the values of the row's own columns.
     """
     canonical = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(f"{previous}\n{canonical}".encode()).hexdigest()

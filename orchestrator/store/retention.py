@@ -186,8 +186,9 @@ def has_removable_rows(database: Path, before_ms: Mapping[RetentionPolicy, int])
 def removable_rows(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int) -> Rows:
     """Return at most `limit` rows of a table that ended before `before_ms` and may be removed. Blocks.
 
-    They come in the order in which they were stored. Each row is a dict by column name, with its rowid as
-    `ROWID` and its end in epoch ms as `OVER_MS`.
+    `policy` names the table, and has the SQL that says when a row has ended and may be removed. The rows come
+    in the order in which they were stored. Each is a dict by column name, with its rowid as `ROWID` and its
+    end in epoch ms as `OVER_MS`.
 
     Raises:
         StoreError: there is no database, or a newer Andy wrote it.

@@ -65,7 +65,7 @@ async def every(tx: Tx, *, now_ms: int) -> list[WebSession]:
 
 
 async def touch(tx: Tx, session_id: str, *, browser: str, now_ms: int) -> None:
-    """Record a use of a session now, and the names of the browsers that have used it."""
+    """Record that a session is used now; `browser` has the names of the browsers that have used it."""
     await tx.execute(
         "UPDATE web_sessions SET seen_ms = ?, browser = ? WHERE id = ?", (now_ms, browser, session_id)
     )

@@ -137,7 +137,10 @@ async def note_zone(tx: Tx, folder: Folder, zone: str) -> None:
 
 
 async def note_worker(tx: Tx, folder: Folder, *, now_ms: int, revision: int, digest: str) -> None:
-    """Record when a model was last shown the dashboard, at which revision, and the digest of what it saw."""
+    """Record that a model was shown the dashboard now, at this `revision`.
+
+    `digest` has hashes of what it was shown, by which a later pass sees whether anything has changed.
+    """
     await tx.execute(
         """
         UPDATE dashboards SET worker_last_ms = ?, worker_revision = ?, worker_digest = ?

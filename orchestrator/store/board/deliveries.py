@@ -72,7 +72,7 @@ async def claim(
     until_ms: int,
     poll: Poll | None = None,
 ) -> bool:
-    """Claim a due notification for sending, and put it into the outbox as a message with `text`.
+    """Claim a due notification for sending, and queue it as a message with `text` to the chat `chat_jid`.
 
     Return False, and change nothing, when another dispatcher has claimed it, or when it was changed or has
     ended.

@@ -27,8 +27,9 @@ async def upsert(
 ) -> None:
     """Insert a chat or update it; an argument that is None leaves the stored value unchanged.
 
-    `at_ms` is the time of a message in the chat; an earlier time than the stored one changes nothing. A chat
-    that is stored as a group chat remains one. A new chat without a name gets its address as its name.
+    `channel` is the name of its messenger. `at_ms` is the time of a message in the chat; an earlier time than
+    the stored one changes nothing. A chat that is stored as a group chat remains one. A new chat without a
+    name gets its address as its name.
     """
     await tx.execute(
         """

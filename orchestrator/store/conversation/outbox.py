@@ -58,8 +58,9 @@ async def add(
     """Queue a message to a chat and return whether it is new; False when one has the same `dedupe_key`.
 
     The message gets its id here, before any attempt, so that sending it again cannot duplicate it. `folder`
-    is the group of the chat, `turn_id` the turn that sends the message; None for none. `mention` is the
-    address of the person to mention. With `reacts_to`, `text` is an emoji to put under that message.
+    is the group of the chat, `turn_id` the turn that sends the message; None for none. With the state `HELD`
+    it is not sent until it is released. `mention` is the address of the person to mention. With `reacts_to`,
+    `text` is an emoji to put under that message.
     """
     # A turn that is tried again sends the same messages under the same keys, and only the first ones count.
     cursor = await tx.execute(

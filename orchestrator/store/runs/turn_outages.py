@@ -34,9 +34,10 @@ class WaitingTurn:
 
 
 async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int:
-    """Record that a turn waits for the end of an outage, and return since when it waits (epoch ms).
+    """Record that a turn waits since `since_ms` for the end of an outage, and return since when it waits
+    (epoch ms).
 
-    That is the time of the first call for this turn, also if the cause has changed since.
+    For a turn that waits already, that is the time of the first call, also if the cause has changed since.
     """
     cursor = await tx.execute(
         """

@@ -20,13 +20,17 @@ async def begin(
 ) -> None:
     """Record that a scheduled task runs in this turn; the end of the turn completes the record.
 
-    `due_ms` is the time for which it was planned (epoch ms).
+    `cause` says why it runs, for example because it was due, and `due_ms` is the time for which it was
+    planned (epoch ms).
     """
     await _add(tx, task, TaskRunStatus.RUNNING, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
 
 
 async def skip(tx: Tx, task: ScheduledTask, *, reason: str, cause: Cause, due_ms: int, now_ms: int) -> None:
-    """Record that a scheduled task did not run at a time at which it was due, and the reason."""
+    """Record that a scheduled task did not run at the time `due_ms` (epoch ms), and the `reason` for people.
+
+    `cause` says why it would have run, for example because it was due.
+    """
     await _add(tx, task, TaskRunStatus.SKIPPED, None, cause=cause, due_ms=due_ms, now_ms=now_ms, error=reason)
 
 

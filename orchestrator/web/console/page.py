@@ -422,8 +422,8 @@ class View:
     def render(self, template: str, *, status: int = 200, **data: Any) -> Response:
         """Return the page, or the requested part of it, as rendered from a template with `data`.
 
-        If `view.error` is set, the page shows it at the top, opens the form that it is about, and has the
-        status 422.
+        `status` is the HTTP status. If `view.error` is set, the page shows it at the top, opens the form that
+        it is about, and has the status 422.
         """
         if self.error and status == 200:
             status = 422

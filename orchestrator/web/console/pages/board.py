@@ -115,7 +115,10 @@ async def edit_task(view: View, form: SentForm) -> Response:
 
 
 def editable(task: BoardTask, zone: ZoneInfo) -> dict[str, str]:
-    """Return the fields of a task that its form can change, as the form shows them, by name. Pure."""
+    """Return the fields of a task that its form can change, as the form shows them, by name. Pure.
+
+    The deadline is shown in `zone`, the time zone of the group.
+    """
     return {
         "title": task.title,
         "deadline": deadline_text(task.deadline, zone),
@@ -125,7 +128,7 @@ def editable(task: BoardTask, zone: ZoneInfo) -> dict[str, str]:
 
 
 def deadline_text(deadline: Deadline | None, zone: ZoneInfo) -> str:
-    """Return a deadline as a form takes it: `2026-12-24`, or `2026-12-24 18:00`. Pure.
+    """Return a deadline in `zone` as a form takes it: `2026-12-24`, or `2026-12-24 18:00`. Pure.
 
     Empty for None.
     """
@@ -286,7 +289,7 @@ def refusal(view: View, tool: str, code: str) -> str:
 
 
 def shown_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInfo) -> dict[str, object]:
-    """Return the state of a row of a dashboard that a form about it shows.
+    """Return the state of a row of a dashboard that a form about it shows, with its times in `zone`.
 
     The keys are the labels of the texts that people see, and `_version` for the row's version.
     """
@@ -314,7 +317,7 @@ def shown_row(view: View, row: BoardTask | Question | Notification, zone: ZoneIn
 
 
 def _deadline_text(view: View, deadline: Deadline, zone: ZoneInfo) -> str:
-    """Return a deadline as people read it: `Tue 24 Nov`, or `Tue 24 Nov 18:00`."""
+    """Return a deadline in `zone` as people read it: `Tue 24 Nov`, or `Tue 24 Nov 18:00`."""
     if deadline.date is None:
         return _moment_text(view, deadline.at_ms, zone)
     return view.date(
@@ -323,7 +326,7 @@ def _deadline_text(view: View, deadline: Deadline, zone: ZoneInfo) -> str:
 
 
 def _moment_text(view: View, at_ms: int, zone: ZoneInfo) -> str:
-    """Return a time as people read it, always with its date: `Tue 24 Nov 18:00`.
+    """Return a time in `zone` as people read it, always with its date: `Tue 24 Nov 18:00`.
 
     The text is compared with the one that a page showed, maybe on another day.
     """
@@ -430,7 +433,7 @@ class DueText(NamedTuple):
 
 
 def due(view: View, task: BoardTask, zone: ZoneInfo) -> DueText:
-    """Return when a task is due, as people say it, and whether it is late.
+    """Return when a task is due, as people in `zone` say it, and whether it is late.
 
     The text is such as `in 3 days, Tue 24 Nov`.
     """

@@ -346,7 +346,7 @@ def _settings(view: View) -> list[SettingRow]:
 
 
 def shown_setting(name: str, value: Any, redactor: Redactor) -> str:
-    """Return the value of a setting as text that a page may show, without secrets.
+    """Return the value of a setting as text that a page may show, with secrets masked by `redactor`.
 
     Of a command only the program is shown, because an argument may be a key of any form.
     """

@@ -213,7 +213,10 @@ def _card(view: View, channel: ChannelDescription, status: dict[str, Any], *, ac
 
 
 def advice(view: View, channel: ChannelDescription, status: Mapping[str, Any]) -> str:
-    """Return what to do about a messenger that is disconnected, in the page's language; empty if nothing."""
+    """Return what to do about a messenger that is disconnected, in the page's language; empty if nothing.
+
+    `status` is the report of its connection.
+    """
     english = str(status.get("advice", ""))
     translation = channel.advice.get(str(status.get("state")), {}).get(view.language)
     return (

@@ -76,7 +76,8 @@ async def _conversation(
 ) -> Response:
     """Show a group's conversation, and mark the messages that it shows as read.
 
-    After a refused message, `error` says why, and the other arguments are what was typed in the box.
+    After a refused message, `error` says why, `status` is the HTTP status, and the other arguments are what
+    was typed and chosen in the box.
     """
     folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
@@ -165,10 +166,9 @@ async def _window(tx: Tx, view: View, folder: str) -> PageWindow:
 
 
 def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
-    """Return the date of each local day on which one of the messages was sent, by the `seq` of its first
-    message.
+    """Return the date of each day in `zone` on which one of the messages was sent. Pure.
 
-    Pure.
+    The keys are the `seq` of the first message of each day.
     """
     first_lines: dict[int, str] = {}
     earlier_date = ""
@@ -181,10 +181,10 @@ def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
 
 
 def quiet_runs(lines: list[MessageView]) -> dict[int, int]:
-    """Return the length of each run of messages that did not call Andy, by the `seq` of the run's last
-    message.
+    """Return the lengths of the runs of messages that did not call Andy. Pure.
 
-    Other messages of a run are mapped to 0; messages that called Andy are left out. Pure.
+    The keys are the `seq` of the last message of each run. The other messages of a run are mapped to 0;
+    messages that called Andy are left out.
     """
     run_lengths: dict[int, int] = {}
     length = 0

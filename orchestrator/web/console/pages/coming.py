@@ -417,7 +417,7 @@ def _day_line(
 ) -> DayLine:
     """Return a row of the report of what comes as a line of its day.
 
-    If it is of a scheduled task, the task is in `tasks_by_id`.
+    If it is of a scheduled task, the task is in `tasks_by_id`. `by_folder` has the groups by their folders.
     """
     task = tasks_by_id.get(row["id"]) if row["kind"] == "task" else None
     rhythm = task.rhythm if task else ""
@@ -451,7 +451,10 @@ def _day_line(
 
 
 def _scheduled_task(view: View, task: ScheduledTask, by_folder: Mapping[str, Group]) -> Scheduled:
-    """Return a scheduled task as the page lists it; a task that only sends a text is shown as a reminder."""
+    """Return a scheduled task as the page lists it; `by_folder` has the groups by their folders.
+
+    A task that only sends a text is shown as a reminder.
+    """
     is_reminder = task.prompt.startswith(ECHO)
     return Scheduled(
         id=task.id,
@@ -467,7 +470,7 @@ def _scheduled_task(view: View, task: ScheduledTask, by_folder: Mapping[str, Gro
 
 
 def _scheduled_reminder(view: View, reminder: Notification, by_folder: Mapping[str, Group]) -> Scheduled:
-    """Return a reminder as the page lists it."""
+    """Return a reminder as the page lists it; `by_folder` has the groups by their folders."""
     return Scheduled(
         id=str(reminder.number),
         is_task=False,

@@ -256,7 +256,7 @@ def _explained(view: View, field: str, reason: str) -> str:
 
 
 def _option(view: View, field: str, word: str) -> str:
-    """Return the text of an option of a setting, in the page's language; else the stored word itself."""
+    """Return the text of the option `word` of a setting in the page's language; else `word` itself."""
     return _label(view, f"option_{field}_{word}", word)
 
 

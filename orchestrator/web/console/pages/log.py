@@ -144,7 +144,7 @@ def _lines(
 def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
     """Return a line of a run's log with its parts: an event, or the output of the container. Pure.
 
-    Any other line is read like one of the host's log.
+    Its time is in `zone`. Any other line is read like one of the host's log.
     """
     event = files.read_event(line)
     if event is not None:
