@@ -44,7 +44,7 @@ OWN_PART_SECONDS = 1.0
 def read_time(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
     """Return a future time that people wrote, in epoch ms: `in 2 hours`, `tomorrow 9am`, ISO.
 
-    Raises `BadTime`.
+    A time of day is one in `zone`. Raises `BadTime` if the text is no time, or one in the past.
     """
     try:
         return when.due_ms(text, now_ms=now_ms, zone=zone).at_ms
@@ -137,7 +137,11 @@ class DashboardFeature:
         }
 
     async def compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
-        """Return the order that starts a worker's turn; a group's own `WORKER.md` is part of it."""
+        """Return the order to a container to run a turn in which a model updates the group's dashboard.
+
+        Its instructions are the group's own `WORKER.md`, or else the built-in ones. The state of the
+        dashboard that the prompt shows is recorded as seen by the turn.
+        """
         hours = self.hours_of(group)
         own_instructions = await self._own_part(group)
         return TurnOrder(
@@ -153,7 +157,7 @@ class DashboardFeature:
         )
 
     async def _own_part(self, group: Group) -> str | None:
-        """Return the group's own instructions; None if it has none or its disk is slow."""
+        """Return the text of the group's own `WORKER.md`; None if it has none or its disk is slow."""
         # Bounded, because the caller's transaction makes all other writers wait meanwhile.
         try:
             async with asyncio.timeout(OWN_PART_SECONDS):
@@ -165,7 +169,10 @@ class DashboardFeature:
             return None
 
     async def brief(self, tx: Tx, turn: Turn, group: Group) -> str | None:
-        """Return the dashboard as text for the start of a turn; None if the group has no dashboard."""
+        """Return the dashboard as text for the prompt of a turn; None if the group has no dashboard.
+
+        This state is recorded as seen by the turn.
+        """
         return await board.brief(tx, turn, zone=self._host.zone_of(group), now_ms=self._host.clock.now_ms())
 
     async def show(self, folder: str) -> BoardData:
@@ -177,24 +184,32 @@ class DashboardFeature:
     async def call_tool(
         self, folder: str, tool: str, arguments: Mapping[str, Any], *, expect_version: int | None = None
     ) -> ToolAnswerView:
-        """Call a dashboard tool on behalf of a person, and return its result.
+        """Call a dashboard tool on behalf of a person, and return its result; a refusal is a result, too.
 
-        Its code is STALE if the row has no longer the version `expect_version`, unless that is None. Raises
-        `UnknownGroup`.
+        `expect_version` is the version of the row that the person was shown: if the row has another one, the
+        code of the result is STALE and nothing is done. With None it is not compared. Raises `UnknownGroup`.
         """
         result = await self.service.call_tool(folder, tool, arguments, expect_version=expect_version)
         return {"text": result.text, "ok": result.ok, "code": result.code, "data": {**result.data}}
 
     async def ask_worker(self, folder: str) -> WorkerQueued:
-        """Queue a worker's turn now. Raises `UnknownGroup`, or `BadRequest` where no model is configured."""
+        """Queue a turn in which a model updates a group's dashboard now, and return its number.
+
+        If such a turn is queued or runs already, its number is returned.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            BadRequest: the group has no dashboard, or no model is configured for it.
+        """
         return {"turn": await self.worker.ask_now(folder)}
 
     async def instant_reply(
         self, tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool
     ) -> str | None:
-        """Return the reply to a message that needs no model; None for others, or without a dashboard.
+        """Carry out a message that needs no model to understand it, and return the reply.
 
-        `is_asked`: the message calls Andy.
+        None for any other message, and for a group without a dashboard. `quote` is the message that it
+        quotes; `is_asked` says whether the message calls Andy.
         """
         if await dashboards.get(tx, group.folder) is None:
             return None
@@ -206,15 +221,18 @@ class DashboardFeature:
     async def answer_poll(
         self, tx: Tx, group: Group, poll: Poll, votes: Sequence[PollVote], *, newest: str, is_text: bool
     ) -> str | None:
-        """Record the votes of a poll as the answer to its question, and return the reply, as `choices.take`
-        does; None where the question is closed.
+        """Record the votes of a poll as the answer to its question on the dashboard, and return the reply.
+
+        `newest` is the answer that was chosen last; `is_text` says that the poll was sent as a numbered text.
+        The reply is empty where the messenger's poll itself shows the votes; None where the question is
+        closed.
         """
         caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
         ctx = self.service.service_context(tx, group, caller)
         return await choices.take(ctx, poll, votes, newest=newest, is_text=is_text)
 
     def hours_of(self, group: Group) -> Hours:
-        """Return the notification hours of a group."""
+        """Return at which hours a group gets notifications."""
         return hours_of(self._host.settings, self._host.zone_of(group))
 
 
@@ -224,7 +242,7 @@ def limits_of(settings: Settings) -> BoardLimits:
 
 
 def hours_of(settings: Settings, zone: ZoneInfo) -> Hours:
-    """Return the notification hours in a zone, from the settings."""
+    """Return at which hours groups in a time zone get notifications, from the settings."""
     return Hours(
         zone=zone,
         slots=settings.slots,

@@ -52,6 +52,7 @@ _ENUMS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
 
 
 async def _update_task(ctx: ServiceContext, *, task_id: str, **changes: Any) -> ToolResult:
+    """Change a task; `changes` are new values by field name. Raises `ToolRefused`."""
     return await tasks.update(ctx, task_id, tasks.TaskChanges(**changes))
 
 
@@ -99,7 +100,10 @@ class DashboardService:
         self.reminders = ReminderService(zone_of=zone_of, can_deliver=can_deliver, limits=self._limits)
 
     def service_context(self, tx: Tx, group: Group, caller: Caller) -> ServiceContext:
-        """Return the context in which services act, for callers that use them directly: rules, replies."""
+        """Return the context of a call of the dashboard's functions on a group's dashboard.
+
+        It is for callers that use these functions directly and not as tools: the rules, replies to people.
+        """
         return ServiceContext(
             tx,
             group.folder,
@@ -119,7 +123,10 @@ class DashboardService:
         actor: Actor = Actor.USER,
         expect_version: int | None = None,
     ) -> ToolResult:
-        """Call a tool on a group's dashboard from outside its container; the call is audited.
+        """Call a tool on a group's dashboard for the command line or HTTP, and return its result.
+
+        A refusal is a result, too. The call is recorded in the audit. `expect_version` is the version of the
+        row that the caller was shown: with another one the call is refused; None compares none.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -140,7 +147,9 @@ class DashboardService:
         return result
 
     async def export(self, folder: str, directory: Path) -> list[str]:
-        """Write a dashboard's files and return their names; an empty list for a group without a dashboard.
+        """Write the files of a group's dashboard into a directory, and return their names.
+
+        The list is empty for a group without a dashboard.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -192,7 +201,11 @@ class DashboardService:
         arguments: Mapping[str, Any],
         request_id: str,
     ) -> Reply:
-        """Call a tool for the agent whose turn runs, and return the reply to its request."""
+        """Call a tool for the agent of a group, and return the reply to its request.
+
+        `turn` is the turn that runs; without one the call is refused. If it is a turn in which a model
+        updates the dashboard, the reply also shows the dashboard as it is now.
+        """
         caller = caller_of(turn, now_ms=self._clock.now_ms())
         if caller is None:
             refused = ToolRefused("NO_TURN", "No turn of this group runs: nothing was done.")
@@ -214,9 +227,9 @@ class DashboardService:
 
 
 def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
-    """Return who acts in a turn; None without a turn.
+    """Return who calls the dashboard's tools in a turn; None without a turn.
 
-    The turn's kind decides, which the host set, never its messages.
+    That is decided by the turn's kind, which the host set, and never by its messages.
     """
     if turn is None:
         return None
@@ -230,10 +243,9 @@ def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
 
 
 async def call_tool(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-    """Check the arguments and the caller's rights, then call the tool.
+    """Check the arguments and the caller's rights, then call a tool of the dashboard, and return its result.
 
-    A refusal is returned as a result; nothing was written then. The code of the result is STALE if the row
-    has no longer the version `expect_version`, unless that is None.
+    A refusal is returned as a result, with its code; nothing was written then.
     """
     try:
         checked = _checked(ctx, tool, arguments)
@@ -243,7 +255,9 @@ async def call_tool(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]
 
 
 def _checked(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments as the tool's function takes them; values that are None are left out.
+    """Return the arguments of a tool as its function takes them, after checking them and the caller's rights.
+
+    Values that are None are left out; names of enum members are converted.
 
     Raises:
         ToolRefused: UNKNOWN_TOOL, NOT_ALLOWED or VALIDATION.
@@ -278,4 +292,5 @@ def _mistakes(error: ValidationError) -> str:
 
 
 def _reply(result: ToolResult, request_id: str) -> Reply:
+    """Return the result of a tool as the reply to an agent's request."""
     return Reply(request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data)

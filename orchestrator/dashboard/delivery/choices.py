@@ -21,9 +21,11 @@ MAX_NAMES = 20
 
 
 def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: int) -> Poll | None:
-    """Return the poll that asks the question of a notification; None where people answer in words. Pure.
+    """Return the poll that asks the question which the notification `row` is about. Pure.
 
-    `text` is the notification's text; the chat and the message id of the poll are set when it is queued.
+    None where people are to answer in words: there is no open question, it has no answers to choose from, or
+    the notification's text, `text`, is too long for a poll. The poll's chat and message id are set when it is
+    queued.
     """
     question_text = " ".join(text.split())
     if question is None or not question.is_open or len(question_text) > MAX_QUESTION_CHARS:
@@ -47,10 +49,11 @@ def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: 
 async def take(
     ctx: ServiceContext, poll: Poll, votes: Sequence[PollVote], *, newest: str, is_text: bool
 ) -> str | None:
-    """Record the votes as the answer to a poll's question, and change its task as the `newest` answer says.
+    """Record the votes of a poll as the answer to its question on the dashboard.
 
-    `is_text`: the poll was sent as a numbered text. Return the reply; it is empty where the messenger's poll
-    itself shows the votes. None where the question was removed or is closed.
+    `newest` is the answer that was chosen last: the question's task is changed as it says, if it says so
+    clearly. `is_text` says that the poll was sent as a numbered text. Return the reply to the chat; it is
+    empty where the messenger's poll itself shows the votes. None where the question was removed or is closed.
     """
     question = await board_questions.get(ctx.tx, ctx.folder, poll.board_question or "")
     if question is None:
@@ -67,7 +70,10 @@ async def take(
 
 
 def answer_text(poll: Poll, votes: Sequence[PollVote]) -> str:
-    """Return who chose what, such as "Plum (Jane, Tom), None (Kim)". Pure."""
+    """Return who chose which option, such as "Plum (Jane, Tom), None (Kim)". Pure.
+
+    Options that nobody chose are left out; of many voters for one, the first `MAX_NAMES` are named.
+    """
     lines = []
     for index, option in enumerate(poll.options):
         names = [" ".join(vote.name.split()) for vote in votes if index in vote.chosen]

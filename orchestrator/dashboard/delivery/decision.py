@@ -70,10 +70,11 @@ class DeliveryDecision:
 
 
 def decide(due: DueNotification, hours: Hours | None, *, now_ms: int) -> DeliveryDecision:
-    """Return what happens to a due notification; `hours` is None where its group was removed.
+    """Return what happens to a due notification, and with which text it is sent.
 
-    Reminders that people requested and urgent notifications are sent at their minute. Quiet hours and the
-    daily limit apply to the others. A reminder that a person worded is sent however late it is.
+    `hours` are the group's hours for notifications, None where the group was removed. Reminders that people
+    requested and urgent notifications are sent at their minute. Quiet hours and the daily limit apply to the
+    others. A reminder that a person worded is sent however late it is.
     """
     row = _current(due, hours, now_ms=now_ms)
     # A time that was past when it was set is late as well, however soon it is sent.
@@ -83,16 +84,20 @@ def decide(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Deliver
 
 
 def next_day(hours: Hours, *, now_ms: int) -> Postpone:
-    """Return the decision to postpone a notification over the daily limit to the next day's first slot."""
+    """Return the decision to postpone a notification to the first slot of the next day.
+
+    Slots are the times of day for notifications. The group has got as many today as it may.
+    """
     # Not at midnight: all postponed notifications would arrive together then, at night.
     tomorrow = hours.day_of(now_ms) + timedelta(days=1)
     return Postpone(at_ms=hours.next_slot(hours.start_of(tomorrow)), reason="enough for one day")
 
 
 def _current(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notification:
-    """Return the notification with the rules' message as of now; a message that somebody edited stays.
+    """Return the due notification with a message that is right now.
 
-    `hours` is None if the group is gone.
+    The rules wrote the message when they scheduled it; figures in it, such as days, are updated. A message
+    that somebody wrote or edited stays, and so does one whose group is gone (`hours` is None).
     """
     row = due.row
     if row.cause is None or due.is_reworded or hours is None:
@@ -102,7 +107,10 @@ def _current(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notif
 
 
 def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdict:
-    """Return what happens to a due notification; see `decide`. `hours` is None if the group is gone."""
+    """Return whether a due notification is sent now, postponed, dropped as too late, or cancelled.
+
+    `hours` are the group's hours for notifications, None if the group is gone.
+    """
     row = due.row
     if due.group is None or hours is None:
         # Only reminders store their chat: a person requested them, so they are sent without a group too.
@@ -121,7 +129,7 @@ def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdi
 
 
 def _cancel_reason(due: DueNotification) -> str | None:
-    """Return why a due notification must not be sent any more, or None."""
+    """Return why a due notification must not be sent any more; None if it may be."""
     row, task, question = due.row, due.task, due.question
     if row.task_id is not None and task is None:
         return "Task gone"
@@ -145,5 +153,8 @@ def _latest_ms(due: DueNotification, hours: Hours) -> int:
 
 
 def pause_ms(attempts: int) -> int | None:
-    """Return the pause in ms after that many failed attempts: 30 s, 1, 2, 5, 10 min; None means give up."""
+    """Return the milliseconds to wait after so many failed attempts (1 or more) to send a notification.
+
+    None after `MAX_ATTEMPTS`: it is given up.
+    """
     return PAUSES_MS[attempts - 1] if attempts < MAX_ATTEMPTS else None

@@ -29,7 +29,9 @@ COMPLETED_BY_THUMB = (NotificationType.REMINDER, NotificationType.DEADLINE_ALERT
 async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_asked: bool) -> str | None:
     """Do what a message requests and return the reply; None where only an agent can answer it.
 
-    `is_asked`: the message calls Andy. A message that quotes a notification needs no call.
+    It may be a reply to a notification (`quote` is the message that it quotes), the request for the list of
+    questions, or answers by the numbers of that list. `is_asked` says whether the message calls Andy; one
+    that quotes a notification needs no call.
     """
     notification = await _quoted_notification(ctx, quote)
     if notification is not None:
@@ -44,7 +46,10 @@ async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_aske
 
 
 async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> str:
-    """Return the open questions with numbers; from now on people can answer by these numbers."""
+    """Return the text that lists the open questions with numbers, or says that there are none.
+
+    The numbers are recorded: from now on people can answer by them. `texts` are in the people's language.
+    """
     open_questions = (await board_questions.unanswered(ctx.tx, ctx.folder))[:MAX_LISTED]
     if not open_questions:
         return texts.none_open
@@ -95,9 +100,9 @@ async def _reply_to_notification(ctx: ServiceContext, notification: Notification
 
 
 async def _done_by_emoji(ctx: ServiceContext, notification: Notification, emoji: str) -> str | None:
-    """Complete an open task for an emoji and return the reply; None if that emoji completes nothing.
+    """Complete the open task of a notification for an emoji under it, and return the reply.
 
-    A thumbs-up counts only under reminders and deadline alerts.
+    A thumbs-up counts only under reminders and deadline alerts. None if nothing is completed by the emoji.
     """
     if notification.task_id is None or (
         emoji == reply_parser.THUMB and notification.type not in COMPLETED_BY_THUMB
@@ -110,7 +115,11 @@ async def _done_by_emoji(ctx: ServiceContext, notification: Notification, emoji:
 
 
 async def _done(ctx: ServiceContext, notification: Notification, texts: rule_texts.AnswerTexts) -> str | None:
-    """Complete the task of a notification, and return the reply; None where an agent has to answer."""
+    """Complete the task of a notification, and return the reply.
+
+    A notification about nothing is only acknowledged. None for one about a question, which an agent has to
+    understand. Raises `ToolRefused`.
+    """
     if notification.task_id is None:
         return None if notification.question_id is not None else "✅"
     return await _complete(ctx, notification.task_id, texts)
@@ -123,7 +132,11 @@ async def _complete(ctx: ServiceContext, task_id: str, texts: rule_texts.AnswerT
 
 
 def _completed_line(task: Mapping[str, Any], texts: rule_texts.AnswerTexts) -> str:
-    """Return the line for the chat about a completed task; `task` is the data of `tasks.update`'s result."""
+    """Return the line for the chat that a task is completed.
+
+    `task` is the data of the result of `tasks.update`: the task's fields and the number of its notifications
+    that were cancelled.
+    """
     cancelled = task.get("cancelled_notifications") or 0
     cancelled_note = texts.cancelled.format(count=cancelled) if cancelled else ""
     return f"✅ {task['title']}{cancelled_note}"
@@ -132,9 +145,9 @@ def _completed_line(task: Mapping[str, Any], texts: rule_texts.AnswerTexts) -> s
 async def _later(
     ctx: ServiceContext, notification: Notification, pause_ms: int | None, time_text: str
 ) -> str:
-    """Schedule a notification anew, and return the reply.
+    """Schedule a reminder with the text of a delivered notification, and return the reply.
 
-    It is due after a pause in milliseconds or, if that is None, at the time in the text.
+    It is due after `pause_ms` or, if that is None, at the time that `time_text` names.
 
     Raises:
         ToolRefused: the text is no time in the future, or nothing may be scheduled.
@@ -163,9 +176,11 @@ async def _later(
 
 
 async def _answer_by_numbers(ctx: ServiceContext, text: str) -> str | None:
-    """Record the answers in a text such as `1. yes 2. at six` to the listed questions, and return the reply.
+    """Record the answers in a text such as `1. yes 2. at six`, and return the reply.
 
-    None unless the whole text consists of answers to questions that are still open.
+    The numbers are those of the list of questions that was shown in the last hour; it can be answered once.
+    Tasks are changed as the answers say. None unless the whole text consists of answers to questions that are
+    still open.
     """
     ids = await board_questions.newest_list(ctx.tx, ctx.folder, since_ms=ctx.now_ms - LIST_MS)
     numbered = reply_parser.answers(text, count=len(ids)) if ids else None

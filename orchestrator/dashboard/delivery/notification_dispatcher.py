@@ -85,7 +85,10 @@ class NotificationDispatcher:
             await self._wakeups.notifications.wait(at_most_seconds=wait_seconds)
 
     async def send_due(self) -> float:
-        """Dispatch the notifications that are due, and return after how many seconds to call this again."""
+        """Dispatch the notifications that are due, and publish changes of notifications as events.
+
+        Return after how many seconds to call this again.
+        """
         # First one read: mostly there is nothing to do, and a write transaction would make others wait.
         outlook = await self._database.read(board_notifications.outlook)
         if self._published_id is None:
@@ -100,7 +103,10 @@ class NotificationDispatcher:
         return min(SWEEP_SECONDS, max(0.0, (outlook.next_ms - self._clock.now_ms()) / 1000))
 
     async def _dispatch_due(self) -> None:
-        """Settle the due notifications in one transaction, then wake the outbox and publish the events."""
+        """Decide on the due notifications, at most `AT_ONCE`, and record that in one transaction.
+
+        Then wake the outbox, which sends them, and publish an event for each that is to be sent.
+        """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             rows = await board_deliveries.due(tx, now_ms, limit=AT_ONCE)
@@ -118,7 +124,11 @@ class NotificationDispatcher:
                 self._bus.publish("notification.due", group=row.folder, detail=row.id)
 
     async def _settle(self, tx: Tx, due: DueNotification, *, now_ms: int) -> DispatchResult:
-        """Decide what happens to a notification that is due, and record it."""
+        """Decide what happens to a notification that is due, and record it in the transaction.
+
+        One to be sent is claimed, so that no other dispatcher sends it, and put into the outbox. Return the
+        notification as it is after that, and the outcome.
+        """
         hours = None if due.group is None else self._hours_of(due.group)
         decided = decision.decide(due, hours, now_ms=now_ms)
         row, until_ms = decided.row, now_ms + CLAIM_MS
@@ -161,9 +171,10 @@ class NotificationDispatcher:
     ) -> Verdict:
         """Return the verdict, or a postponement to the next day if the group's daily limit is used up.
 
-        `hours` is None where the group was removed.
+        `hours` are the group's hours for notifications, None where the group was removed.
         """
         verdict = decided.verdict
+        # A daily limit of 0 means that there is none.
         if not (isinstance(verdict, decision.SendNow) and verdict.is_limited and self._daily_limit and hours):
             return verdict
         midnight_ms = hours.start_of(hours.day_of(now_ms))
@@ -183,11 +194,11 @@ class NotificationDispatcher:
             fields = notification_log.event_fields(change)
             self._bus.publish(f"notification.{notification_log.event_word(change)}", **fields)
         if len(changes) == AT_ONCE:
-            self._wakeups.notifications.set()
+            self._wakeups.notifications.set()  # there may be more: the next pass publishes them at once
 
 
 async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms: int) -> None:
-    """Queue one message to each group's chat that names its expired notifications."""
+    """Queue a message to each group's chat that names the notifications which came too late to be sent."""
     # One line a group: after a long pause there may be dozens.
     groups = {due.group.folder: due.group for due in expired if due.group is not None}
     for folder, group in groups.items():
@@ -203,7 +214,7 @@ async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms:
 
 
 def expired_line(texts: Sequence[str]) -> str:
-    """Return the line about expired notifications with these texts.
+    """Return the line to a chat about notifications that came too late to be sent; `texts` are their texts.
 
     For example `⌛ Too late to be of use: “water the plants” and 2 more.`
     """

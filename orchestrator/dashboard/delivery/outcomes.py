@@ -32,7 +32,11 @@ class DeliveryOutcomes:
         self._wakeup = wakeup
 
     async def why_not(self, tx: Tx, outgoing: Outgoing) -> str | None:
-        """Return why a message must not be sent any more, or None; called right before it is sent."""
+        """Return why a message of the outbox must not be sent any more; None if it may be sent.
+
+        Called right before it is sent. Only messages of notifications are judged: one whose notification was
+        cancelled or changed meanwhile is not sent.
+        """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
             return None
@@ -44,7 +48,10 @@ class DeliveryOutcomes:
         return None
 
     async def note_sent(self, tx: Tx, outgoing: Outgoing, *, now_ms: int) -> None:
-        """Record that the message reached its chat."""
+        """Record that a notification's message reached its chat; other messages are ignored.
+
+        The agent gets a line about it in its next prompt.
+        """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None or not row.status.is_open:
             return
@@ -64,7 +71,8 @@ class DeliveryOutcomes:
     async def note_failed(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> Retry:
         """Record a failed attempt to send a notification's message, and return who is to try again.
 
-        After the last attempt the notification has failed, and its chat gets the text with an apology.
+        After the last attempt the notification has failed, and its chat gets the text with an apology. For a
+        message of the outbox that belongs to no notification, nothing is recorded.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
@@ -91,20 +99,23 @@ class DeliveryOutcomes:
         return Retry.BY_THE_LEDGER
 
     async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
-        """Record that the message will never be sent."""
+        """Record that a notification's message will never be sent; other messages are ignored."""
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is not None and row.status.is_open:
             await self._fail(tx, row, error, now_ms=now_ms)
 
     async def _fail(self, tx: Tx, row: Notification, error: str, *, now_ms: int) -> None:
-        """Record that a notification failed for good."""
+        """Record and log that a notification failed for good, and wake the dispatcher to publish that."""
         await write(tx, row, now_ms=now_ms, status=NotificationStatus.FAILED, error=error)
         log.error("notification.failed", notification=row.id, group=row.folder, reason=error)
         after_commit(tx, self._wakeup.set)
 
 
 async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, now_ms: int) -> None:
-    """Queue the text once more as an ordinary message, which the outbox retries for a day: late, not lost."""
+    """Queue the text of a failed notification once more, with an apology, for the chat of `outgoing`.
+
+    It is an ordinary message, which the outbox tries for a day, so the text comes late but is not lost.
+    """
     # The key names the notification, so a host that dies here apologises once.
     await outbox.add(
         tx,
@@ -121,7 +132,8 @@ async def write(
 ) -> Notification:
     """Change fields of a notification that was read in this transaction, and return the changed row.
 
-    The dispatcher's claim on it is removed; `reason` is recorded in its history.
+    `changes` are new values by field name. The dispatcher's claim on it is removed. The change is recorded in
+    its history as one of the host, with `reason` if there is one.
     """
     version = await dashboards.advance(tx, row.folder)
     changed = replace(row, claim_token=None, claim_until_ms=None, version=version, **changes)

@@ -41,7 +41,10 @@ class LocalTimes:
         """Return a time in epoch ms as ISO text, to the second. Cached: rows share many times."""
 
     def _show(self, at_ms: int | None) -> str | None:
-        """Return a time in epoch ms as local ISO text, to the second; None for None."""
+        """Return a time in epoch ms as local ISO text, to the second: `2026-02-09T08:30:00`.
+
+        None for None.
+        """
         if at_ms is None:
             return None
         seconds = at_ms // 1000
@@ -51,14 +54,17 @@ class LocalTimes:
         except KeyError:
             cached = self._quarters[quarter] = self._begin(quarter * _QUARTER)
         if cached is None:
+            # 19 characters: without the offset from UTC.
             return datetime.fromtimestamp(seconds, self._zone).isoformat()[:19]
-        return cached[0] + self._ends[cached[1] + seconds % _QUARTER]
+        text_to_hour, first_second = cached
+        return text_to_hour + self._ends[first_second + seconds % _QUARTER]
 
     def _begin(self, seconds: int) -> tuple[str, int] | None:
-        """Return the text up to the hour (`2026-02-09T08:`), and the quarter's first second in that hour.
+        """Return the start of the local ISO texts of a quarter of an hour, which begins at `seconds`.
 
-        The quarter begins at `seconds` since the epoch. None where the clocks change within it, or where it
-        does not fit into one hour.
+        That is the text up to the hour (`2026-02-09T08:`), and the quarter's first second in that hour. None
+        where the clocks change within the quarter, or where it does not fit into one hour. `seconds` are
+        since the epoch.
         """
         first = datetime.fromtimestamp(seconds, self._zone)
         last = datetime.fromtimestamp(seconds + _QUARTER - 1, self._zone)
@@ -68,7 +74,7 @@ class LocalTimes:
 
 
 def task(stored: TaskRow, show: ShowTime) -> dict[str, Any]:
-    """Return a task as an entry of `tasks.json`."""
+    """Return a stored task as an entry of `tasks.json`; `show` writes its times (epoch ms) as texts."""
     row = {
         "id": stored.id,
         "title": stored.title,
@@ -99,7 +105,10 @@ def task(stored: TaskRow, show: ShowTime) -> dict[str, Any]:
 
 
 def _extra_fields(stored: TaskRow, show: ShowTime) -> dict[str, Any]:
-    """Return the fields of Andy's own, which the entry has as `x`: other readers do not know them."""
+    """Return the fields of a task's entry that only Andy reads; the entry has them in its field `x`.
+
+    `show` writes times (epoch ms) as texts.
+    """
     extra: dict[str, Any] = {} if stored.blocked_ms is None else {"blocked_at": show(stored.blocked_ms)}
     user_set = _read_json(stored.user_set_json)
     if user_set:
@@ -108,7 +117,10 @@ def _extra_fields(stored: TaskRow, show: ShowTime) -> dict[str, Any]:
 
 
 def completed(stored: TaskRow, show: ShowTime) -> dict[str, Any]:
-    """Return a task of the history in the form of `knowledge/history.json`."""
+    """Return an ended task as an entry of `knowledge/history.json`; `show` writes times (epoch ms) as texts.
+
+    Fields that this format lacks are in its field `x`.
+    """
     ended_ms = stored.completed_ms or stored.archived_ms or stored.updated_ms
     extra: dict[str, Any] = {
         "status": stored.status,
@@ -134,7 +146,7 @@ def completed(stored: TaskRow, show: ShowTime) -> dict[str, Any]:
 
 
 def question(stored: QuestionRow, show: ShowTime) -> dict[str, Any]:
-    """Return a question as an entry of `questions.json`."""
+    """Return a stored question as an entry of `questions.json`; `show` writes times (epoch ms) as texts."""
     row = {
         "id": stored.id,
         "question": stored.question,
@@ -159,13 +171,17 @@ def question(stored: QuestionRow, show: ShowTime) -> dict[str, Any]:
 
 
 def notification(stored: NotificationRow, show: ShowTime) -> dict[str, Any]:
-    """Return a notification as an entry of `notifications.json`."""
+    """Return a stored notification as an entry of `notifications.json`.
+
+    `show` writes times (epoch ms) as texts. States that the format lacks become the nearest one that it has.
+    """
     # There are ten times as many of these as of all others: unpacked at once, not looked up by name.
     (row_id, message, due_ms, due_text, kind, priority, task_id, question_id, cause, status, context,
      created_by, created_ms, delivered_ms, cancelled_ms, cancel_reason, error) = stored  # fmt: skip
     # The format lacks this state; to its readers, the notification is still to come.
     if status == "sending":
         status = "pending"
+    # Neither has it these: the row is shown as cancelled, and its context says why.
     if status in AS_CANCELLED:
         context = f"{context}\n{AS_CANCELLED[status]}{f': {error}' if error else ''}".strip()
         status = "cancelled"
@@ -194,12 +210,15 @@ def notification(stored: NotificationRow, show: ShowTime) -> dict[str, Any]:
 
 
 def cron_job_id(notification_id: str) -> str:
-    """Return an id for the format's job field; Andy sends notifications by their rows, without jobs."""
+    """Return the id of a job for a notification, which the files' format requires.
+
+    There is no such job: Andy sends notifications by their rows.
+    """
     return notification_id.removeprefix("n_")[:8]
 
 
 def insight(stored: InsightRow, show: ShowTime) -> dict[str, Any]:
-    """Return an insight as an entry of `knowledge/insights.json`."""
+    """Return a stored insight as an entry of `knowledge/insights.json`; `show` writes times as texts."""
     return {
         "id": stored.id,
         "category": stored.category,
@@ -213,27 +232,32 @@ def insight(stored: InsightRow, show: ShowTime) -> dict[str, Any]:
 
 
 def _deadline(stored: TaskRow, show: ShowTime) -> str:
-    """Return a task's deadline as a day or a local time; empty without one."""
+    """Return a task's deadline as a day or, if it has a time of day, as a local time; empty without one."""
     if stored.deadline_ms is None:
         return ""
     return stored.deadline_date or show(stored.deadline_ms) or ""
 
 
 def _deadline_text(stored: TaskRow) -> str:
-    """Return the deadline as the person wrote it; empty where there is none."""
+    """Return a task's deadline in the words of the person who set it; empty where there is none."""
     return "" if stored.deadline_ms is None else stored.deadline_text
 
 
 def _estimation(estimation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an estimation with the format's values for missing fields."""
+    """Return a task's estimation, with the values of the files' format for missing fields."""
     return {"hours": None, "complexity": "medium", "confidence": "medium", **estimation}
 
 
 def _links(links: Mapping[str, Any]) -> dict[str, Any]:
-    """Return links with an empty list for each missing kind of link."""
+    """Return a row's links by their kind, with an empty list for each missing kind of `LINKS`."""
     return {**{name: [] for name in LINKS}, **links}
 
 
 def _read_json(text: str) -> Any:
+    """Return a stored JSON text as a value."""
     # Most values are empty, and those need no parser.
-    return {} if text == "{}" else [] if text == "[]" else json.loads(text)
+    if text == "{}":
+        return {}
+    if text == "[]":
+        return []
+    return json.loads(text)

@@ -29,7 +29,8 @@ class ImportChange(NamedTuple):
 def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
     """Return how an imported row differs from `row`, its entry in the file.
 
-    The list is empty for people and projects, which are stored unchanged.
+    `imported` is a task, question, notification or insight. Of anything else, people and projects, the list
+    is empty, as they are stored unchanged.
     """
     match imported:
         case BoardTask():
@@ -43,6 +44,7 @@ def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
         case _:
             return []
     texts += _text_changes(row, imported)
+    # Entries of the history have no such time in the file's format: it is computed for them.
     if not row.get("created_at") and not (
         isinstance(imported, BoardTask) and imported.archived_ms is not None
     ):
@@ -51,7 +53,10 @@ def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
 
 
 def sentences(changes: Iterable[ImportChange]) -> list[str]:
-    """Return a line for each kind of change: `type completion_check: progress_check (n_1 and 40 more)`."""
+    """Return a line for each kind of change to imported rows, with the ids of the rows.
+
+    For example `type completion_check: progress_check (n_1 and 40 more)`.
+    """
     ids: dict[str, list[str]] = {}
     for change in changes:
         ids.setdefault(change.text, []).append(change.id)
@@ -59,13 +64,13 @@ def sentences(changes: Iterable[ImportChange]) -> list[str]:
 
 
 def _named(ids: list[str]) -> str:
-    """Return the first ids, and how many others there are: `n_1, n_2, n_3 and 40 more`."""
+    """Return ids as a text, the first `MAX_NAMED` of them: `n_1, n_2, n_3 and 40 more`."""
     others = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
     return ", ".join(ids[:MAX_NAMED]) + others
 
 
 def _task_changes(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
-    """Yield a text for each value of a task's entry that was changed or left out."""
+    """Yield a text for each value of `row`, a task's entry in a file, that the import changed or left out."""
     progress = row.get("progress") or {}
     if row.get("status") == "archived":
         yield "status archived: completed, and in the history"
@@ -84,7 +89,9 @@ def _task_changes(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
 
 
 def _question_changes(row: Mapping[str, Any], question: Question) -> Iterator[str]:
-    """Yield a text for each value of a question's entry that was changed or left out."""
+    """Yield a text for each value of `row`, a question's entry in a file, that the import changed or left
+    out.
+    """
     if row.get("answer") and question.answer is None:
         yield "answer: left out of a question that is not answered"
     if question.answered_ms is not None and not row.get("answered_at"):
@@ -92,7 +99,7 @@ def _question_changes(row: Mapping[str, Any], question: Question) -> Iterator[st
 
 
 def _notification_changes(row: Mapping[str, Any], notification: Notification) -> Iterator[str]:
-    """Yield a text for each value of a notification's entry that was changed or left out."""
+    """Yield a text for each value of `row`, a notification's entry in a file, that the import changed."""
     yield from _value_change(row, "type", notification.type)
     yield from _value_change(row, "status", notification.status)
     if row.get("cron_job_id") not in (None, "", cron_job_id(notification.id)):
@@ -102,14 +109,20 @@ def _notification_changes(row: Mapping[str, Any], notification: Notification) ->
 
 
 def _value_change(row: Mapping[str, Any], name: str, imported: str) -> Iterator[str]:
-    """Yield a text if the file has another value in the field `name` than the imported row."""
+    """Yield a text if the field `name` of `row`, an entry in a file, has another value than was imported.
+
+    A missing value is no difference.
+    """
     original = row.get(name)
     if original not in (None, "") and original != str(imported):
         yield f"{name} {original}: {imported}"
 
 
 def _text_changes(row: Mapping[str, Any], imported: Any) -> Iterator[str]:
-    """Yield a text for each text field that was imported without space around it or with other line ends."""
+    """Yield a text for each text field of `row`, an entry in a file, that was imported in another form.
+
+    Only space around a text and its line ends are changed by an import.
+    """
     for name in _TEXTS[type(imported)]:
         original = row.get(name)
         if original and original != getattr(imported, name):

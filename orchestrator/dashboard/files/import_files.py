@@ -51,7 +51,7 @@ class ImportRows:
     """The values that the import changed, because the files' own could not be used as they were."""
 
     def normalised(self) -> list[str]:
-        """Return a line for each change that was made to imported rows."""
+        """Return a line for each kind of change that was made to values of the imported rows."""
         imported = {
             (type(row), row.id)
             for rows in (self.tasks, self.questions, self.notifications, self.insights)
@@ -72,7 +72,9 @@ class ImportRows:
 
 
 def read(directory: Path) -> dict[str, Any]:
-    """Read the files in a directory; missing files count as empty. Blocks.
+    """Read the files of a dashboard in a directory, and return their parsed JSON by file name. Blocks.
+
+    Missing files are left out.
 
     Raises:
         ImportRefused: no file exists, or one is not JSON; the text names the line and the column.
@@ -101,7 +103,10 @@ def read(directory: Path) -> dict[str, Any]:
 
 
 def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now_ms: int) -> ImportRows:
-    """Convert documents to rows; times without an offset are read in `zone`.
+    """Convert the parsed files of a dashboard to rows of the group's dashboard.
+
+    `documents` are as `read` returns them. Times without an offset are read in `zone`. `now_ms` is the time
+    of the import, which stands for missing times of creation.
 
     Raises:
         ImportRefused: rows do not fit; each is named with its file, place and field.
@@ -140,10 +145,10 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
 
 
 async def put(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = False) -> ImportRows:
-    """Write rows to a dashboard, and return those that were written.
+    """Write imported rows to a dashboard, and return those that were written.
 
-    With `replaces` its present rows are deleted first. Else a row whose id is on the dashboard already is
-    left out: the dashboard is newer than any file of it.
+    With `replaces` its present rows are deleted first. Otherwise a row that is on the dashboard already is
+    left out, with a note: the dashboard is newer than any file of it.
     """
     if replaces:
         await dashboards.clear(ctx.tx, ctx.folder)
@@ -177,9 +182,10 @@ class _DocumentReader:
         self.changes: list[ImportChange] = []
 
     def rows(self, name: str, key: str, convert: Callable[[Mapping[str, Any]], Row]) -> list[Row]:
-        """Return the entries of the list `key` in the file `name` as rows, without those that do not fit.
+        """Return the entries of the list `key` in the file `name` as rows.
 
-        `convert` makes a row of an entry, and raises `UnfitRow` or `ToolRefused` if it does not fit.
+        `convert` makes a row of an entry, and raises `UnfitRow` or `ToolRefused` if it does not fit. Such an
+        entry is left out, and added to `problems`. Values that were changed are added to `changes`.
         """
         rows: list[Row] = []
         for number, entry in enumerate(self._entries(name, key), 1):
@@ -192,7 +198,10 @@ class _DocumentReader:
         return rows
 
     def _entries(self, name: str, key: str) -> list[Any]:
-        """Return the list `key` in the file `name`; a file that is a list itself counts as that list."""
+        """Return the list `key` in the file `name`; a file that is a list itself counts as that list.
+
+        Empty if the file or the list is missing. Anything but a list is added to `problems`.
+        """
         document = self._documents.get(name)
         if isinstance(document, dict):
             document = document.get(key)
@@ -205,7 +214,7 @@ class _DocumentReader:
 
 
 def _object(entry: Any) -> dict[str, Any]:
-    """Return an entry of a file, which has to be an object. Raises `UnfitRow`."""
+    """Return an entry of a file, which has to be an object. Raises `UnfitRow` if it is none."""
     if not isinstance(entry, dict):
         raise UnfitRow("is no object")
     return entry
@@ -220,7 +229,11 @@ def _document(path: Path) -> Any:
 
 
 def _repeated_causes(notifications: list[Notification]) -> list[str]:
-    """Return a problem for each second open notification of the same task or question with the same cause."""
+    """Return a problem for each open notification that repeats an earlier one of the list.
+
+    That is one about the same task and question, with the same cause: the rule that made it. The database
+    allows only one of them.
+    """
     keys: set[tuple[str | None, str | None, str]] = set()
     problems = []
     for row in notifications:
@@ -234,7 +247,7 @@ def _repeated_causes(notifications: list[Notification]) -> list[str]:
 
 
 def _without_repeated(rows: ImportRows) -> ImportRows:
-    """Return the rows without insights whose text another insight in the files has; a note names each."""
+    """Return imported rows without insights that say the same as an earlier one; a note names each."""
     unique: dict[str, Insight] = {}
     notes = list(rows.notes)
     for insight in rows.insights:
@@ -246,7 +259,11 @@ def _without_repeated(rows: ImportRows) -> ImportRows:
 
 
 async def _only_new(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
-    """Return the rows that the dashboard lacks; a note counts the others."""
+    """Return those of the imported rows that the dashboard lacks.
+
+    The others are left out: a note counts the rows whose id it has, and names each that it has under another
+    id.
+    """
     stored_ids = {table: await dashboards.ids_in(ctx.tx, ctx.folder, table) for table in dashboards.TABLES}
     new = replace(
         rows,
@@ -268,14 +285,15 @@ async def _only_new(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
 
 
 def _not_stored(rows: Sequence[Named], stored_ids: set[str]) -> list[Named]:
-    """Return the rows whose id the dashboard does not have."""
+    """Return the rows whose id is not one of `stored_ids`, the ids of the dashboard's rows of their kind."""
     return [row for row in rows if row.id not in stored_ids]
 
 
 async def _without_duplicates(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
-    """Return the rows without the notifications and insights that the dashboard has under another id.
+    """Return imported rows without the notifications and insights that the dashboard has under another id.
 
-    The store allows only one of them. A note names each row that is left out.
+    Those are open notifications of the same rule about the same task or question, and insights with the same
+    text: the database allows only one of them. A note names each row that is left out.
     """
     id_by_cause = {
         (pending.task_id, pending.question_id, pending.cause): pending.id

@@ -58,7 +58,7 @@ class Reader:
     # A row of each kind
 
     def task(self, row: Mapping[str, Any]) -> BoardTask:
-        """Return an entry of `tasks.json` as a task."""
+        """Return an entry of `tasks.json` as a task. Raises `UnfitRow` if a value cannot be used."""
         progress, extra = _object(row, "progress"), _object(row, "x")
         status, created_ms = self._status(row), self._time(row, "created_at") or self.now_ms
         updated_ms = self._time(row, "updated_at") or created_ms
@@ -94,7 +94,11 @@ class Reader:
         )
 
     def completed(self, row: Mapping[str, Any]) -> BoardTask:
-        """Return a task of the history; a missing creation time is computed from `duration_days`."""
+        """Return an entry of the history's completed tasks as a task. Raises `UnfitRow`.
+
+        It is completed, or cancelled if the entry says so. A missing time of creation is computed from
+        `duration_days`.
+        """
         extra = _object(row, "x")
         moved_ms = self._time(row, "moved_at") or self._time(row, "completed_at") or self.now_ms
         is_cancelled = (
@@ -127,7 +131,7 @@ class Reader:
         )
 
     def question(self, row: Mapping[str, Any]) -> Question:
-        """Return an entry of `questions.json` as a question."""
+        """Return an entry of `questions.json` as a question. Raises `UnfitRow` if a value cannot be used."""
         extra = _object(row, "x")
         created_ms = self._time(row, "created_at") or self.now_ms
         is_answered = bool(row.get("answered"))
@@ -151,7 +155,10 @@ class Reader:
         )
 
     def notification(self, row: Mapping[str, Any]) -> Notification:
-        """Return an entry of `notifications.json` as a notification. Raises `UnfitRow`."""
+        """Return an entry of `notifications.json` as a notification.
+
+        One that was just being sent becomes pending. Raises `UnfitRow` if a value cannot be used.
+        """
         extra = _object(row, "x")
         due_ms = self._time(row, "scheduled_at")
         if due_ms is None:
@@ -181,7 +188,10 @@ class Reader:
         )
 
     def insight(self, row: Mapping[str, Any]) -> Insight:
-        """Return an entry of `knowledge/insights.json` as an insight."""
+        """Return an entry of `knowledge/insights.json` as an insight; a missing title is taken from its text.
+
+        Raises `UnfitRow` if a value cannot be used.
+        """
         content = _required_text(row, "content")
         return Insight(
             folder=self.folder,
@@ -197,13 +207,16 @@ class Reader:
         )
 
     def named(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the id of a person or project, and its unchanged content."""
+        """Return the id of a person's or project's entry, and the unchanged entry. Raises `UnfitRow`."""
         return self._id(row), dict(row)
 
     # Its parts
 
     def _id(self, row: Mapping[str, Any]) -> str:
-        """Return the id of an entry, which no other entry of its kind has. Raises `UnfitRow`."""
+        """Return the id of an entry, and record it as used.
+
+        Raises `UnfitRow` if it is missing, no printable name, or used by an earlier entry.
+        """
         value = row.get("id")
         if not isinstance(value, str) or not value.strip() or len(value) > 100 or not value.isprintable():
             raise UnfitRow("id: is missing, or no name")
@@ -213,7 +226,10 @@ class Reader:
         return value
 
     def _status(self, row: Mapping[str, Any]) -> BoardTaskStatus:
-        """Return the status of a task; `archived`, which older files have, counts as completed."""
+        """Return the status of a task's entry; `archived`, which older files have, counts as completed.
+
+        Active if it is missing. Raises `UnfitRow` if it is unknown.
+        """
         return _one_of(
             row,
             "status",
@@ -223,10 +239,11 @@ class Reader:
         )
 
     def _deadline(self, row: Mapping[str, Any]) -> Deadline | None:
-        """Return the deadline of a task, a day or a time, or None. Raises `UnfitRow`."""
+        """Return the deadline of a task's entry, a day or a time; None if it is empty. Raises `UnfitRow`."""
         value, text = row.get("deadline"), _text(row, "deadline_text")
         if value in (None, ""):
             return None
+        # A day alone, such as 2026-02-10, has ten characters.
         if isinstance(value, str) and len(value) == 10:
             try:
                 return when.day_deadline(date.fromisoformat(value), self.zone, text=text)
@@ -236,9 +253,9 @@ class Reader:
         return None if at_ms is None else Deadline(at_ms=at_ms, text=text)
 
     def _time(self, row: Mapping[str, Any], name: str) -> int | None:
-        """Return an ISO time in epoch ms; a time without an offset is in the group's zone.
+        """Return the ISO time in the field `name` in epoch ms; one without an offset is in the group's zone.
 
-        None if it is empty or missing. Raises `UnfitRow`.
+        None if it is empty or missing. Raises `UnfitRow` if it is no such time.
         """
         value = row.get(name)
         if value in (None, ""):
@@ -253,7 +270,10 @@ class Reader:
         return at_ms
 
     def _user_set(self, extra: Mapping[str, Any]) -> dict[str, int]:
-        """Return the fields of a task that a person has set, each with the time (epoch ms)."""
+        """Map the fields of a task that a person has set to the time at which they did (epoch ms).
+
+        `extra` is the part of the task's entry that only Andy reads. Raises `UnfitRow`.
+        """
         stored = _object(extra, "user_set")
         times = {name: self._time(stored, name) for name in stored}
         return {name: at_ms for name, at_ms in times.items() if at_ms is not None}
@@ -283,24 +303,27 @@ def _list(row: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _text(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_TEXT) -> str:
-    """Return a text of a row of the file, empty if missing. Raises if it is no text or too long."""
+    """Return the text field `name`, empty if it is missing.
+
+    Raises `UnfitRow` if it is no text or too long.
+    """
     return _checked_text(row, name, lambda value: texts.text(name, value, limit=limit))
 
 
 def _line(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_LINE) -> str:
-    """Return a text of one line that the row must have. Raises if it is missing or too long."""
+    """Return the text field `name` on one line. Raises `UnfitRow` if it is missing, empty or too long."""
     return _checked_text(row, name, lambda value: texts.line(name, value, limit=limit, is_needed=True))
 
 
 def _required_text(row: Mapping[str, Any], name: str) -> str:
-    """Return a text that the row must have. Raises if it is missing or too long."""
+    """Return the text field `name`. Raises `UnfitRow` if it is missing, empty or too long."""
     return _checked_text(row, name, lambda value: texts.text(name, value, is_needed=True))
 
 
 def _checked_text(row: Mapping[str, Any], name: str, check: Callable[[str], str]) -> str:
-    """Return the field's text as `check` returns it; an empty text is checked if the field is missing.
+    """Return the text field `name` in the form that `check` returns; a missing field counts as empty.
 
-    Raises `UnfitRow`.
+    Raises `UnfitRow` if it is no text, or `check` raises `ToolRefused`.
     """
     value = row.get(name)
     if value is not None and not isinstance(value, str):
@@ -329,9 +352,9 @@ def _one_of(
     *,
     old: Mapping[str, Kind] | None = None,
 ) -> Kind:
-    """Return the field's value as a member of the enum `kinds`; `old` has the members for old values.
+    """Return the value of the field `name` as a member of the enum `kinds`; `default` if it is missing.
 
-    Raises `UnfitRow`.
+    `old` maps values of older files to members. Raises `UnfitRow` if the value is unknown.
     """
     value = row.get(name)
     if value in (None, ""):

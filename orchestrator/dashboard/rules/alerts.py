@@ -76,7 +76,10 @@ class AlertContext:
 
     @classmethod
     def of(cls, snapshot: BoardSnapshot, past: AlertHistory, hours: Hours, *, now_ms: int) -> AlertContext:
-        """Return the context of a dashboard, its history and its group's hours, with the two indexes made."""
+        """Return the context for a dashboard with its notifications and questions indexed.
+
+        `past` are the earlier alerts and questions, `hours` the group's hours for notifications.
+        """
         pending: dict[str, list[Notification]] = defaultdict(list)
         for row in snapshot.notifications:
             for key in {row.task_id, row.question_id} - {None}:
@@ -95,11 +98,17 @@ class AlertContext:
         )
 
     def last_asked(self, task_id: str, kind: QuestionType) -> int | None:
-        """Return when a question of this type about a task was last shown or ended (epoch ms), or None."""
+        """Return when a question of this type about a task was last shown or ended, in epoch ms.
+
+        None if that never happened.
+        """
         return self.past.asked.get((task_id, kind))
 
     def notified_lately(self, row_id: str, kind: NotificationType) -> bool:
-        """Return whether a notification of this type was delivered less than its cooldown ago."""
+        """Return whether a notification of this type about a row was delivered less than its cooldown ago.
+
+        `row_id` is the id of a task or question. The cooldown is the time between two of a type.
+        """
         return any(
             row.type is kind
             and row.delivered_ms is not None
@@ -109,7 +118,7 @@ class AlertContext:
 
 
 def of_task(task: BoardTask, context: AlertContext) -> list[Step]:
-    """Return the steps that send notifications about an open task."""
+    """Return the steps of the rules that send notifications about an open task, or say why not."""
     steps = list(_deadline_steps(task, context))
     if task.status is BoardTaskStatus.ACTIVE:
         steps += _block_steps(task, context) if task.is_blocked else _silence_steps(task, context)
@@ -120,7 +129,10 @@ def of_task(task: BoardTask, context: AlertContext) -> list[Step]:
 
 
 def _deadline_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
-    """Yield the alert that the deadline of a task needs at this time, or a skip with the reason."""
+    """Yield the alert that the deadline of a task needs at this time, or a skip with the reason.
+
+    There are alerts a day before, two hours before a time of day, on the day itself, and once it has passed.
+    """
     deadline = task.deadline
     if deadline is None:
         return
@@ -138,7 +150,10 @@ def _deadline_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
 def _alert_before(
     task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, before_ms: int
 ) -> Iterator[Step]:
-    """Yield the alert that is due `before_ms` before a deadline, unless it was sent already."""
+    """Yield the alert that is due `before_ms` before a deadline, unless it was sent already.
+
+    `cause` names the alert. It is due at its best time or, if that is past, as soon as is suitable.
+    """
     if _was_notified(
         task.id, cause, context, since_ms=_counts_since_ms(deadline, deadline.at_ms - before_ms)
     ):
@@ -161,7 +176,10 @@ def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
 
 
 def _today_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
-    """Yield the alert on the morning of the deadline's day, or at once if the morning is past."""
+    """Yield the alert on the morning of the deadline's day, or at once if the morning is past.
+
+    Nothing is yielded if it was sent, or the alert of the day before was sent on this day.
+    """
     if _was_notified(task.id, TODAY, context, since_ms=_counts_since_ms(deadline, deadline.at_ms)):
         return
     # An alert of the day before that came late, on the day itself, has said it.
@@ -172,14 +190,17 @@ def _today_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> 
 
 
 def _overdue_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
-    """Yield the alert that the deadline has passed, once, or a skip if people were asked since."""
+    """Yield the alert that the deadline has passed; a skip if people were asked about it since.
+
+    Nothing is yielded if it was sent, or the deadline passed long ago.
+    """
     over_ms = slots.end_ms(deadline, context.hours)
     since_ms = _counts_since_ms(deadline, over_ms)
     if context.now_ms - over_ms > OVERDUE_ALERT_MS or _was_notified(
         task.id, OVERDUE, context, since_ms=since_ms
     ):
         return
-    # The question about the deadline and the alert would tell people the same.
+    # The question about the deadline and the alert say the same to people.
     if (context.last_asked(task.id, QuestionType.DEADLINE_CHECK) or 0) >= over_ms:
         yield Skip(row_id=task.id, what=OVERDUE, why="asked since")
         return
@@ -193,7 +214,10 @@ def _overdue_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -
 def _alert(
     task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, due_ms: int
 ) -> Iterator[Step]:
-    """Yield an alert about a deadline, unless a reminder of the same day or a pending alert says the same."""
+    """Yield the alert `cause` about a deadline, due at `due_ms`, or a skip if people hear of it anyway.
+
+    That is so if a reminder on the same day, or a pending alert, says the same.
+    """
     if cause in (DAY_BEFORE, TODAY) and _has_reminder(task.id, context, due_ms=due_ms):
         yield Skip(row_id=task.id, what=cause, why="a reminder says it")
         return
@@ -212,16 +236,19 @@ def _alert(
 
 
 def _counts_since_ms(deadline: Deadline, at_ms: int) -> int:
-    """Return from when on (epoch ms) a sent alert counts as the one that is due at `at_ms`.
+    """Return the time (epoch ms) after which a sent alert counts as the one that is due at `at_ms`.
 
-    A deadline of a whole day moves with the group's time zone, so for it an alert that was sent earlier, in
-    another zone, counts too.
+    That is `at_ms` itself for a deadline with a time of day. A deadline of a whole day moves with the group's
+    time zone, so for it an alert that was sent earlier, in another zone, counts too.
     """
     return at_ms if deadline.is_timed else at_ms - ZONES_APART_MS
 
 
 def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: int) -> bool:
-    """Return whether this alert was delivered, or cancelled by a person, since `since_ms`."""
+    """Return whether an alert was delivered, or cancelled by a person, at `since_ms` or later.
+
+    `row_id` is the id of the task or question that it is about, `cause` the rule that makes it.
+    """
     return any(
         row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
         for row in context.past.delivered.get(row_id, ())
@@ -229,12 +256,15 @@ def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: i
 
 
 def is_reminder(cause: str | None) -> bool:
-    """Return whether a notification of this cause is a reminder about a deadline."""
+    """Return whether a notification of this cause is a reminder about a deadline, requested by a person."""
     return cause is not None and cause.startswith(ASKED)
 
 
 def _has_reminder(task_id: str, context: AlertContext, *, due_ms: int) -> bool:
-    """Return whether a reminder about the deadline is pending or was delivered on the day of `due_ms`."""
+    """Return whether a task has a reminder about its deadline on the day of `due_ms`.
+
+    It is one that a person requested; it may be pending or delivered.
+    """
     moments = [row.due_ms for row in context.pending.get(task_id, ()) if is_reminder(row.cause)]
     moments += [
         row.delivered_ms or 0 for row in context.past.delivered.get(task_id, ()) if is_reminder(row.cause)
@@ -243,7 +273,7 @@ def _has_reminder(task_id: str, context: AlertContext, *, due_ms: int) -> bool:
 
 
 def deadline_text(deadline: Deadline, hours: Hours, language: times.Language) -> str:
-    """Return a deadline as text: `Tue 2026-02-10`, or `Tue 2026-02-10 18:00` of a moment."""
+    """Return a deadline as text: `Tue 2026-02-10`, with the time of day if it has one."""
     if deadline.date is not None:
         return times.say_day(date.fromisoformat(deadline.date), language)
     moment = datetime.fromtimestamp(deadline.at_ms / 1000, hours.zone)
@@ -254,7 +284,10 @@ def deadline_text(deadline: Deadline, hours: Hours, language: times.Language) ->
 
 
 def _silence_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
-    """Yield the question about a task that nobody has updated for days, or a skip with the reason."""
+    """Yield the notification that asks about a task which nobody has updated for days, or a skip.
+
+    Nothing is yielded for a task that was updated lately.
+    """
     silent_ms = context.now_ms - task.last_update_ms
     if silent_ms < QUIET_MS:
         return
@@ -275,8 +308,11 @@ def _silence_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
 
 
 def _block_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
-    """Yield the question whether a task that was blocked long ago still is, or a skip with the reason."""
-    assert task.blocked_ms is not None
+    """Yield the notification that asks whether a task is still blocked, or a skip with the reason.
+
+    Nothing is yielded for a task that was blocked only a short time ago.
+    """
+    assert task.blocked_ms is not None, "only blocked tasks are passed"
     if context.now_ms - task.blocked_ms < BLOCKED_MS:
         return
     yield from _nudge(
@@ -294,12 +330,18 @@ def _block_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
 
 
 def _outside_quiet_ms(at_ms: int, context: AlertContext, *, is_urgent: bool = False) -> int:
-    """Return a time (epoch ms); in quiet hours it is their end, unless `is_urgent`."""
+    """Return `at_ms`, or the end of the group's quiet hours if it is in them; both in epoch ms.
+
+    With `is_urgent` quiet hours do not count.
+    """
     return at_ms if is_urgent else context.hours.after_quiet(at_ms)
 
 
 def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
-    """Yield the notification, or a skip if one of its type or a like question was sent a short time ago."""
+    """Yield the step that sends the notification `request` about a task, or a skip if it would come too soon.
+
+    That is so if a notification of its type, or a question with the same purpose, was sent a short time ago.
+    """
     if context.notified_lately(task.id, request.type):
         yield Skip(row_id=task.id, what=str(request.cause), why="told lately")
         return
@@ -315,9 +357,9 @@ def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest)
 
 
 def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
-    """Yield the notification, or a skip if a pending one makes it needless.
+    """Yield the step that sends the notification `request` about a task, or a skip if a pending one does.
 
-    Open questions with the same purpose that nobody was shown are closed.
+    Steps follow that close the task's open questions with the same purpose that nobody was shown.
     """
     alike = [
         row
@@ -336,11 +378,12 @@ def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest
 
 
 def _replaces(row: Notification, request: NotificationRequest) -> bool:
-    """Return whether a pending row of the same type makes the requested one needless.
+    """Return whether a pending notification of the same type and task makes the requested one needless.
 
-    Any nudge does; a deadline may have two alerts with different causes.
+    It does so, unless both are alerts about a deadline: two with different causes are both sent.
     """
     if request.type is NotificationType.DEADLINE_ALERT:
+        # The alert of the day before is still pending, so it will come on the day itself.
         is_late = request.cause == TODAY and row.cause == DAY_BEFORE
         return (
             is_late
@@ -364,7 +407,7 @@ def of_questions(context: AlertContext) -> list[Step]:
 
 
 def _reminder(question: Question, context: AlertContext) -> Step:
-    """Return the notification that reminds people of a question, or a skip with the reason."""
+    """Return the step that reminds people of an open question, or a skip with the reason."""
     kind = NotificationType.QUESTION_REMINDER
     alike = [row for row in context.pending.get(question.id, ()) if row.type is kind]
     if alike:
@@ -390,7 +433,11 @@ def _reminder(question: Question, context: AlertContext) -> Step:
 def text_of(
     cause: str, *, task: BoardTask | None, question: Question | None, hours: Hours, at_ms: int
 ) -> str | None:
-    """Return the rules' text for a cause, as of `at_ms`; None for a cause that is not of the rules."""
+    """Return the text of a notification of the rules, as it is right at `at_ms` (epoch ms).
+
+    `cause` names the rule; `task` and `question` are what it is about, None for neither. None if no rule has
+    this cause.
+    """
     if task is not None and task.deadline is not None and cause in ABOUT_DEADLINES:
         return _deadline_text(task, task.deadline, cause, hours, at_ms=at_ms)
     if task is not None and cause in (SILENT, STAGNANT):
@@ -401,10 +448,10 @@ def text_of(
 
 
 def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now_ms: int) -> bool:
-    """Return whether the rules still send an overdue alert, which makes an earlier, late alert needless.
+    """Return whether the rules send an overdue alert about a task now, so that an older alert is needless.
 
-    `cause` is the rule behind the earlier one, None if a person or an agent set it; `task` is what it is
-    about.
+    `cause` is the rule that made the older one, None if a person or an agent set it; `task` is the task that
+    it is about, None for none. Only alerts about deadlines are replaced so.
     """
     if cause not in ABOUT_DEADLINES or task is None or task.deadline is None:
         return False
@@ -412,9 +459,10 @@ def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now
 
 
 def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
-    """Return whether a change of the task since `since_ms` makes a nudge about it pointless.
+    """Return whether a change of a task after `since_ms` makes a notification about it pointless.
 
-    `cause` is the rule behind it, None if there is none.
+    `cause` is the rule that made the notification, None if none did. Only notifications that ask about a
+    silent or blocked task can become pointless so.
     """
     if cause in (SILENT, STAGNANT):
         return task.last_update_ms > since_ms or task.status is not BoardTaskStatus.ACTIVE
@@ -422,19 +470,27 @@ def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
 
 
 def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
-    """Return the text about a deadline for a cause in `ABOUT_DEADLINES`, as it is right at `at_ms`."""
-    is_today = cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat()
+    """Return the text about a task's deadline, in the language of its title, as it is right at `at_ms`.
+
+    `cause` is one of `ABOUT_DEADLINES`.
+    """
     texts = rule_texts.texts_for(task.title)
     title = rule_texts.shorten(task.title)
-    text = texts.deadline_today if is_today else texts.deadline
     if cause == OVERDUE:
         text = texts.overdue
+    elif deadline.date == hours.day_of(at_ms).isoformat():
+        text = texts.deadline_today
+    else:
+        text = texts.deadline
     shown = deadline_text(deadline, hours, rule_texts.language_of(task.title))
     return text.format(title=title, when=shown, pct=task.pct)
 
 
 def _silence_text(task: BoardTask, cause: str, *, at_ms: int) -> str:
-    """Return the text about a task that nobody has updated, for the cause `SILENT` or `STAGNANT`."""
+    """Return the text about a task that nobody has updated, in the language of its title.
+
+    `cause` is `SILENT` or, after a longer time, `STAGNANT`; days are counted up to `at_ms`.
+    """
     texts = rule_texts.texts_for(task.title)
     text = texts.stagnant if cause == STAGNANT else texts.progress
     days = max(1, (at_ms - task.last_update_ms) // DAY_MS)
@@ -457,7 +513,10 @@ def _question_text(question: Question) -> str:
 
 
 def to_judge(context: AlertContext) -> tuple[str, ...]:
-    """Return the cases that only a model can judge, as `kind:id`."""
+    """Return the cases on a dashboard that only a model can judge, each as `kind:id of the row`.
+
+    Those are answered questions, and tasks that are blocked or without an update for long.
+    """
     cases = [f"answered:{question.id}" for question in context.snapshot.answered]
     for task in context.snapshot.tasks:
         if task.status is not BoardTaskStatus.ACTIVE:

@@ -31,9 +31,10 @@ _RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
 def of_task(task: BoardTask, *, now_ms: int) -> list[Step]:
-    """Return the step that archives a completed task, or corrects another's status, if one is needed.
+    """Return the step that moves a completed task to the history, or corrects an open task's status.
 
-    Open tasks are to be active or someday, by deadline, priority, progress and last update.
+    An open task is to be active or, if nothing is to be done soon, someday. No step is returned if none is
+    needed, or if a person has set the status.
     """
     if task.status is BoardTaskStatus.COMPLETED:
         return [ArchiveTask(task_id=task.id)]
@@ -55,9 +56,10 @@ def _is_current(task: BoardTask, now_ms: int) -> bool:
 
 
 def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
-    """Return the steps that close questions: old ones, those of ended tasks, and less important ones.
+    """Return the steps that close questions which need no answer any more.
 
-    Less important is a question whose task has another open one before it.
+    Those are old questions, questions of ended tasks and, where a task has several questions of the rules,
+    all but the most important one.
     """
     closed: dict[str, str] = {}
     tasks = {task.id: task for task in snapshot.tasks}
@@ -73,9 +75,10 @@ def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
 def _why_needless(
     question: Question, tasks: dict[str, BoardTask], now_ms: int, *, is_long: bool
 ) -> str | None:
-    """Return the reason to close a question, or None.
+    """Return the reason to close a question that needs no answer any more; None if it is to stay.
 
-    `tasks` are those of the dashboard by id; `is_long`: the dashboard has more than `LONG_LIST` questions.
+    `tasks` are those of the dashboard by id. `is_long` says that the dashboard has more than `LONG_LIST`
+    questions: less important ones are closed sooner then.
     """
     age_ms = now_ms - question.created_ms
     if question.task_id is not None:
@@ -90,7 +93,7 @@ def _why_needless(
 
 
 def _surplus(questions: Iterable[Question]) -> list[Question]:
-    """Return the automatic questions to close, so that each task has one at most.
+    """Return the questions of the rules that are to be closed, so that each task has at most one of them.
 
     The most important one stays; of equally important ones, the least asked, then the newest.
     """
@@ -114,7 +117,7 @@ def of_notifications(snapshot: BoardSnapshot) -> list[Step]:
 
 
 def _why_void(row: Notification, tasks: dict[str, BoardTask], questions: set[str]) -> str | None:
-    """Return the reason to cancel a notification, or None: its task or its question has ended or is gone.
+    """Return the reason to cancel a notification whose task or question has ended or is gone; else None.
 
     `tasks` are those of the dashboard by id, `questions` the ids of its open questions.
     """

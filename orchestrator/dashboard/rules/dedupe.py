@@ -82,9 +82,9 @@ def duplicate_of(
 ) -> Duplicate | None:
     """Return the row that a new notification would repeat, or None.
 
-    A requested notification is a duplicate only of a pending one for the same minute. One that `is_automatic`
-    is also a duplicate of a pending one near it, and of one that was delivered, or cancelled by a person,
-    within the cooldown of its type.
+    `alike` are the stored notifications of its type. A notification that a person requested is a duplicate
+    only of a pending one for the same minute. One that `is_automatic` is also a duplicate of a pending one
+    near it in time, and of one that was delivered, or cancelled by a person, within the cooldown of its type.
     """
     rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is request.audience]
     for row in rows:
@@ -96,12 +96,15 @@ def duplicate_of(
 
 
 def _is_same(request: NotificationRequest, row: Notification) -> bool:
-    """Return whether both are due in the same minute, and about the same."""
+    """Return whether a requested and a stored notification are due in the same minute and about the same."""
     return request.due_ms // MINUTE_MS == row.due_ms // MINUTE_MS and _is_about_same(request, row)
 
 
 def _is_near(request: NotificationRequest, row: Notification) -> bool:
-    """Return whether both are about the same, and have the same cause or are due within `WINDOW_MS`."""
+    """Return whether a requested and a stored notification are about the same, at about the same time.
+
+    It suffices, too, that they have the same cause: the rule that made them.
+    """
     if not _is_about_same(request, row) or _is_another_alert(request, row):
         return False
     has_cause = request.cause is not None and request.cause == row.cause
@@ -111,7 +114,10 @@ def _is_near(request: NotificationRequest, row: Notification) -> bool:
 def _recent_duplicate(
     request: NotificationRequest, rows: Iterable[Notification], *, now_ms: int
 ) -> Duplicate | None:
-    """Return a row about the same that was delivered or cancelled within its cooldown, or None."""
+    """Return one of `rows` that says the same as a requested notification, and ended a short time ago.
+
+    Short is the cooldown of the notification's type. None if there is none.
+    """
     cooldown_ms = notification_ms(request.type)
     for row in rows:
         ended_ms = row.delivered_ms or row.cancelled_ms
@@ -127,7 +133,10 @@ def _recent_duplicate(
 
 
 def _is_another_alert(request: NotificationRequest, row: Notification) -> bool:
-    """Return whether both are deadline alerts with different causes: a day before it, two hours before it."""
+    """Return whether both notifications are alerts about a deadline, with different causes.
+
+    For example, one is for a day before it and the other for two hours before it.
+    """
     return (
         request.type is NotificationType.DEADLINE_ALERT
         and None not in (request.cause, row.cause)
@@ -136,7 +145,10 @@ def _is_another_alert(request: NotificationRequest, row: Notification) -> bool:
 
 
 def _is_about_same(request: NotificationRequest, row: Notification) -> bool:
-    """Return whether both are about the same task or question or, without one, have the same text."""
+    """Return whether both notifications are about the same task and question.
+
+    If the requested one is about none, they must have the same text.
+    """
     if request.task_id is None and request.question_id is None:
         return request.message == row.message
     return (request.task_id, request.question_id) == (row.task_id, row.question_id)

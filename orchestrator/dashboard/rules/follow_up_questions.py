@@ -50,10 +50,11 @@ DONE_SOON = QuestionProposal(
 
 
 def of_task(task: BoardTask, context: alerts.AlertContext, alert_steps: Sequence[Step]) -> list[Step]:
-    """Return the question that an active task needs, or a skip with the reason why it is not asked now.
+    """Return the step that asks the question which an active task needs, or a skip with the reason.
 
     It is skipped if it was answered for this deadline, asked or notified a short time ago, or is covered by
-    `alert_steps`.
+    `alert_steps`: the notifications that the rules send about the task now. The list is empty if the task
+    needs no question.
     """
     if task.status is not BoardTaskStatus.ACTIVE:
         return []
@@ -68,7 +69,10 @@ def of_task(task: BoardTask, context: alerts.AlertContext, alert_steps: Sequence
 
 
 def _question_text(task: BoardTask, phrase: str, hours: Hours) -> str:
-    """Return a question about a task; `phrase` is the name of its text in `rule_texts.RuleTexts`."""
+    """Return the text of a question about a task, in the language of the task's title.
+
+    `phrase` is the name of its template in `rule_texts.RuleTexts`.
+    """
     template: str = getattr(rule_texts.texts_for(task.title), phrase)
     values = {"title": rule_texts.shorten(task.title), "pct": task.pct}
     if task.deadline is not None and "{when}" in template:
@@ -77,7 +81,11 @@ def _question_text(task: BoardTask, phrase: str, hours: Hours) -> str:
 
 
 def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | None:
-    """Return the question that a task needs, or None: overdue first, then very stale, stale, by deadline."""
+    """Return the question that a task needs; None if it needs none.
+
+    The first that fits counts: the task is overdue, was not updated for long, was not updated for some days,
+    or has too little progress for the time left until its deadline.
+    """
     silent_ms = now_ms - task.last_update_ms
     if task.deadline is not None and now_ms >= slots.end_ms(task.deadline, hours):
         return OVERDUE
@@ -95,10 +103,12 @@ def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | 
 
 
 def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionProposal | None:
-    """Return the question that a task needs before its deadline, by progress and time left; or None."""
+    """Return the question that a task needs before its deadline, by progress and time left; None for none."""
     left_ms = deadline.at_ms - now_ms
+    # The share of the time from the task's creation to its deadline that has passed.
     ratio = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
-    # A deadline of a whole day begins before it is over, so more than all of the time may have passed.
+    # The percentage of the time that has passed, less the percentage that is done. A deadline of a whole day
+    # begins before it is over, so more than all of the time may have passed.
     gap = min(ratio, 1.0) * 100 - task.pct
     is_near = left_ms <= NEAR_MS
     if task.pct == 0 and ratio > START_RATIO:
@@ -128,12 +138,16 @@ def _start_priority(left_ms: int, gap: float) -> Priority:
 
 
 def _why_settled(task: BoardTask, proposal: QuestionProposal, context: alerts.AlertContext) -> str | None:
-    """Return why a question about the deadline is not asked again: it was answered for it. Else None."""
+    """Return why a question about the deadline is not asked again: it was answered for this deadline.
+
+    None for any other question, and if it was not answered.
+    """
     if task.deadline is None or proposal.type not in (
         QuestionType.DEADLINE_CHECK,
         QuestionType.COMPLETION_CHECK,
     ):
         return None
+    # An answer counts from the time at which the question could first be asked.
     is_over = proposal is OVERDUE
     since_ms = slots.end_ms(task.deadline, context.hours) if is_over else task.deadline.at_ms - NEAR_MS
     settled_ms = context.past.settled.get((task.id, proposal.type))
@@ -143,7 +157,11 @@ def _why_settled(task: BoardTask, proposal: QuestionProposal, context: alerts.Al
 def _why_not(
     task: BoardTask, proposal: QuestionProposal, context: alerts.AlertContext, alert_steps: Sequence[Step]
 ) -> str | None:
-    """Return why a question is not asked now, or None: a like one is open, or was asked lately."""
+    """Return why a question about a task is not asked now; None if it may be.
+
+    Reasons are a question with the same purpose that is open or was asked lately, and a notification that
+    says the same. `alert_steps` are the notifications that the rules send about the task now.
+    """
     cause = CAUSE_OF.get(proposal.type)
     kinds = alerts.SAME_CAUSE[cause] if cause else (proposal.type,)
     for question in context.open.get(task.id, ()):
@@ -161,7 +179,11 @@ def _why_not(
 def _why_alerted(
     task: BoardTask, cause: NotificationType, context: alerts.AlertContext, alert_steps: Sequence[Step]
 ) -> str | None:
-    """Return why a notification of the type `cause` makes a question about the task needless, or None."""
+    """Return why a notification of the type `cause` makes a question about a task needless.
+
+    None if none does. It may be among `alert_steps`, which the rules send now, or be pending, or was
+    delivered lately.
+    """
     if any(isinstance(step, Notify) and step.request.type is cause for step in alert_steps):
         return "a notification says it"
     if any(row.type is cause for row in context.pending.get(task.id, ())):

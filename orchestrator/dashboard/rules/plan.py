@@ -27,7 +27,7 @@ class BoardState:
 
 
 def plan(board: BoardState) -> RulePlan:
-    """Return what the rules do to a whole dashboard.
+    """Return the steps that the rules take on a whole dashboard; nothing is changed yet.
 
     Each task is handled alone: an error in one is recorded as a trouble and does not stop the others. A
     field that a person has set is not changed.
@@ -52,8 +52,9 @@ def plan(board: BoardState) -> RulePlan:
 
 
 def _limit_questions(steps: list[Step]) -> list[Step]:
-    """Return the steps with all but the `MAX_QUESTIONS` most important questions skipped; a later pass asks
-    those.
+    """Return the steps with only the `MAX_QUESTIONS` most important questions.
+
+    Each other question is replaced by a skip with the reason; a later pass asks it.
     """
     asks = sorted((step for step in steps if isinstance(step, Ask)), key=lambda ask: RANK[ask.priority])
     # By identity: two tasks may get questions that are equal.
@@ -67,9 +68,12 @@ def _limit_questions(steps: list[Step]) -> list[Step]:
 
 
 def _steps_of(task: BoardTask, context: alerts.AlertContext) -> list[Step]:
-    """Return the steps for one task: its status, notifications about it, and a question."""
-    tidied = cleanup.of_task(task, now_ms=context.now_ms)
+    """Return the steps of the rules for one task: its status, notifications about it, and a question.
+
+    For a task that has ended there is only its status.
+    """
+    status_steps = cleanup.of_task(task, now_ms=context.now_ms)
     if task.status.is_terminal:
-        return tidied
+        return status_steps
     alert_steps = alerts.of_task(task, context)
-    return [*tidied, *alert_steps, *follow_up_questions.of_task(task, context, alert_steps)]
+    return [*status_steps, *alert_steps, *follow_up_questions.of_task(task, context, alert_steps)]

@@ -26,15 +26,15 @@ class Hours:
     """The hours between which only urgent notifications are sent; the same hour twice means no quiet time."""
 
     def day_of(self, at_ms: int) -> date:
-        """Return the day of a moment in the group's zone."""
+        """Return the day of a moment (epoch ms) in the group's zone."""
         return self._local(at_ms).date()
 
     def start_of(self, day: date) -> int:
-        """Return the first moment of a day, in epoch ms."""
+        """Return the first moment of a day in the group's zone, in epoch ms."""
         return self.moment(day, time(0))
 
     def moment(self, day: date, time_of_day: time) -> int:
-        """Return a time of day on a day, in epoch ms.
+        """Return a time of day on a day in the group's zone, in epoch ms.
 
         If the clocks show this time twice on that day, the first counts; if they skip it, it is moved on by
         the skipped span.
@@ -42,18 +42,21 @@ class Hours:
         return round(datetime.combine(day, time_of_day, self.zone).timestamp() * 1000)
 
     def next_slot(self, now_ms: int) -> int:
-        """Return the first slot that is not past, in epoch ms."""
+        """Return when the next slot is (a time of day for notifications), in epoch ms.
+
+        `now_ms` may be one.
+        """
         return next(slot_ms for slot_ms in self._slots_from(now_ms) if slot_ms >= now_ms)
 
     def is_quiet(self, at_ms: int) -> bool:
-        """Return whether a moment is in the quiet hours."""
+        """Return whether a moment (epoch ms) is in the quiet hours, which may go over midnight."""
         hour, start, end = self._local(at_ms).hour, self.quiet_start, self.quiet_end
         if start <= end:
             return start <= hour < end
         return hour >= start or hour < end
 
     def after_quiet(self, at_ms: int) -> int:
-        """Return the moment itself or, in quiet hours, their end."""
+        """Return the moment itself or, if it is in the quiet hours, their end; both in epoch ms."""
         if not self.is_quiet(at_ms):
             return at_ms
         day = self.day_of(at_ms)
@@ -71,14 +74,15 @@ class Hours:
             day += DAY
 
     def _local(self, at_ms: int) -> datetime:
-        """Return a time in the dashboard's time zone."""
+        """Return a moment (epoch ms) as a time in the group's zone."""
         return datetime.fromtimestamp(at_ms / 1000, self.zone)
 
 
 def send_time_ms(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None = None) -> int:
     """Return when to send a notification whose best time is `ideal_ms`, in epoch ms.
 
-    If the best time is past, it is the next slot, or now if that is not before `deadline_ms`.
+    If the best time is past, that is the next slot, a time of day for notifications; or now, if the next slot
+    is not before `deadline_ms`.
     """
     if ideal_ms >= now_ms - JUST_NOW_MS:
         return ideal_ms
@@ -87,7 +91,7 @@ def send_time_ms(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int |
 
 
 def end_ms(deadline: Deadline, hours: Hours) -> int:
-    """Return when a task becomes overdue, in epoch ms: at its time of day, or at the end of its day."""
+    """Return when a deadline has passed, in epoch ms: at its time, or at the end of a whole day."""
     if deadline.date is None:
         return deadline.at_ms
     return hours.start_of(date.fromisoformat(deadline.date) + DAY)

@@ -97,12 +97,12 @@ class RulePlan:
 
     @property
     def actions(self) -> tuple[Step, ...]:
-        """Return the steps that change something."""
+        """The steps that change something."""
         return tuple(step for step in self.steps if not isinstance(step, Skip))
 
     @property
     def skipped(self) -> tuple[Skip, ...]:
-        """Return the steps that were not taken, each with its reason."""
+        """The steps that are not taken, each with its reason."""
         return tuple(step for step in self.steps if isinstance(step, Skip))
 
 

@@ -39,10 +39,10 @@ class Effect:
 
 
 async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolResult:
-    """Record an answer like `questions.answer`, and carry it out if a person gave it.
+    """Record the answer to a question and, if a person gave it, change the question's task as it says.
 
-    `effect` of the data is the name of its `Effect`; it is missing where the answer is only recorded, for an
-    agent to read.
+    If a task was changed, the field `effect` of the result's data is the name of the change. Otherwise the
+    answer is only recorded, for an agent to read. Raises `ToolRefused`.
     """
     result = await questions.answer(ctx, question_id=question_id, answer=answer)
     question = await board_questions.get(ctx.tx, ctx.folder, question_id)
@@ -53,9 +53,11 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
 
 
 async def carry_out(ctx: ServiceContext, question: Question, answer: str) -> Effect | None:
-    """Change the task of a question as an answer requests; None where only an agent understands it.
+    """Change the task of a question as an answer clearly requests, and return the change.
 
-    "yes" to "is it done?" completes the task, a time moves its deadline, "60 %" sets its progress.
+    "yes" to "is it done?" completes the task, a time moves its deadline, "60 %" sets its progress. None if
+    nothing was changed: the question has no open task, only an agent understands the answer, or the change
+    was refused.
     """
     task = await board_tasks.get(ctx.tx, ctx.folder, question.task_id) if question.task_id else None
     if task is None or task.status.is_terminal:
@@ -67,9 +69,8 @@ async def carry_out(ctx: ServiceContext, question: Question, answer: str) -> Eff
     unversioned = ctx.of(replace(ctx.caller, expect_version=None))
     try:
         return Effect(name=change.name, result=await tasks.update(unversioned, task.id, change.changes))
-    # The answer itself is recorded all the same, for an agent to read.
     except ToolRefused:
-        return None
+        return None  # the answer itself is recorded all the same, for an agent to read
 
 
 class _Change(NamedTuple):
@@ -78,7 +79,7 @@ class _Change(NamedTuple):
 
 
 def _change_of(ctx: ServiceContext, question: Question, answer: str) -> _Change | None:
-    """Return the change of the question's task that an answer asks for, or None."""
+    """Return the change of the question's task that an answer clearly requests; None if it requests none."""
     if asks_if_done(question.question) and reply_parser.means_done(answer):
         return _Change("completed", tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
     share = _SHARE.fullmatch(answer.strip())
@@ -91,7 +92,7 @@ def _change_of(ctx: ServiceContext, question: Question, answer: str) -> _Change 
 
 
 def _is_to_come(ctx: ServiceContext, text: str) -> bool:
-    """Return whether a text is a deadline that lies in the future."""
+    """Return whether a text names a day or a time that is in the future."""
     try:
         deadline = when.parse_deadline(text, now_ms=ctx.now_ms, zone=ctx.zone)
     except ToolRefused:

@@ -61,7 +61,7 @@ class ServiceContext:
         """The version of all rows that this call writes; None before it writes the first."""
 
     def of(self, caller: Caller) -> ServiceContext:
-        """Return the same context for another caller."""
+        """Return the same context for another caller; its changes get a version of their own."""
         return ServiceContext(
             self.tx,
             self.folder,
@@ -78,22 +78,26 @@ class ServiceContext:
         return self.caller.now_ms
 
     async def requesting_chat(self) -> ChatJid | None:
-        """Return the chat of the calling turn; outside a turn, the chat that gets notifications, or None if
-        there is none.
+        """Return the chat in which the caller's request was made: that of the turn that runs.
+
+        Outside of a turn it is the group's chat for notifications, or None if there is none.
         """
         turn_id = self.caller.turn_id
         turn = await turns.get(self.tx, TurnId(turn_id)) if turn_id is not None else None
         return turn.chat_jid if turn is not None else self.chat_jid
 
     async def version(self) -> int:
-        """Return the version of all rows that this call writes; a missing dashboard is created."""
+        """Return the version that all rows written by this call get.
+
+        The first call raises the dashboard's revision to it, and creates a missing dashboard.
+        """
         if self._version is None:
             await dashboards.ensure(self.tx, self.folder, now_ms=self.now_ms)
             self._version = await dashboards.advance(self.tx, self.folder)
         return self._version
 
     async def task(self, task_id: str) -> BoardTask:
-        """Return a task of the dashboard. Raises `ToolRefused` NOT_FOUND."""
+        """Return the task of the dashboard with this id. Raises `ToolRefused` NOT_FOUND."""
         row = await board_tasks.get(self.tx, self.folder, task_id)
         if row is None:
             raise ToolRefused("NOT_FOUND", f"There is no task '{task_id[:80]}' on this dashboard.")
@@ -102,8 +106,10 @@ class ServiceContext:
     async def check_open_task(self, task_id: str, *, why_not: str) -> None:
         """Check that a task is neither completed nor cancelled.
 
+        `why_not` ends the sentence of the refusal, such as "nothing was scheduled".
+
         Raises:
-            ToolRefused: UNKNOWN_TASK, or TASK_TERMINAL with `why_not`.
+            ToolRefused: UNKNOWN_TASK, or TASK_TERMINAL.
         """
         task = await board_tasks.get(self.tx, self.folder, task_id)
         if task is None:
@@ -116,14 +122,14 @@ class ServiceContext:
             )
 
     async def question(self, question_id: str) -> Question:
-        """Return a question of the dashboard. Raises `ToolRefused` NOT_FOUND."""
+        """Return the question of the dashboard with this id. Raises `ToolRefused` NOT_FOUND."""
         row = await board_questions.get(self.tx, self.folder, question_id)
         if row is None:
             raise ToolRefused("NOT_FOUND", f"There is no question '{question_id[:80]}' on this dashboard.")
         return row
 
     async def notification(self, notification_id: str) -> Notification:
-        """Return a notification of the dashboard. Raises `ToolRefused` NOT_FOUND."""
+        """Return the notification of the dashboard with this id. Raises `ToolRefused` NOT_FOUND."""
         row = await board_notifications.get(self.tx, self.folder, notification_id)
         if row is None:
             raise ToolRefused(
@@ -132,18 +138,21 @@ class ServiceContext:
         return row
 
     def check_version(self, row: BoardTask | Question | Notification, current: Mapping[str, Any]) -> None:
-        """Raise `ToolRefused` STALE, with `current`, if the row's version is not the one its caller expects.
+        """Raise `ToolRefused` STALE if a row has another version than the caller was shown.
 
-        `current` is the row as data, as the caller is shown it.
+        Callers that expect no version are not checked. `current` is the present row as data, which the
+        refusal shows.
         """
         if self.caller.expect_version is not None and row.version != self.caller.expect_version:
             raise _stale(row.id, current)
 
     async def check_seen(self, row: BoardTask | Question | Notification, current: Mapping[str, Any]) -> None:
-        """Check that a row has not changed since the running turn was shown it.
+        """Check that a row has not changed since the calling turn, or the caller, was shown it.
+
+        `current` is the present row as data, which the refusal shows.
 
         Raises:
-            ToolRefused: STALE, with `current`, which is the row as data.
+            ToolRefused: STALE.
         """
         turn_id = self.caller.turn_id
         self.check_version(row, current)
@@ -157,12 +166,12 @@ class ServiceContext:
 
 
 def new_id(prefix: str) -> str:
-    """Return a new random id: `task_1a2b3c4d`."""
+    """Return a new random id with a prefix for its kind: `task_1a2b3c4d`."""
     return f"{prefix}_{secrets.token_hex(4)}"
 
 
 def _stale(row_id: str, current: Mapping[str, Any]) -> ToolRefused:
-    """Return the refusal to change a row that has changed meanwhile; `current` is the row as data."""
+    """Return the refusal to change a row that has changed meanwhile; `current` is the present row as data."""
     return ToolRefused(
         "STALE",
         f"{row_id} was changed meanwhile; nothing was done. Look at it as it is now, and decide again.",

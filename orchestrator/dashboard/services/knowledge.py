@@ -22,7 +22,13 @@ async def save_insight(
     source: str = "",
     tags: tuple[str, ...] = (),
 ) -> ToolResult:
-    """Save an insight, unless the same text is saved already. Raises `ToolRefused`."""
+    """Save an insight, something that was learned, unless the same text is saved already.
+
+    `source` says where it was learned. A missing title is the start of the text.
+
+    Raises:
+        ToolRefused: a text is empty or too long, or there are too many insights.
+    """
     content = texts.text("content", content, is_needed=True)
     digest = content_hash(content)
     stored = await board_knowledge.insight_of(ctx.tx, ctx.folder, digest)

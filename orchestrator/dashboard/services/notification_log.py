@@ -25,9 +25,10 @@ async def record(
     turn_id: int | None = None,
     reason: str | None = None,
 ) -> None:
-    """Record how a notification differs from its earlier state; `before` is None for a new one.
+    """Record in a notification's history how it differs from its earlier state, one entry for each change.
 
-    `by` is the author of the change: `HOST`, or the value of an `Actor`.
+    `before` is that state, None for a new notification. `by` is the author of the change: `HOST`, or the
+    value of an `Actor`; `turn_id` the turn in which it was made, and `reason` why, if they are known.
     """
     for action, detail in _differences(before, after, by=by):
         if reason is not None:
@@ -47,9 +48,9 @@ async def record(
 def _differences(
     before: Notification | None, after: Notification, *, by: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the `what` and the `detail` of the `HistoryEntry` for each difference.
+    """Yield each difference between two states of a notification as (name of the change, its details).
 
-    `before` is None for a new notification.
+    `before` is None for a new notification. `by` is the author: a new time by the host is a postponement.
     """
     if before is None:
         yield "created", {"due_ms": after.due_ms, "message": after.message}
@@ -67,7 +68,10 @@ def _differences(
 
 
 def _end_of(after: Notification) -> dict[str, Any]:
-    """Return the detail of the entry about the end of a notification; empty values are left out."""
+    """Return the details of the history's entry about a notification that has ended.
+
+    Empty values are left out.
+    """
     match after.status:
         case NotificationStatus.DELIVERED:
             fields = {"message": after.message, "late_ms": after.late_ms}

@@ -64,7 +64,7 @@ class ScheduleOutcome:
 
     @property
     def word(self) -> str:
-        """Return `created`, `duplicate`, `capped` or `rejected`."""
+        """The outcome in one word: `created`, `duplicate`, `capped` or `rejected`."""
         if self.refused is None:
             return "created"
         return {"DUPLICATE": "duplicate", "COOLDOWN": "duplicate", "CAP": "capped"}.get(
@@ -73,7 +73,7 @@ class ScheduleOutcome:
 
 
 async def try_schedule(ctx: ServiceContext, request: NotificationRequest) -> ScheduleOutcome:
-    """Schedule a notification; a refusal is returned, not raised."""
+    """Schedule a notification; return it, or the reason why it was refused."""
     try:
         return ScheduleOutcome(notification=await _create(ctx, request))
     except ToolRefused as refused:
@@ -91,7 +91,12 @@ async def schedule(
     related_question_id: str | None = None,
     context: str = "",
 ) -> ToolResult:
-    """Schedule a notification at a time that is written as text. Raises `ToolRefused`."""
+    """Schedule a notification at a time that is written as text, such as `tomorrow 9am`.
+
+    Raises:
+        ToolRefused: a value does not fit, it repeats another one, its task or question is unknown or has
+            ended, no channel takes it, or too many are scheduled.
+    """
     point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     scheduled = await _create(
         ctx,
@@ -123,9 +128,13 @@ async def update(
     scheduled_at: str | None = None,
     priority: Priority | None = None,
 ) -> ToolResult:
-    """Change a pending notification, also one that waits in the outbox; what is None stays.
+    """Change a pending notification, also one that waits in the outbox; None leaves a value unchanged.
 
-    Raises `ToolRefused`.
+    `scheduled_at` is a time as text, such as `tomorrow 9am`.
+
+    Raises:
+        ToolRefused: it is not pending or is being sent, it changed since the caller was shown it, a value
+            does not fit, or nothing would be different.
     """
     row = await ctx.notification(notification_id)
     if not row.status.is_open:
@@ -156,7 +165,11 @@ async def update(
 
 
 async def cancel(ctx: ServiceContext, *, notification_id: str, reason: str = "") -> ToolResult:
-    """Cancel a pending notification; a second cancel changes nothing. Raises `ToolRefused`."""
+    """Cancel a pending notification; a second cancel changes nothing.
+
+    Raises:
+        ToolRefused: there is none, it was sent or has failed, or it changed since the caller was shown it.
+    """
     row = await ctx.notification(notification_id)
     reason = texts.text("reason", reason, limit=texts.MAX_TEXT)
     if row.status is NotificationStatus.CANCELLED:
@@ -186,7 +199,8 @@ async def list_them(
 ) -> ToolResult:
     """List notifications by due time, at most `limit`; with an id, only that one and its history.
 
-    Each other argument restricts the list, unless it is None; the times are texts.
+    Each other argument restricts the list, unless it is None. The times are texts, such as `tomorrow 9am`.
+    Raises `ToolRefused` for an unknown id, or a text that is no time.
     """
     if notification_id is not None:
         return await _with_history(ctx, await ctx.notification(notification_id))
@@ -219,7 +233,7 @@ async def list_them(
 
 
 async def _with_history(ctx: ServiceContext, row: Notification) -> ToolResult:
-    """Return a notification with all its changes."""
+    """Return a notification with its history, as text and data."""
     recorded = await board_notifications.history_of(ctx.tx, ctx.folder, row.id)
     entries = history_view.with_creation(row, recorded)
     return ToolResult(
@@ -234,7 +248,7 @@ async def _with_history(ctx: ServiceContext, row: Notification) -> ToolResult:
 
 
 async def cancel_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
-    """Cancel all pending notifications about a task, and return how many there were."""
+    """Cancel all pending notifications about a task for this reason, and return how many there were."""
     open_notifications = await board_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
     for row in open_notifications:
         await _end(ctx, row, reason)
@@ -250,7 +264,10 @@ async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
 
 
 async def cancel_of_rules(ctx: ServiceContext, reason: str) -> None:
-    """Cancel all pending notifications of the rules; the next pass makes them again where needed."""
+    """Cancel all pending notifications that rules made; their next pass makes them again where needed.
+
+    `reason` is recorded with each.
+    """
     for row in await board_notifications.to_come(ctx.tx, ctx.folder):
         if row.cause is not None and row.created_by is Actor.WORKER:
             await _end(ctx, row, reason)
@@ -281,9 +298,10 @@ async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
 
 
 async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -> int:
-    """Cancel the alerts of a deadline that was moved, and the reminders about it; return how many.
+    """Cancel the pending alerts and reminders about a task's deadline, which was moved; return how many.
 
-    Delivered ones no longer count for the rules. `shown` is the new deadline as text, for the reason.
+    Delivered ones are marked, so that they no longer count for the rules. `shown` is the new deadline as
+    text, for the reason.
     """
     rows = [
         row
@@ -310,7 +328,12 @@ def end_reason(task: BoardTask) -> str:
 
 
 async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notification:
-    """Check a request, store its notification and return it. Raises `ToolRefused`."""
+    """Check a request, store its notification and return it.
+
+    Raises:
+        ToolRefused: a text does not fit, its task or question is unknown or has ended, no channel takes it,
+            it repeats another one, or too many are scheduled.
+    """
     request = replace(
         request,
         message=texts.text("message", request.message, limit=texts.MAX_MESSAGE, is_needed=True),
@@ -345,7 +368,11 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
 
 
 async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> None:
-    """Check that the task and the question exist and are still open. Raises `ToolRefused`."""
+    """Check that the task and the question of a request, if it has them, exist and are still open.
+
+    Raises:
+        ToolRefused: UNKNOWN_TASK, TASK_TERMINAL, UNKNOWN_QUESTION or CLOSED.
+    """
     if request.task_id is not None:
         await ctx.check_open_task(request.task_id, why_not="nothing was scheduled")
     if request.question_id is not None:
@@ -361,7 +388,9 @@ async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> Non
 async def _check_alike(
     ctx: ServiceContext, request: NotificationRequest, *, ignored_id: str | None = None
 ) -> None:
-    """Check that a notification repeats no other one; the one with the id `ignored_id` does not count.
+    """Check that a requested notification repeats no stored one.
+
+    The stored one with the id `ignored_id` does not count: it is the one to be changed.
 
     Raises:
         ToolRefused: DUPLICATE, or COOLDOWN if it may be sent later.
@@ -399,10 +428,10 @@ def _is_cancelled_by_rules(row: Notification) -> bool:
 
 
 async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
-    """Check that the group, and the task if there is one, may have another notification.
+    """Check that the group, and the task if there is one, may have another pending notification.
 
     Raises:
-        ToolRefused: CAP.
+        ToolRefused: CAP, if there are too many.
     """
     if await board_notifications.count_open(ctx.tx, ctx.folder) >= ctx.limits.pending:
         raise ToolRefused(
@@ -419,7 +448,13 @@ async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
 
 
 async def _new_time(ctx: ServiceContext, row: Notification, scheduled_at: str) -> dict[str, Any]:
-    """Return the changed fields of a notification that is moved to a time, by name. Raises `ToolRefused`."""
+    """Return the new values, by field name, of a notification that is moved to another time.
+
+    `scheduled_at` is the time as text. Earlier failed attempts no longer count.
+
+    Raises:
+        ToolRefused: the text is no time in the future, or the notification would repeat another one.
+    """
     point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     if point.at_ms != row.due_ms:
         await _check_alike(ctx, replace(row, due_ms=point.at_ms), ignored_id=row.id)
@@ -433,9 +468,12 @@ async def _new_time(ctx: ServiceContext, row: Notification, scheduled_at: str) -
 
 
 async def _taken_from_outbox(ctx: ServiceContext, row: Notification) -> dict[str, Any]:
-    """Take a claimed notification out of the outbox, and return the fields that make it pending again.
+    """Take a notification's message out of the outbox, where it waits to be sent.
 
-    Raises `ToolRefused` where the messenger is sending it already.
+    Return the new values, by field name, that make the notification pending again.
+
+    Raises:
+        ToolRefused: NOT_PENDING, where the messenger is sending it already.
     """
     if not await board_deliveries.hold_claimed(ctx.tx, row):
         raise ToolRefused("NOT_PENDING", f"Notification {row.id} is being sent.", status=row.status.value)
@@ -449,7 +487,7 @@ async def _taken_from_outbox(ctx: ServiceContext, row: Notification) -> dict[str
 
 
 async def _end(ctx: ServiceContext, row: Notification, reason: str) -> Notification:
-    """Cancel a notification with a reason, which is also added to its context, and return the changed row."""
+    """Cancel a notification and return the changed row; the reason is also added to its context."""
     context = f"{row.context}\n{reason}".strip()
     ended = replace(
         row,
@@ -464,9 +502,12 @@ async def _end(ctx: ServiceContext, row: Notification, reason: str) -> Notificat
 
 
 async def _put(ctx: ServiceContext, row: Notification, *, before: Notification | None) -> Notification:
-    """Store a notification and its history, and return it with its new version.
+    """Store a notification, record its change in its history, and return it with its new version.
 
-    `before` is the row that was read, None for a new one. Raises `ToolRefused` STALE if it was changed since.
+    `before` is the row that was read, None for a new notification.
+
+    Raises:
+        ToolRefused: STALE, if the stored notification has another version by now.
     """
     row = replace(row, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
     if not await board_notifications.put(
@@ -491,6 +532,7 @@ def _line(ctx: ServiceContext, row: Notification) -> str:
     about = "".join(
         f", {name} {value}" for name, value in (("task", row.task_id), ("question", row.question_id)) if value
     )
+    # A pending one, too, has its status in this place.
     ended_ms = row.delivered_ms or row.cancelled_ms
     ended = (
         f", {row.status.value} {when.format_time(ended_ms, ctx.zone)}"
@@ -506,7 +548,7 @@ def _line(ctx: ServiceContext, row: Notification) -> str:
 
 
 def _due_day(ctx: ServiceContext, row: Notification) -> date:
-    """Return the day in the dashboard's time zone on which a notification is due."""
+    """Return the day on which a notification is due, in the group's time zone."""
     return datetime.fromtimestamp(row.due_ms / 1000, ctx.zone).date()
 
 

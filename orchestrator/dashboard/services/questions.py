@@ -36,7 +36,14 @@ async def create(
     context: str = "",
     options: Sequence[str] = (),
 ) -> ToolResult:
-    """Create a question, unless the same is open or was asked a short time ago. Raises `ToolRefused`."""
+    """Create a question for people, unless the same is open or was asked a short time ago.
+
+    `options` are answers to choose from, none for an answer in words.
+
+    Raises:
+        ToolRefused: a value does not fit, the question repeats another one, its task is unknown or has ended,
+            or too many questions are open.
+    """
     question = texts.text("question", question, limit=MAX_QUESTION, is_needed=True)
     context = texts.text("context", context)
     options = checked_options(options)
@@ -65,7 +72,11 @@ async def create(
 
 
 def checked_options(raw_options: Sequence[str]) -> tuple[str, ...]:
-    """Check the answers from which people choose, and return each on one line. Raises `ToolRefused`."""
+    """Return the answers from which people choose, each on one line; none are allowed, too.
+
+    Raises:
+        ToolRefused: VALIDATION, if there are too few or too many, or one is empty, too long or repeated.
+    """
     options = tuple(texts.line("options", option) for option in raw_options)
     if options and not MIN_OPTIONS <= len(options) <= MAX_OPTIONS:
         raise ToolRefused("VALIDATION", f"options: give {MIN_OPTIONS} to {MAX_OPTIONS}, or none.")
@@ -85,7 +96,14 @@ async def update(
     cooldown_hours: int | None = None,
     context: str | None = None,
 ) -> ToolResult:
-    """Change a question that nobody has answered; what is None stays. Raises `ToolRefused`."""
+    """Change a question that nobody has answered; None leaves a value unchanged.
+
+    `cooldown_hours` must pass before the same is asked again.
+
+    Raises:
+        ToolRefused: there is no such open question, it changed since the caller was shown it, a value does
+            not fit, or nothing would be different.
+    """
     row = await ctx.question(question_id)
     if row.answered_ms is not None:
         raise ToolRefused("ALREADY_ANSWERED", f"Question {row.id} is answered: {row.answer}")
@@ -113,7 +131,11 @@ async def update(
 
 
 async def remove(ctx: ServiceContext, *, question_id: str, reason: str = "") -> ToolResult:
-    """Close a question; a second close changes nothing. Its cooldown continues. Raises `ToolRefused`."""
+    """Close a question that needs no answer, and cancel the notifications about it.
+
+    A second close changes nothing. Raises `ToolRefused` if there is no such question, or it changed since the
+    caller was shown it.
+    """
     row = await ctx.question(question_id)
     if row.closed_ms is not None:
         return ToolResult(
@@ -129,7 +151,14 @@ async def remove(ctx: ServiceContext, *, question_id: str, reason: str = "") -> 
 
 
 async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolResult:
-    """Record an answer, in place of an earlier one. Raises `ToolRefused`."""
+    """Record the answer to a question, in place of an earlier one, and cancel the notifications about it.
+
+    The same answer again changes nothing.
+
+    Raises:
+        ToolRefused: the answer is empty or too long, there is no such question, it is closed, or it has
+            another version than the caller expects.
+    """
     answer = answer.strip()
     if not answer:
         raise ToolRefused("EMPTY", "The answer is empty.")
@@ -153,7 +182,7 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
 
 
 async def close_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
-    """Close the open questions about a task, and return how many there were."""
+    """Close the open questions about a task for this reason, and return how many there were."""
     open_questions = await board_questions.unanswered(ctx.tx, ctx.folder, task_id)
     for row in open_questions:
         await _close(ctx, row, reason)
@@ -190,9 +219,9 @@ async def _close(ctx: ServiceContext, row: Question, reason: str) -> Question:
 
 
 async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
-    """Check that no question like a new one is open, or was asked or settled a short time ago.
+    """Check that a new question repeats no other one that is open, or was asked or answered a short time ago.
 
-    `task_id` is the task that it is about, if there is one.
+    `text` and `kind` are those of the new question, `task_id` is the task that it is about, if there is one.
 
     Raises:
         ToolRefused: DUPLICATE, or COOLDOWN if it may be asked later.
@@ -228,8 +257,10 @@ async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind
 async def _put(ctx: ServiceContext, row: Question, *, read_version: int | None) -> Question:
     """Store a question and return it with its new version.
 
-    `read_version` is the version that was read, None for a new one. Raises `ToolRefused` STALE if it was
-    changed since.
+    `read_version` is the version that was read, None for a new question.
+
+    Raises:
+        ToolRefused: STALE, if the stored question has another version by now.
     """
     row = replace(row, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
     if not await board_questions.put(ctx.tx, row, read_version=read_version):

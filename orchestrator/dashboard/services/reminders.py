@@ -52,7 +52,7 @@ class ReminderView(TypedDict):
 
 
 def _always(_: Group) -> bool:
-    """Return True: any group counts as reachable where nobody passes a check of its own."""
+    """Return True: every group counts as reachable unless a caller passes a check of its own."""
     return True
 
 
@@ -77,7 +77,7 @@ class ReminderService:
         turn_id: int | None = None,
         task_id: str | None = None,
     ) -> Notification:
-        """Set a reminder for a group's chat; a time that is past means now.
+        """Set a reminder for a group's chat, due at `due_ms`; one whose time is past is sent at once.
 
         A reminder about the deadline of `task_id` takes the place of the alert of the same day, and is
         cancelled when the task ends or its deadline moves. `turn_id` is the turn that requested it; None for
@@ -107,7 +107,7 @@ class ReminderService:
     async def end(
         self, tx: Tx, reminder: Notification, *, now_ms: int, turn_id: int | None = None
     ) -> Notification:
-        """Cancel a reminder. Raises `ReminderRefused` if it was sent or cancelled before.
+        """Cancel a reminder, and return the changed row. Raises `ReminderRefused` if it has ended before.
 
         `turn_id` is the turn that requested it; None for none.
         """
@@ -122,10 +122,14 @@ class ReminderService:
     # For the owner
 
     async def add(self, tx: Tx, folder: str, text: str, time_text: str, *, now_ms: int) -> ReminderView:
-        """Set a reminder for a group's chat at a time that is written as text, and return its row.
+        """Set a reminder for a group's chat at a time that is written as text, and return it as people see
+        it.
+
+        `time_text` is such as `tomorrow 9am`. The change is audited and announced.
 
         Raises:
-            UnknownGroup, BadTime, TextEmpty, TextTooLong, ReminderRefused
+            UnknownGroup, BadTime, TextEmpty, TextTooLong
+            ReminderRefused: the group has too many or the same one already, or no channel takes it.
         """
         group = await groups.known(tx, folder)
         check_text(text)
@@ -139,7 +143,10 @@ class ReminderService:
     async def move(
         self, tx: Tx, reminder: str, time_text: str | None, *, now_ms: int, text: str | None = None
     ) -> ReminderView:
-        """Change the time or the text of a reminder, and return its row. None leaves a value unchanged.
+        """Change the time or the text of a reminder, and return it as people see it. None leaves a value.
+
+        `reminder` is its number or id; `time_text` is such as `tomorrow 9am`. The change is audited and
+        announced.
 
         Raises:
             UnknownReminder, BadTime, TextEmpty, TextTooLong
@@ -157,7 +164,9 @@ class ReminderService:
         return await self._record_change(tx, "move", await ctx.notification(row.id), now_ms=now_ms)
 
     async def cancel(self, tx: Tx, reminder: str, *, now_ms: int) -> ReminderView:
-        """Cancel a reminder, and return its row.
+        """Cancel a reminder, and return it as people see it.
+
+        `reminder` is its number or id. The change is audited and announced.
 
         Raises:
             UnknownReminder
@@ -167,7 +176,9 @@ class ReminderService:
         return await self._record_change(tx, "cancel", ended, now_ms=now_ms)
 
     async def restore(self, tx: Tx, reminder: str, *, now_ms: int) -> ReminderView:
-        """Set a new reminder like a cancelled one, for its chat and time, and return the new row.
+        """Set a new reminder like a cancelled one, for its chat and time, and return the new one.
+
+        `reminder` is the number or id of the cancelled one. The change is audited and announced.
 
         Raises:
             UnknownReminder
@@ -190,7 +201,9 @@ class ReminderService:
         return await self._record_change(tx, "restore", restored, now_ms=now_ms)
 
     async def list_views(self, tx: Tx, folder: str | None) -> list[ReminderView]:
-        """Return the pending reminders of a group, or of all groups, the next first; repeating ones too.
+        """Return the pending reminders of a group, or of all groups if `folder` is None, the next first.
+
+        Repeating ones are included.
 
         Raises:
             UnknownGroup
@@ -229,7 +242,7 @@ class ReminderService:
     async def _record_change(
         self, tx: Tx, action: str, reminder: Notification, *, now_ms: int
     ) -> ReminderView:
-        """Audit and announce a change, such as `move`, and return the view of the reminder."""
+        """Audit and announce a change of a reminder, such as `move`; return the reminder as people see it."""
         # The audit outlives the reminder, so its text is not copied there.
         detail = {"reminder": reminder.number, "due_ms": reminder.due_ms}
         event = audit.AuditEvent(
@@ -240,7 +253,7 @@ class ReminderService:
         return await self._view(tx, reminder)
 
     async def _view(self, tx: Tx, reminder: Notification) -> ReminderView:
-        """Return a reminder as people are shown it."""
+        """Return a reminder as people see it, with its time by the clocks of its group."""
         assert reminder.number is not None, "each reminder has a number"
         return {
             "id": reminder.number,

@@ -57,7 +57,13 @@ async def create(
     tags: tuple[str, ...] = (),
     raw_input: str = "",
 ) -> ToolResult:
-    """Create a task. Raises `ToolRefused` where a text or date does not fit."""
+    """Create a task, something that a person has to do.
+
+    `deadline` is a day or time as text, empty for none; `raw_input` are the words of the person.
+
+    Raises:
+        ToolRefused: a text or the deadline does not fit, or there are too many tasks.
+    """
     if await board_tasks.count(ctx.tx, ctx.folder) >= ctx.limits.tasks:
         raise ToolRefused("CAP", f"There are {ctx.limits.tasks:,} tasks already: move some to the history.")
     title = texts.line("title", title, limit=MAX_TITLE_CHARS, is_needed=True)
@@ -84,7 +90,13 @@ async def create(
 
 
 async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> ToolResult:
-    """Change a task; if it ends, its notifications and questions are closed too. Raises `ToolRefused`."""
+    """Change a task, and the questions and notifications about it where they are outdated by that.
+
+    If the task ends, all of them are closed or cancelled.
+
+    Raises:
+        ToolRefused: there is no such task, it changed since the caller was shown it, or a value does not fit.
+    """
     fields = changes.fields()
     if not fields:
         raise ToolRefused("NOTHING_TO_CHANGE", "Say what is to be different.")
@@ -104,7 +116,13 @@ async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> Too
 
 
 async def move_to_history(ctx: ServiceContext, *, task_id: str, reflection: str = "") -> ToolResult:
-    """Move an ended task to the history; a second move changes nothing. Raises `ToolRefused`."""
+    """Move a completed or cancelled task to the history, and close the questions and notifications about it.
+
+    `reflection` is what was learned from it; an empty one leaves it unchanged. A second move changes nothing.
+
+    Raises:
+        ToolRefused: there is no such task, it changed since the caller was shown it, or it has not ended.
+    """
     task = await ctx.task(task_id)
     if task.archived_ms is not None:
         return ToolResult(
@@ -138,9 +156,13 @@ async def set_recurring(
     days_of_week: tuple[int, ...] | None = None,
     check_time: str | None = None,
 ) -> ToolResult:
-    """Set whether a task is repeated (`enabled`), on which days (0 is Monday), and at what time.
+    """Set whether a task is repeated (`enabled`), on which days of the week, and at what time.
 
-    None leaves the days or the time unchanged; the task's streaks stay. Raises `ToolRefused`.
+    0 is Monday; `check_time` is such as `18:00`. None leaves the days or the time unchanged. The counts of
+    how often the task was done in a row stay.
+
+    Raises:
+        ToolRefused: there is no such task, it changed since the caller was shown it, or a value does not fit.
     """
     task = await ctx.task(task_id)
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
@@ -165,10 +187,10 @@ async def set_recurring(
 
 
 async def follow_zone(ctx: ServiceContext, *, is_changed: bool) -> None:
-    """Recompute deadlines of whole days, and the alerts of the rules, after a change of the group's zone.
+    """Recompute deadlines of whole days, and the alerts of the rules, after the group's time zone changed.
 
-    Reminders that people requested stay at their moment. `is_changed` is false where the zone before is not
-    known: the zone then counts as changed only if a deadline has to be moved.
+    Reminders that people requested stay at their moment. `is_changed` is false where it is not known whether
+    the zone changed: it counts as changed then only if a deadline has to be moved.
     """
     days = await board_tasks.days(ctx.tx, ctx.folder)
     # Each day is computed once: many tasks share one.
@@ -185,7 +207,7 @@ async def follow_zone(ctx: ServiceContext, *, is_changed: bool) -> None:
 
 
 def _changed(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
-    """Return the task with its changes, after checking them. Pure, but for the time in `ctx`."""
+    """Return the task with its changes, after checking them; nothing is stored. Raises `ToolRefused`."""
     new: dict[str, Any] = {"updated_ms": ctx.now_ms}
     if changes.title is not None:
         new["title"] = texts.line("title", changes.title, limit=MAX_TITLE_CHARS, is_needed=True)
@@ -202,7 +224,11 @@ def _changed(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> Boar
 
 
 def _progress(ctx: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
-    """Return the new values of a task's progress fields, by field name. Raises `ToolRefused` VALIDATION."""
+    """Return the new values of a task's fields about progress, by field name; none if they do not change.
+
+    Raises:
+        ToolRefused: VALIDATION, if the progress is no percentage or the note is too long.
+    """
     new: dict[str, Any] = {}
     if changes.progress is not None:
         if not 0 <= changes.progress <= 100:
@@ -217,7 +243,11 @@ def _progress(ctx: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
 
 
 def _blocked(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict[str, Any]:
-    """Return the new values of a task's block fields, by field name. Raises `ToolRefused` VALIDATION."""
+    """Return the new values of a task's fields about being blocked, by field name; none if unchanged.
+
+    Raises:
+        ToolRefused: VALIDATION, if there is a note why it is blocked, but it is not blocked.
+    """
     if changes.blocked is False:
         if changes.blocker_note:
             raise ToolRefused("VALIDATION", "blocker_note: what is not blocked has none.")
@@ -234,7 +264,9 @@ def _blocked(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict
 
 
 def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
-    """Return the task with its new status: a completed task is at 100 % and not blocked.
+    """Return the task with its new status, and with the fields that follow from it.
+
+    A completed task is at 100 % and not blocked. An open task is not in the history.
 
     Raises:
         ToolRefused: VALIDATION, if a completed task is to be blocked or to have less progress.
@@ -269,9 +301,10 @@ class _Consequences:
 
 
 async def _apply_consequences(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _Consequences:
-    """Close or cancel the questions and notifications that a change of their task has made outdated.
+    """Close the questions, and cancel the notifications, that a change of their task has made outdated.
 
-    Return what was closed or cancelled, as text and data for the reply.
+    `before` and `after` are the task's states. The rules run at once if an alert may be due. Return what was
+    closed or cancelled, as text and data for the reply.
     """
     if after.status.is_terminal:
         return await _close_related(ctx, after)
@@ -289,14 +322,15 @@ async def _apply_consequences(ctx: ServiceContext, before: BoardTask, after: Boa
 
 
 async def _wake_rules_if_near(ctx: ServiceContext, task: BoardTask) -> None:
-    """Run the rules now if the deadline is so near that an alert may be due before their next pass."""
+    """Make the rules' next pass due now if an alert about the task's deadline may be due before it."""
     if task.deadline is not None and task.deadline.at_ms - ctx.now_ms <= alerts.DAY_BEFORE_MS:
         await dashboards.wake_rules(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
 
 
 async def _close_related(ctx: ServiceContext, task: BoardTask) -> _Consequences:
-    """Cancel the open questions and notifications of a task that has ended; return them as text and data for
-    the reply.
+    """Close the open questions, and cancel the pending notifications, of a task that has ended.
+
+    Return how many there were, as text and data for the reply.
     """
     reason = notifications.end_reason(task)
     cancelled = await notifications.cancel_of_task(ctx, task.id, reason)
@@ -307,24 +341,28 @@ async def _close_related(ctx: ServiceContext, task: BoardTask) -> _Consequences:
 
 
 def _counted(cancelled: int) -> str:
-    """Return a number of notifications as text: `1 notification`, `2 notifications`."""
+    """Return a number of notifications, at least one, as text: `1 notification`, `2 notifications`."""
     return f"{cancelled} notification{'s' if cancelled > 1 else ''}"
 
 
 def _deadline_key(deadline: Deadline | None) -> tuple[int, str | None] | None:
-    """Return the time (epoch ms) and the day of a deadline, to compare two without their texts; None for no
-    deadline. The day is None if the deadline has a time.
+    """Return the time (epoch ms) and the day of a deadline, to compare two deadlines without their texts.
+
+    The day is None if the deadline has a time of day. None for no deadline.
     """
     return None if deadline is None else (deadline.at_ms, deadline.date)
 
 
 def _deadline(ctx: ServiceContext, text: str) -> Deadline | None:
-    """Return the deadline that a text names; None for an empty text. Raises `ToolRefused`."""
+    """Return the deadline that a text names; None for an empty text. Raises `ToolRefused` if it is none."""
     return when.parse_deadline(texts.line("deadline", text), now_ms=ctx.now_ms, zone=ctx.zone)
 
 
 def _with_set_fields(ctx: ServiceContext, task: BoardTask, fields: list[str] | tuple[str, ...]) -> BoardTask:
-    """Return the task with a record of the fields that a person sets now, which the rules do not change."""
+    """Return the task with a record that a person sets these fields now: rules do not change them later.
+
+    It is unchanged if the caller is no person.
+    """
     if not ctx.caller.is_person:
         return task
     return replace(task, user_set={**task.user_set, **dict.fromkeys(fields, ctx.now_ms)})
@@ -333,8 +371,10 @@ def _with_set_fields(ctx: ServiceContext, task: BoardTask, fields: list[str] | t
 async def _put(ctx: ServiceContext, task: BoardTask, *, read_version: int | None) -> BoardTask:
     """Store a task and return it with its new version.
 
-    `read_version` is the version that was read, None for a new one. Raises `ToolRefused` STALE if it was
-    changed since.
+    `read_version` is the version that was read, None for a new task.
+
+    Raises:
+        ToolRefused: STALE, if the stored task has another version by now.
     """
     task = replace(task, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
     if not await board_tasks.put(ctx.tx, task, read_version=read_version):
@@ -343,19 +383,22 @@ async def _put(ctx: ServiceContext, task: BoardTask, *, read_version: int | None
 
 
 def _due_text(ctx: ServiceContext, task: BoardTask) -> str:
-    """Return `, due 2026-02-10 18:00`; empty for a task without a deadline."""
+    """Return a task's deadline in the form `, due 2026-02-10 18:00`; empty without one."""
     shown = serializers.deadline(task.deadline, ctx.zone)
+    # The first 16 characters of an ISO time end with its minutes.
     return f", due {shown[:16].replace('T', ' ')}" if shown else ""
 
 
 def _summary(ctx: ServiceContext, task: BoardTask, fields: tuple[str, ...]) -> str:
-    """Return the changed fields of a task in a few words: `50%, high priority`."""
+    """Return the values of a task's changed fields in a few words: `50%, high priority`.
+
+    Of fields with a long text only the name is returned.
+    """
+    blocker_note = f" ({task.blocker_note})" if task.blocker_note else ""
     shown = {
         "progress": f"{task.pct}%",
         "status": task.status.value,
-        "blocked": f"blocked{f' ({task.blocker_note})' if task.blocker_note else ''}"
-        if task.is_blocked
-        else "not blocked",
+        "blocked": f"blocked{blocker_note}" if task.is_blocked else "not blocked",
         "deadline": (_due_text(ctx, task) or ", no deadline").removeprefix(", "),
         "priority": f"{task.priority.value} priority",
         "tags": f"tags {', '.join(task.tags) or 'none'}",

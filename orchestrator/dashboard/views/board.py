@@ -29,7 +29,7 @@ MAX_READ = 1_200
 
 
 async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
-    """Return a dashboard as of now; None for a group without one."""
+    """Return the whole dashboard of a group as of now; None for a group without one."""
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
         return None
@@ -52,9 +52,10 @@ async def row(tx: Tx, folder: Folder, row_id: str) -> BoardTask | Question | Not
 
 
 async def active(tx: Tx, folder: Folder) -> BoardSnapshot | None:
-    """Return the active tasks, open questions and coming notifications of a dashboard, or None without one.
+    """Return the active tasks, open questions and pending notifications of a dashboard.
 
-    At most `MAX_READ` tasks and notifications are read; `unread` counts the others.
+    At most `MAX_READ` tasks and notifications are read; `unread` of the result counts the others. None for a
+    group without a dashboard.
     """
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
@@ -87,7 +88,7 @@ class BoardData(TypedDict):
 
 
 async def content(tx: Tx, folder: Folder, zone: ZoneInfo) -> BoardData:
-    """Return the contents of a dashboard; empty lists for a group without one."""
+    """Return the contents of a group's dashboard as data, its times in `zone`; empty lists without one."""
     board = await snapshot(tx, folder)
     if board is None:
         return {"has_dashboard": False, "tasks": [], "questions": [], "notifications": []}
@@ -100,7 +101,10 @@ async def content(tx: Tx, folder: Folder, zone: ZoneInfo) -> BoardData:
 
 
 async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
-    """Return the contents of a dashboard as the answer to an agent."""
+    """Return the contents of a group's dashboard as the result of an agent's tool call.
+
+    Times are those of `zone`.
+    """
     data = await content(tx, folder, zone)
     counts = (
         f"{len(data['tasks'])} tasks, {len(data['questions'])} questions, "
@@ -111,9 +115,9 @@ async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
 
 
 async def brief(tx: Tx, turn: Turn, *, zone: ZoneInfo, now_ms: int) -> str | None:
-    """Render the dashboard for the start of a turn, and record this state as the one shown to the turn.
+    """Return the dashboard of a turn's group as text for the turn's prompt; None without a dashboard.
 
-    None if the group has no dashboard.
+    This state is recorded as the one that the turn was shown.
     """
     board = await active(tx, turn.folder)
     if board is None:

@@ -13,9 +13,10 @@ from orchestrator.store.board.notifications import HistoryEntry
 
 
 def with_creation(row: Notification, recorded: Sequence[HistoryEntry]) -> list[HistoryEntry]:
-    """Return the recorded entries, with an entry for the creation first.
+    """Return the recorded history of a notification, with an entry for its creation first.
 
-    Imported notifications, and those older than this history, have no such entry in the store.
+    Imported notifications, and those older than such histories, have no such entry in the database: one is
+    made from the row.
     """
     if recorded and recorded[0].what == "created":
         return list(recorded)
@@ -31,12 +32,12 @@ def with_creation(row: Notification, recorded: Sequence[HistoryEntry]) -> list[H
 
 
 def event_word(entry: HistoryEntry) -> str:
-    """Return the last part of an entry's event name: `created`, `moved`, `not_sent`, …"""
+    """Return the last part of the name of the event about a history's entry: `created`, `not_sent`, …"""
     return entry.what.replace(" ", "_")
 
 
 def event_fields(entry: HistoryEntry) -> dict[str, Any]:
-    """Return the arguments with which an entry's event is published on the event bus."""
+    """Return the fields of the event about an entry of a notification's history, for the event bus."""
     return {
         "group": entry.folder,
         "turn": entry.turn_id,
@@ -47,21 +48,25 @@ def event_fields(entry: HistoryEntry) -> dict[str, Any]:
 
 
 def data(entry: HistoryEntry, zone: ZoneInfo) -> dict[str, Any]:
-    """Return an entry as data: `at`, `what`, `by`, its detail and, if there is one, the `turn`.
+    """Return an entry of a notification's history as data: `at`, `what`, `by`, `turn` and its details.
 
-    Times are ISO, in the group's zone.
+    `turn` is missing if there is none. Times are ISO, in `zone`.
     """
     fields: dict[str, Any] = {"at": local_iso(entry.at_ms, zone), "what": entry.what, "by": entry.by}
     if entry.turn_id is not None:
         fields["turn"] = entry.turn_id
     for name, value in entry.detail.items():
+        # All details in ms are times but `late_ms`, a duration.
         is_time = name.endswith("_ms") and name != "late_ms" and value is not None
         fields[name.removesuffix("_ms") if is_time else name] = local_iso(value, zone) if is_time else value
     return fields
 
 
 def line(entry: HistoryEntry, zone: ZoneInfo) -> str:
-    """Return an entry as a line: `2026-02-09 08:40 moved by user: from … to 2026-02-10 10:00`."""
+    """Return an entry of a notification's history as a line for people and models.
+
+    For example `2026-02-09 08:40 moved by user: from … to 2026-02-10 10:00`, with times in `zone`.
+    """
     turn = f" (turn {entry.turn_id})" if entry.turn_id is not None else ""
     about = "; ".join(_about(dict(entry.detail), zone))
     return f"{when.format_time(entry.at_ms, zone)} {entry.what} by {entry.by}{turn}" + (
@@ -70,7 +75,7 @@ def line(entry: HistoryEntry, zone: ZoneInfo) -> str:
 
 
 def _about(detail: dict[str, Any], zone: ZoneInfo) -> list[str]:
-    """Return the detail of an entry as short texts for people."""
+    """Return the details of a history's entry as short texts for people, with times in `zone`."""
     parts = []
     if "from_ms" in detail:
         parts.append(

@@ -38,7 +38,7 @@ class TaskData(TypedDict):
 
 
 def task(row: BoardTask, zone: ZoneInfo) -> TaskData:
-    """Return a task of the dashboard as data."""
+    """Return a task of the dashboard as data for programs, its times as ISO texts in `zone`."""
     return {
         "id": row.id,
         "title": row.title,
@@ -64,7 +64,10 @@ def task(row: BoardTask, zone: ZoneInfo) -> TaskData:
 
 
 def deadline(row: Deadline | None, zone: ZoneInfo) -> str | None:
-    """Return `2026-02-10`, or a time with offset; None without a deadline."""
+    """Return a deadline as text: a day such as `2026-02-10`, or an ISO time with its offset.
+
+    None for None.
+    """
     if row is None:
         return None
     return row.date or local_iso(row.at_ms, zone)
@@ -92,7 +95,7 @@ class QuestionData(TypedDict):
 
 
 def question(row: Question, zone: ZoneInfo) -> QuestionData:
-    """Return a question as data."""
+    """Return a question as data for programs, its times as ISO texts in `zone`."""
     return {
         "id": row.id,
         "question": row.question,
@@ -139,7 +142,7 @@ class NotificationData(TypedDict):
 
 
 def notification(row: Notification, zone: ZoneInfo) -> NotificationData:
-    """Return a notification as data."""
+    """Return a notification as data for programs, its times as ISO texts in `zone`."""
     return {
         "id": row.id,
         "message": row.message,
@@ -177,7 +180,7 @@ class InsightData(TypedDict):
 
 
 def insight(row: Insight, zone: ZoneInfo) -> InsightData:
-    """Return an insight as data."""
+    """Return an insight as data for programs, its time as ISO text in `zone`."""
     return {
         "id": row.id,
         "category": row.category.value,
@@ -205,5 +208,5 @@ def days_of(recurring: Mapping[str, Any]) -> list[int]:
 
 
 def _time(at_ms: int | None, zone: ZoneInfo) -> str | None:
-    """Return a time as ISO text of the dashboard's time zone, or None for None."""
+    """Return a time (epoch ms) as ISO text in a time zone; None for None."""
     return None if at_ms is None else local_iso(at_ms, zone)

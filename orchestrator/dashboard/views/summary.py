@@ -25,9 +25,9 @@ _RANK = {Priority.LOW: 0, Priority.MEDIUM: 1, Priority.HIGH: 2}
 
 
 def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int = MAX_CHARS) -> str:
-    """Render three sections: active tasks by deadline, open questions, notifications to come.
+    """Return a dashboard as text in three sections: active tasks, open questions, notifications to come.
 
-    The text is shortened only if it exceeds `limit`, and then says what was left out.
+    The text is shortened only if it has more than `limit` characters, and then says what was left out.
     """
     tasks = [task for task in snapshot.tasks if task.status is BoardTaskStatus.ACTIVE]
     today = datetime.fromtimestamp(now_ms / 1000, zone).date()
@@ -53,7 +53,10 @@ def _sections(
     *,
     without: frozenset[str],
 ) -> str:
-    """Return the three sections; the contexts of the rows with ids in `without` are left out."""
+    """Return the sections on tasks, questions and notifications of a dashboard.
+
+    `today` is the day in `zone`. The contexts of the rows with ids in `without` are left out.
+    """
     sections = []
     if tasks:
         blocks = (_task(row, today, zone, has_context=row.id not in without) for row in tasks)
@@ -119,7 +122,7 @@ def _notification(row: Notification, zone: ZoneInfo) -> str:
 
 
 def _deadline(deadline: Deadline | None, today: date, zone: ZoneInfo) -> str:
-    """Return a deadline such as `2026-02-10 18:00 (in 3 days)`; `None` without one."""
+    """Return a deadline as text, such as `2026-02-10 18:00 (in 3 days)`; the word `None` without one."""
     if deadline is None:
         return "None"
     days = (_day(deadline.at_ms, zone) - today).days
@@ -128,31 +131,34 @@ def _deadline(deadline: Deadline | None, today: date, zone: ZoneInfo) -> str:
 
 
 def _days_ahead(days: int) -> str:
-    """Return a day that is so many days ahead: `tomorrow`, `in 3 days`, `overdue by 1 day`."""
+    """Return in words how far a deadline is ahead, in days: `tomorrow`, `in 3 days`, `overdue by 1 day`."""
     if days < 0:
         return f"overdue by {_days(-days)}"
     return {0: "today", 1: "tomorrow"}.get(days, f"in {days} days")
 
 
 def _days_ago(at_ms: int, today: date, zone: ZoneInfo) -> str:
-    """Return the day of a past time: `2026-02-10 (3 days ago)`."""
+    """Return the day of a past time (epoch ms) as text: `2026-02-10 (3 days ago)`."""
     day = _day(at_ms, zone)
     days = (today - day).days
     return f"{day.isoformat()} ({_days(days)} ago)" if days >= 1 else day.isoformat()
 
 
 def _days(days: int) -> str:
-    """Return a number of days as text."""
+    """Return a number of days as text: `1 day`, `3 days`."""
     return f"{days} day{'s' if days > 1 else ''}"
 
 
 def _day(at_ms: int, zone: ZoneInfo) -> date:
-    """Return the day of a time in the dashboard's time zone."""
+    """Return the day of a time (epoch ms) in a time zone."""
     return datetime.fromtimestamp(at_ms / 1000, zone).date()
 
 
 def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], chars: int) -> frozenset[str]:
-    """Return the ids of rows whose contexts to leave out to save `chars`, the least important first."""
+    """Return the ids of the least important rows whose contexts, left out of a summary, save `chars`.
+
+    They may save less if all contexts together have fewer characters.
+    """
     both: list[BoardTask | Question] = [*tasks, *questions]
     rows = [row for row in both if row.context]
     # Among rows of one priority, the last in the summary go first: sorting leaves equal rows in their order.
@@ -168,9 +174,9 @@ def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], char
 
 
 def _shortened(text: str, limit: int, *, unread: int) -> str:
-    """Return whole blocks from the start of a text, and a line about how many rows are left out.
+    """Return the whole blocks of a summary that fit `limit`, and a line about how many rows are left out.
 
-    `unread` is the number of rows that are not in the text at all.
+    `unread` is the number of rows that are not in the summary at all; they are counted, too.
     """
     # 200 characters are room for the line about what is left out.
     shortened = text[: limit - 200].rsplit("\n\n", 1)[0]

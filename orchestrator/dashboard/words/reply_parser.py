@@ -103,7 +103,10 @@ class LaterReply:
 
 
 def read(text: str) -> DoneReply | LaterReply | None:
-    """Return what a reply to a notification requests; None where only an agent can understand it."""
+    """Return whether a reply to a notification says that it is done, or asks to be notified later.
+
+    None where only an agent can understand it.
+    """
     # A thumb comes in five skin colours and two styles, and means the same in all.
     emoji = _SKIN.sub("", text.strip())
     if emoji in (CHECK, THUMB):
@@ -111,6 +114,7 @@ def read(text: str) -> DoneReply | LaterReply | None:
     plain = _normalized(text)
     if plain in _DONE:
         return DoneReply()
+    # The text around a time is taken off: "later", "until" and the like before it, "다시 알려 줘" after it.
     later = _LATER.fullmatch(plain)
     time_text = _LEAD.sub("", later["when"].strip() if later else plain, count=1)
     tail = _TAIL.search(time_text)
@@ -143,7 +147,7 @@ def means_done(answer: str) -> bool:
 
 
 def _pause_ms(text: str) -> int | None:
-    """Return the milliseconds of `2h`, `30m` or `1d 2h`; None for any other text."""
+    """Return the milliseconds of a text such as `2h`, `30m` or `1d 2h`; None for any other text or zero."""
     match = _SHORT.fullmatch(text.removeprefix("in ").strip())
     if match is None or not any(match.groups()):
         return None
@@ -152,11 +156,10 @@ def _pause_ms(text: str) -> int | None:
 
 
 def answers(text: str, *, count: int) -> tuple[tuple[int, str], ...] | None:
-    """Return the number and text of each answer in a text such as `1. the big hall 2. at six`.
+    """Return (number, answer) for each answer in a text such as `1. the big hall 2. at six`.
 
-    None unless the whole text consists of numbered answers.
-
-    Numbers are 1 to `count`, each at most once. Lines without a number continue the answer before them.
+    None unless the whole text consists of numbered answers. Numbers must be from 1 to `count`, each at most
+    once. A line without a number continues the answer before it.
     """
     # Lines first: inside a line that is an answer, numbers may be part of it.
     numbered = _answers_by_line(text) or _inline_answers(text)
@@ -167,9 +170,10 @@ def answers(text: str, *, count: int) -> tuple[tuple[int, str], ...] | None:
 
 
 def _answers_by_line(text: str) -> list[tuple[int, str]]:
-    """Return the number and the answer of each line; empty where the first line has no number.
+    """Return (number, answer) for each line of a text that begins with a number.
 
-    A line without a number continues the answer before it.
+    A line without a number continues the answer before it. Empty where the first line has no number, or the
+    text is one line with several numbers.
     """
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if len(lines) == 1 and any(len(style.findall(lines[0])) > 1 for style in _INLINE):
@@ -188,7 +192,7 @@ def _answers_by_line(text: str) -> list[tuple[int, str]]:
 
 
 def _inline_answers(text: str) -> list[tuple[int, str]]:
-    """Return the number and the answer of each `1. …` in one line; empty where the text does not start so."""
+    """Return (number, answer) for each `1. …` in one line; empty where the text does not start with one."""
     line = text.strip()
     numbers_by_style = (list(style.finditer(line)) for style in _INLINE)
     numbers = next((matches for matches in numbers_by_style if matches and matches[0].start() == 0), [])

@@ -94,17 +94,17 @@ KOREAN_ANSWERS = AnswerTexts(
 
 
 def language_of(text: str) -> Language:
-    """Return Korean where there is Hangul in `text`, else English."""
+    """Return the language of a text: Korean if it has Hangul, else English."""
     return Language.KOREAN if _HANGUL.search(text) else Language.ENGLISH
 
 
 def texts_for(text: str) -> RuleTexts:
-    """Return the texts in the language of `text`."""
+    """Return the texts of notifications and questions in the language of `text`."""
     return KOREAN if language_of(text) is Language.KOREAN else ENGLISH
 
 
 def answers_for(text: str) -> AnswerTexts:
-    """Return the replies in the language of `text`."""
+    """Return the texts of replies in the language of `text`."""
     return KOREAN_ANSWERS if language_of(text) is Language.KOREAN else ENGLISH_ANSWERS
 
 

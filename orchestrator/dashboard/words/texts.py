@@ -36,9 +36,12 @@ def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = Fals
 
 
 def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = False) -> str:
-    """Return a checked text like `text`, on one line. Raises `ToolRefused`.
+    """Return a text on one line, without space around it.
 
-    `is_needed`: an empty one is refused.
+    `name` is the field's name, for the error. `is_needed`: the text must not be empty.
+
+    Raises:
+        ToolRefused: VALIDATION when it is too long, has control characters, or is needed and empty.
     """
     # Of other texts only plain spaces are joined: `split` takes some control characters for spaces, and these
     # are to be refused.
@@ -51,13 +54,18 @@ def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = Fals
 
 
 def tags(values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tags, checked and without repetitions. Raises `ToolRefused` if there are too many."""
+    """Return tags, each on one line and once.
+
+    Raises:
+        ToolRefused: VALIDATION when there are too many, or one is empty, too long or has control characters.
+    """
     if len(values) > MAX_TAGS:
         raise ToolRefused("VALIDATION", f"There are {len(values)} tags; at most {MAX_TAGS} are taken.")
     return tuple(dict.fromkeys(line("tags", value, limit=MAX_TAG, is_needed=True) for value in values))
 
 
 def _one_line(value: str) -> str:
+    """Return a text with each run of spaces, tabs and line breaks replaced by one space."""
     return re.sub(r"[ \t\r\n]+", " ", value)
 
 

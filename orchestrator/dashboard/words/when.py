@@ -42,7 +42,9 @@ class ParsedTime:
 
 
 def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
-    """Return the time that a text names; a day alone means 09:00.
+    """Return the time that a text names, such as `tomorrow 9am` or an ISO time; a day alone means 09:00.
+
+    A time without an offset is one in `zone`.
 
     Raises:
         ToolRefused: UNPARSEABLE_TIME, or TOO_FAR beyond five years.
@@ -72,10 +74,13 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
 
 
 def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
-    """Return a time like `parse_datetime`, but only one in the future; `in 0 minutes` is now.
+    """Return the time that a text names, such as `tomorrow 9am`, which must not be past.
+
+    A day alone means 09:00; a time without an offset is one in `zone`.
 
     Raises:
-        ToolRefused: also PAST_TIME, if it is more than a minute ago.
+        ToolRefused: UNPARSEABLE_TIME, TOO_FAR beyond five years, or PAST_TIME if it is more than a minute
+            ago.
     """
     point = parse_datetime(text, now_ms=now_ms, zone=zone)
     if point.at_ms < now_ms - GRACE_MS:
@@ -90,7 +95,7 @@ def parse_deadline(text: str, *, now_ms: int, zone: ZoneInfo) -> Deadline | None
     """Return the deadline that a text names; None for an empty text. A past deadline is accepted.
 
     Raises:
-        ToolRefused: BAD_DATE.
+        ToolRefused: BAD_DATE, if the text is no day and no time.
     """
     if not text.strip():
         return None
@@ -111,12 +116,18 @@ def is_over(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
 
 
 def day_deadline(day: date, zone: ZoneInfo, *, text: str) -> Deadline:
-    """Return a deadline of a whole day; its `at_ms` is the start of the day."""
+    """Return a deadline of a whole day, which is at the start of the day in `zone`.
+
+    `text` are the words in which it was given.
+    """
     return Deadline(at_ms=local_ms(datetime.combine(day, time()), zone), date=day.isoformat(), text=text)
 
 
 def local_ms(naive: datetime, zone: ZoneInfo) -> int:
-    """Return a local time in epoch ms: a skipped time moves on, of a time shown twice the first counts."""
+    """Return a local time of a zone, without an offset, in epoch ms.
+
+    A time that the clocks skip is moved on by the skipped span; of one shown twice the first counts.
+    """
     return round(naive.replace(tzinfo=zone, fold=0).timestamp() * 1000)
 
 

@@ -55,7 +55,7 @@ class CycleReport:
 
     @property
     def outcome(self) -> str:
-        """Return `action` where something was done, else `noop`."""
+        """The outcome in one word: `action` if a step was carried out, else `noop`."""
         return "action" if self.done else "noop"
 
     def to_detail(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class CycleReport:
 
 
 async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int) -> CycleReport:
-    """Plan a pass of the rules without changing anything."""
+    """Return the plan of the rules for a dashboard, without changing anything."""
     past = await _alert_history(tx, snapshot.dashboard.folder, now_ms=now_ms)
     planned = plan(BoardState(snapshot=snapshot, past=past, hours=hours, now_ms=now_ms))
     skipped = tuple(_skipped(step) for step in planned.skipped)
@@ -84,7 +84,10 @@ async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int)
 async def apply(
     ctx: ServiceContext, snapshot: BoardSnapshot, hours: Hours, *, why: str = "heartbeat"
 ) -> CycleReport:
-    """Plan a pass of the rules, carry it out, and record the cycle."""
+    """Run the rules over a dashboard: plan the steps, carry them out, and record the pass with its results.
+
+    `why` is recorded as its reason. A step that fails does not stop the others.
+    """
     tx, folder, now_ms = ctx.tx, ctx.folder, ctx.now_ms
     cycle_id = await worker_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
     log.info("Worker Agent: rules begin", group=folder, why=why)
@@ -108,7 +111,11 @@ async def apply(
 async def _try_step(
     ctx: ServiceContext, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]
 ) -> None:
-    """Carry out one step, and append its record to `done`, or to `skipped` if it fails and is rolled back."""
+    """Carry out one step of the rules, and append its record to `done`.
+
+    If it is refused or breaks a constraint of the database, its changes are rolled back, and the record goes
+    to `skipped` with the reason.
+    """
     described = describe_step(step)
     # A savepoint for each step: what a refused step has written is undone, the rest of the pass stays.
     await ctx.tx.execute("SAVEPOINT step")
@@ -126,7 +133,10 @@ async def _try_step(
 
 
 async def _carry_out(ctx: ServiceContext, step: Step) -> dict[str, Any]:
-    """Carry out one step, and return the `id` of the row that it added, if any. Raises `ToolRefused`."""
+    """Carry out one step of the rules; return {"id": id of the row that it added}, empty if it added none.
+
+    Raises `ToolRefused` if it may not be done.
+    """
     match step:
         case ChangeStatus(task_id=task_id, status=status):
             await tasks.update(ctx, task_id, tasks.TaskChanges(status=status))
@@ -160,13 +170,16 @@ async def _carry_out(ctx: ServiceContext, step: Step) -> dict[str, Any]:
 
 
 def _refusal_reason(refused: ToolRefused) -> str:
-    """Return why a step was refused, for the record of its cycle."""
+    """Return why a step of the rules was refused, for the record of their pass."""
     ids = refused.data.get("ids") or []
     return f"duplicate of {ids[0]}" if refused.code == "DUPLICATE" and ids else f"{refused.code}: {refused}"
 
 
 def describe_step(step: Step) -> dict[str, Any]:
-    """Return a step as data, for the record of its cycle: its kind as `what`, the row's id, its values."""
+    """Return a step of the rules as data, for the record of their pass.
+
+    It has the step's kind as `what`, the row's id, and its values.
+    """
     match step:
         case ChangeStatus(task_id=task_id, status=status):
             return {"what": "status", "row": task_id, "to": status.value}
@@ -190,7 +203,7 @@ def describe_step(step: Step) -> dict[str, Any]:
 
 
 def _skipped(step: Skip) -> dict[str, Any]:
-    """Return what the cycle's report says about a step that it skipped."""
+    """Return a step that the rules do not take as data, with the reason, for the record of their pass."""
     return {"what": step.what, "row": step.row_id, "why": step.why}
 
 
@@ -217,8 +230,9 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
 
 
 def _counts(cause: str | None, cancel_reason: str | None) -> bool:
-    """Return whether a row counts as sent; rows that the host itself cancelled do not.
+    """Return whether an ended notification counts as sent when the rules decide about new ones.
 
-    `cause` is the rule behind it and `cancel_reason` why it was cancelled; each is None if there is none.
+    It does, unless the rules cancelled it or its deadline was moved since. `cause` is the rule that made it,
+    and `cancel_reason` why it was cancelled; each is None if there is none.
     """
     return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.RULE_REASONS)

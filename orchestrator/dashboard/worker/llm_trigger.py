@@ -25,13 +25,16 @@ class BoardDigest:
 
     @classmethod
     def of(cls, snapshot: BoardSnapshot, to_judge: Sequence[str]) -> BoardDigest:
-        """Return the digest of a dashboard; `to_judge` lists the cases that rules cannot decide."""
+        """Return the hashes of a dashboard.
+
+        `to_judge` are the cases that rules cannot decide, as `kind:id`.
+        """
         content = [_judged_fields(task) for task in sorted(snapshot.tasks, key=lambda task: task.id)]
         return cls(content=_hash(content), judge=_hash(list(to_judge)) if to_judge else "")
 
     @classmethod
     def read(cls, text: str | None) -> BoardDigest | None:
-        """Parse a stored digest; None where none was stored."""
+        """Return the digest in its stored form; None where none was stored."""
         if text is None:
             return None
         # `CONTENT:JUDGE`, with `_FAILED` at the end after a failed turn: see `__str__`.
@@ -44,10 +47,11 @@ class BoardDigest:
 
 
 def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms: int) -> str | None:
-    """Return why a model's turn is needed now, or None: `judge`, `period`, or `again` after a failed turn.
+    """Return why a model is to update a dashboard now: `judge`, `period`, or `again` after a failed turn.
 
-    Cases that need judgement get a turn at once, changes one in each `period_ms`. A dashboard that has not
-    changed since the model's last turn gets none, however long ago that was.
+    `digest` describes the dashboard as it is now. New cases that need judgement get a turn at once, other
+    changes one in each `period_ms`. None if no turn is needed: a dashboard that has not changed since the
+    model's last turn gets none, however long ago that was.
     """
     judged = BoardDigest.read(dashboard.worker_digest)
     has_failed = judged is not None and judged.has_failed
@@ -64,7 +68,10 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
 
 
 def _judged_fields(task: BoardTask) -> list[object]:
-    """Return the fields of a task that people and agents set: changes by rules start no model's turn."""
+    """Return the values of a task's fields that people and agents set.
+
+    Only a change of these makes a model look at the dashboard again, not a change by the rules.
+    """
     # Rules move tasks between `active` and `someday`; if that counted as a change, each move would cost a
     # model's turn.
     status = task.status if task.status.is_terminal else BoardTaskStatus.ACTIVE

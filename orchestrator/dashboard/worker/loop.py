@@ -47,14 +47,16 @@ class WorkerMode:
 
     @property
     def does_anything(self) -> bool:
-        """Return whether a pass applies the rules, asks the model, or does both."""
+        """Whether a pass applies the rules or asks the model."""
         return self.applies_rules or self.asks_model
 
 
 def worker_mode(*, enabled: bool, use_llm: bool, fallback_to_rules: bool) -> WorkerMode:
-    """Return the mode of three settings: the worker is `enabled`, uses a model, and falls back to rules.
+    """Return what the dashboard worker does, by three settings.
 
-    Without the fallback, rules only find the cases for the model.
+    `enabled` is whether it does anything, `use_llm` whether it asks models. `fallback_to_rules` is whether
+    the rules change dashboards, also in place of a model that fails; without it they only find the cases for
+    the model.
     """
     return WorkerMode(applies_rules=enabled and fallback_to_rules, asks_model=enabled and use_llm)
 
@@ -89,14 +91,17 @@ class WorkerLoop:
         """The revision of the groups in whose time zones the deadlines were computed last."""
 
     async def run(self) -> None:
-        """Run passes over the dashboards until the task is cancelled."""
+        """Run the rules over the dashboards that are due, again and again, until the task is cancelled."""
         # Listening begins before the first beat, so nothing that happens during it is missed.
         with self._bus.listening(*ENDS) as events:
             while True:
                 await until_next(events, at_most_seconds=await self.beat())
 
     async def beat(self) -> float:
-        """Run a pass over every dashboard that is due, and return the seconds to wait for the next call."""
+        """Run the rules over every dashboard that is due; return how many seconds to wait for the next call.
+
+        Before that, record how models' turns have ended, and follow changed time zones.
+        """
         # Ended turns first: if a model failed, the rules do its work without waiting for the next pass.
         await self._settle_models()
         await self._follow_zones()
@@ -110,7 +115,7 @@ class WorkerLoop:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _follow_zones(self) -> None:
-        """Recompute the days of deadlines of each group whose time zone was changed."""
+        """Recompute the deadlines of whole days of each group whose time zone was changed."""
         revision, everyone, boards = await self._database.read(self._boards_to_follow)
         with_board = {row.folder for row in boards}
         zones = {
@@ -118,28 +123,36 @@ class WorkerLoop:
             for group in everyone
             if group.folder in with_board
         }
+        # A dashboard whose group is gone has no zone to compare with, and is left alone.
         for folder in [row.folder for row in boards if zones.get(row.folder, row.zone) != row.zone]:
             async with self._database.transaction() as tx:
                 dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
                 assert dashboard is not None
                 caller = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
                 ctx = self._ports.service_context(tx, group, caller)
+                # A dashboard without a stored zone is new: nothing says that its zone changed.
                 await tasks.follow_zone(ctx, is_changed=dashboard.zone is not None)
         self._followed = revision
 
     async def _boards_to_follow(self, tx: Tx) -> tuple[str, list[Group], list[Dashboard]]:
-        """Return the revision of the groups, all groups, and the dashboards whose zone may be another now.
+        """Return the revision of the groups, all groups, and the dashboards whose time zone may have changed.
 
-        This runs at each beat, and zones hardly ever change: as long as no group does, only new dashboards
-        have something to compute.
+        This runs at each pass, and zones hardly ever change: as long as no group does, only new dashboards
+        have something to compute. No groups are returned where there are no such dashboards.
         """
         revision = await groups.revision(tx)
-        is_same = revision == self._followed
-        boards = await (dashboards.without_zone if is_same else dashboards.every)(tx)
-        return revision, await groups.every(tx) if boards else [], boards
+        if revision == self._followed:
+            boards = await dashboards.without_zone(tx)
+        else:
+            boards = await dashboards.every(tx)
+        all_groups = await groups.every(tx) if boards else []
+        return revision, all_groups, boards
 
     async def update_dashboard(self, folder: Folder) -> None:
-        """Run the rules over one dashboard, and queue a model's turn if it is needed."""
+        """Run the rules over one dashboard, queue a model's turn if it is needed, and set the next pass.
+
+        Nothing happens if the group has no dashboard.
+        """
         async with self._database.transaction() as tx:
             dashboard, group = await dashboards.get(tx, folder), await groups.by_folder(tx, folder)
             if dashboard is None:
@@ -166,7 +179,10 @@ class WorkerLoop:
     async def _run_rules(
         self, tx: Tx, group: Group, snapshot: BoardSnapshot, *, why: str = "heartbeat"
     ) -> cycle.CycleReport:
-        """Run the rules over a dashboard; if the mode has no rules, only plan them. `why` is recorded."""
+        """Run the rules over a dashboard and return what they did; in a mode without rules, only plan it.
+
+        `why` is recorded as the reason of the pass.
+        """
         now_ms = self._clock.now_ms()
         hours = self._ports.hours_of(group)
         if not self._ports.mode.applies_rules:
@@ -189,10 +205,13 @@ class WorkerLoop:
         await self.ask_model(tx, group, digest, why=why, to_judge=report.plan.to_judge)
 
     async def ask_now(self, folder: str) -> int:
-        """Queue a model's turn by hand, and return the turn's number.
+        """Queue a turn in which a model updates a group's dashboard, and return the turn's number.
+
+        If one is queued or runs already, its number is returned.
 
         Raises:
-            UnknownGroup, BadRequest: there is no dashboard, or no model is there.
+            UnknownGroup: there is no such group.
+            BadRequest: the group has no dashboard, or no model is configured for it.
         """
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
@@ -214,7 +233,11 @@ class WorkerLoop:
     async def ask_model(
         self, tx: Tx, group: Group, digest: BoardDigest, *, why: str, to_judge: tuple[str, ...]
     ) -> int | None:
-        """Queue a worker's turn and return its number; None where no model answers."""
+        """Queue a turn in which a model updates a dashboard, and return its number.
+
+        `digest` describes the dashboard as it is now; `why` and `to_judge`, the cases for the model, are
+        recorded with it. None, with a record of that, where no model is configured for the group.
+        """
         now_ms = self._clock.now_ms()
         if not self._ports.has_model(group):
             await self._note_no_model(tx, group, digest)
@@ -228,7 +251,11 @@ class WorkerLoop:
         return turn_id
 
     async def _note_no_model(self, tx: Tx, group: Group, digest: BoardDigest) -> None:
-        """Record that no model is available: an error, unless the rules have done the pass's work."""
+        """Record that no model is available to update a dashboard.
+
+        The dashboard counts as judged, so that it is not tried again before a change. It is an error unless
+        the rules have done the work of this pass.
+        """
         dashboard = await dashboards.get(tx, group.folder)
         assert dashboard is not None
         now_ms = self._clock.now_ms()
@@ -242,14 +269,17 @@ class WorkerLoop:
         log.error("Worker Agent: nothing keeps this dashboard up", group=group.folder, reason=NO_MODEL)
 
     async def _settle_models(self) -> None:
-        """Record how workers' turns ended; for a failed turn, the rules run instead."""
+        """Record how the turns ended in which models updated dashboards; for a failed one, run the rules."""
         # Read from the store and not from events, so a turn that ended while the host was down counts too.
         for ended in await self._database.read(worker_cycles.ended_model_cycles):
             async with self._database.transaction() as tx:
                 await self._settle(tx, ended)
 
     async def _settle(self, tx: Tx, ended: worker_cycles.EndedCycle) -> None:
-        """Record how a model's turn ended; if it failed, run the rules instead."""
+        """Record how a turn ended in which a model updated a dashboard.
+
+        If it failed, run the rules instead.
+        """
         now_ms = self._clock.now_ms()
         is_good = ended.state is TurnState.ANSWERED
         dashboard, group = await dashboards.get(tx, ended.folder), await groups.by_folder(tx, ended.folder)
@@ -259,7 +289,9 @@ class WorkerLoop:
                 detail |= await self._note_judged(tx, ended, dashboard)
             else:
                 detail |= await self._stand_in(tx, ended, group, dashboard)
-        outcome = "action" if is_good and detail.get("changed") else "noop" if is_good else "error"
+        outcome = "error"
+        if is_good:
+            outcome = "action" if detail.get("changed") else "noop"
         error = None if is_good else ended.reason
         await worker_cycles.end(tx, ended.cycle_id, outcome, detail=detail, error=error, now_ms=now_ms)
         log.info("Worker Agent: model done", group=ended.folder, outcome=outcome, turn=ended.turn_id)
@@ -267,9 +299,10 @@ class WorkerLoop:
     async def _note_judged(
         self, tx: Tx, ended: worker_cycles.EndedCycle, dashboard: Dashboard
     ) -> dict[str, Any]:
-        """Record the dashboard that the model was shown as judged, and return the detail for its cycle.
+        """Record that a model has judged a dashboard in a turn that ended well.
 
-        A change that others made during its turn does not count as judged.
+        Answers that it was shown count as read, and its own changes as judged; a change that others made
+        during its turn does not. Return the details for the record of the turn.
         """
         now_ms = self._clock.now_ms()
         for question_id in await worker_cycles.shown_answers(tx, ended.turn_id):
@@ -290,9 +323,10 @@ class WorkerLoop:
     async def _stand_in(
         self, tx: Tx, ended: worker_cycles.EndedCycle, group: Group, dashboard: Dashboard
     ) -> dict[str, Any]:
-        """Run the rules in place of a failed model, and return the detail to record with its cycle.
+        """Run the rules over a dashboard in place of a model whose turn failed.
 
-        The model gets another turn a period later; nothing counts as judged until then.
+        The model gets another turn a period later; nothing counts as judged until then. In a mode without
+        rules, nothing else happens. Return the details for the record of the turn.
         """
         now_ms = self._clock.now_ms()
         await dashboards.note_worker(
@@ -311,18 +345,24 @@ class WorkerLoop:
 
 
 async def _due(tx: Tx, *, now_ms: int) -> list[Dashboard]:
-    """Return the dashboards that are due for a pass, after moving passes forward for their deadlines."""
+    """Return the dashboards over which the rules are to run now.
+
+    Before that, the next pass of each dashboard is moved forward if a deadline needs an alert before it.
+    """
     await dashboards.hasten_rules(tx)
     return await dashboards.due_for_rules(tx, now_ms)
 
 
 def _judged_cases_hash(digest: str) -> str:
-    """Return the hash of the cases that need judgement in a stored digest; empty without any."""
+    """Return the part of a dashboard's stored digest that is the hash of the cases for a model.
+
+    Empty if there are none.
+    """
     parsed = BoardDigest.read(digest)
     return parsed.judge if parsed else ""
 
 
 def _as_failed(digest: str) -> str:
-    """Return a stored digest with `has_failed` set."""
+    """Return a dashboard's stored digest with the mark that the model's turn about it failed."""
     parsed = BoardDigest.read(digest)
     return str(replace(parsed, has_failed=True)) if parsed else ""

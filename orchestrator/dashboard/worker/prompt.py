@@ -37,10 +37,11 @@ Use the tools. Be proactive, and do not spam. Then answer SILENT."""
 
 
 def instructions(own_text: str | None, hours: Hours, *, cap: int) -> str:
-    """Return the worker's instructions: the group's own text, or else the built-in one.
+    """Return the instructions for a turn in which a model updates a dashboard.
 
-    The built-in text names the rules' durations, the group's `hours`, and `cap`, the largest number of
-    pending notifications about one task. A text that is None or blank is none.
+    They are the group's own text or, if that is None or blank, the built-in one. The built-in text names the
+    rules' durations, the group's `hours` for notifications, and `cap`, the largest number of pending
+    notifications about one task.
     """
     if own_text is not None and own_text.strip():
         return own_text.strip()[:MAX_CHARS]
@@ -49,7 +50,10 @@ def instructions(own_text: str | None, hours: Hours, *, cap: int) -> str:
 
 
 async def first_prompt(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
-    """Return the prompt of a worker's turn, and record which state of the dashboard the turn was shown."""
+    """Return the prompt of a turn in which a model updates a group's dashboard.
+
+    The state of the dashboard that it shows is recorded as seen by the turn.
+    """
     snapshot = await board.snapshot(tx, folder)
     if snapshot is None:
         return DUTIES
@@ -61,9 +65,10 @@ async def first_prompt(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, 
 
 
 async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
-    """Render the dashboard after a tool call, for the worker that used the tool.
+    """Return the dashboard as text after a tool call, for the model that called the tool in a worker's turn.
 
-    This state then counts as shown to the turn, unless it is too long to be sent whole.
+    This state is recorded as seen by the turn, unless it is too long to be shown whole. Empty if the group
+    has no dashboard.
     """
     snapshot = await board.snapshot(tx, folder)
     if snapshot is None:
@@ -76,13 +81,13 @@ async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, no
 
 
 def render(snapshot: BoardSnapshot, delivered: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
-    """Render the dashboard, the notifications delivered lately, and the duties. Pure."""
+    """Return the prompt with the dashboard, the notifications `delivered` lately, and the duties. Pure."""
     parts = [_state(snapshot, zone=zone, now_ms=now_ms), _delivered(delivered, zone), DUTIES]
     return "\n\n".join(part for part in parts if part)
 
 
 def _state(snapshot: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
-    """Return the time, the dashboard, its other tasks, and the answers that no worker has read."""
+    """Return the present time and the dashboard as text, with its inactive tasks and unread answers."""
     parts = [
         f"# Current Dashboard State\n\nIt is {when.format_time(now_ms, zone)} ({zone.key}).",
         summary.render(snapshot, now_ms=now_ms, zone=zone),
@@ -93,7 +98,7 @@ def _state(snapshot: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
 
 
 def _inactive_tasks(snapshot: BoardSnapshot) -> str:
-    """Return the section that lists the tasks which are not active."""
+    """Return the section of the prompt that lists the tasks which are not active; empty if all are."""
     lines = [
         f"- **{task.id}** ({task.status.value}): {summary.one_line(task.title)}"
         for task in snapshot.tasks
@@ -103,7 +108,7 @@ def _inactive_tasks(snapshot: BoardSnapshot) -> str:
 
 
 def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
-    """Return the section that lists answered questions with their answers."""
+    """Return the section of the prompt that lists questions with their answers; empty if there are none."""
     lines = [
         f"- **{row.id}** ({row.type.value}, task {row.task_id or 'none'}): {summary.one_line(row.question)}\n"
         f"  Answer ({when.format_time(row.answered_ms or 0, zone)}): {summary.one_line(row.answer or '')}"
@@ -113,7 +118,7 @@ def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
 
 
 def _delivered(sent: Sequence[Notification], zone: ZoneInfo) -> str:
-    """Return the section that lists delivered notifications."""
+    """Return the section of the prompt that lists notifications `sent` lately; empty if there are none."""
     lines = []
     for row in sent:
         about = f"{row.type.value}, task {row.task_id or 'none'}"
@@ -123,7 +128,7 @@ def _delivered(sent: Sequence[Notification], zone: ZoneInfo) -> str:
 
 
 def _section(heading: str, lines: Sequence[str]) -> str:
-    """Return a section of the prompt; empty where it has no lines."""
+    """Return a section of the prompt with a heading; empty where it has no lines."""
     return "\n".join([f"## {heading}", "", *lines]) if lines else ""
 
 
