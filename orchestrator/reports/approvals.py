@@ -36,9 +36,10 @@ class ApprovalView(TypedDict):
 async def rows(
     tx: Tx, folder: str | None, *, limit: int, now_ms: int, before_id: int | None = None
 ) -> list[ApprovalView]:
-    """Return the newest requests, or those with an `id` below `before_id`, newest first.
+    """Return at most `limit` requests of agents to the owner for permission, newest first.
 
-    Raises `UnknownGroup`.
+    `folder` is the group, None for all groups. With `before_id`, only requests with a smaller `id` count: the
+    next page. Raises `UnknownGroup`.
     """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     newest = await approvals.newest(tx, limit=limit, folder=known_folder, before_id=before_id)
@@ -46,7 +47,10 @@ async def rows(
 
 
 def approval_row(approval: Approval, *, now_ms: int) -> ApprovalView:
-    """Return a request as the API and `--json` show it; one that waited too long has the state `lapsed`."""
+    """Return an agent's request for permission as the API and `--json` show it.
+
+    A request that waited for a decision for too long has the state `lapsed`.
+    """
     is_lapsed = approval.state is ApprovalState.WAITING and not approval.is_waiting(now_ms)
     return {
         "id": approval.id,
@@ -64,7 +68,7 @@ def approval_row(approval: Approval, *, now_ms: int) -> ApprovalView:
 
 
 def lines(rows: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
-    """Return the requests as a table for people, with hidden characters written out.
+    """Return agents' requests for permission as a table for people, with hidden characters written out.
 
     The details of waiting requests follow in full below the table, if the table cuts them.
     """
@@ -82,7 +86,7 @@ def lines(rows: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
 
 
 def _table(rows: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
-    """Return the requests as a table for people."""
+    """Return agents' requests for permission as a table for people, with long details cut."""
     return table(
         ("request", "asked", "group", "to", "with", "state", "by"),
         [

@@ -30,9 +30,11 @@ async def rows(
     before_id: int | None = None,
     only_refused: bool = False,
 ) -> list[AuditView]:
-    """Return the newest rows, or those with an `id` below `before_id`, oldest first.
+    """Return the newest rows of the audit, at most `limit`, oldest of them first.
 
-    Only rows since `since_ms`. With `only_refused`, only refusals to containers, programs and pages.
+    `folder` is the group, None for all. Only rows since `since_ms` (epoch ms) count. With `before_id`, only
+    rows with a smaller `id` count: the page before. With `only_refused`, only refusals to containers,
+    programs and pages.
     """
     # The group is not looked up: its rows stay in the audit when the group is gone.
     known_folder = Folder(folder) if folder is not None else None
@@ -49,7 +51,11 @@ async def rows(
 async def command_rows(
     tx: Tx, folder: str | None, *, limit: int, before_number: int | None = None
 ) -> list[CommandView]:
-    """Return the latest commands of containers, newest first, each with its answer. Raises `UnknownGroup`."""
+    """Return the latest requests of containers to the host, at most `limit`, each with its answer.
+
+    They are newest first, without secrets. `folder` is the group, None for all. With `before_number`, only
+    those with a smaller number count: the next page. Raises `UnknownGroup`.
+    """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
     rows = await commands.newest(tx, known_folder, limit=limit, before_number=before_number)
     return [{**row, "text": redact(row["text"])} for row in rows]
@@ -76,7 +82,10 @@ def lines(rows: list[AuditView], *, zone: ZoneInfo) -> list[str]:
 
 
 def detail_text(detail: Mapping[str, object]) -> str:
-    """Return a row's details in one short line, without those that are empty or zero."""
+    """Return the details of a row of the audit as one line, at most 160 characters: `name=value …`.
+
+    Details that are empty or zero are left out.
+    """
     fields = (f"{name}={value}" for name, value in detail.items() if value not in (None, "", 0))
     return " ".join(" ".join(fields).split())[:160]
 
@@ -97,7 +106,7 @@ class CheckedAudit(AuditVerdictView):
 
 
 async def verify(tx: Tx) -> AuditVerdictView:
-    """Return whether every row is there as it was written."""
+    """Return whether every row of the audit is there as it was written, by the checksums that link them."""
     return _verdict_row(await audit_store.verify(tx))
 
 
@@ -109,9 +118,10 @@ class AuditCheck:
         self._whole_ms = 0
 
     async def verify(self, tx: Tx, *, now_ms: int, reads_all: bool = False) -> CheckedAudit:
-        """Return what `verify` returns, and as `whole_ms` when all rows were last read.
+        """Return whether every row of the audit is there as it was written, and when all were last read.
 
-        Rows that were found good less than `CHECK_MS` ago are trusted, unless `reads_all`.
+        Rows that were found good are not read again for `CHECK_MS`, unless `reads_all`. `whole_ms` of the
+        result is when all rows were last read, in epoch ms.
         """
         trusted = self._known
         # A row may be changed after it was checked: all are read again after a while, and after a fault.
@@ -125,7 +135,7 @@ class AuditCheck:
 
 
 def _verdict_row(verdict: audit_store.ChainVerdict) -> AuditVerdictView:
-    """Return a verdict as the API and `--json` show it: `ok` is true where there is no fault."""
+    """Return the result of checking the audit as the API and `--json` show it; `ok` says that it is whole."""
     return {
         "rows": verdict.rows,
         "head": verdict.head,
@@ -135,7 +145,7 @@ def _verdict_row(verdict: audit_store.ChainVerdict) -> AuditVerdictView:
 
 
 def verdict_lines(verdict: AuditVerdictView) -> list[str]:
-    """Return the verdict on the chain as one line for people."""
+    """Return the result of checking the audit as one line for people."""
     if verdict["ok"]:
         return [f"All {verdict['rows']:,} rows are as they were written. The newest is {verdict['head']}"]
     count = f"{verdict['rows']:,}"

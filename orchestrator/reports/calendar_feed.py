@@ -36,13 +36,20 @@ CLOCKS_SHOWN = 6
 
 
 async def read(tx: Tx, group: Group, *, now_ms: int, zone: ZoneInfo) -> bytes:
-    """Return the calendar of a group as iCalendar text in UTF-8, with days that begin as in `zone`."""
+    """Return what is to come in a group in the next `DAYS` days as iCalendar text in UTF-8.
+
+    Days are those of `zone`.
+    """
     rows = await upcoming.week(tx, group.folder, now_ms=now_ms, zone=zone, days=DAYS)
     return as_icalendar(group, rows, now_ms=now_ms)
 
 
 def as_icalendar(group: Group, upcoming_rows: Sequence[UpcomingView], *, now_ms: int) -> bytes:
-    """Return rows of `upcoming.week` as iCalendar text in UTF-8."""
+    """Return what is to come in a group as iCalendar text in UTF-8.
+
+    `upcoming_rows` are as `upcoming.week` returns them; only reminders, scheduled tasks and deadlines become
+    events, at most `MAX_EVENTS`.
+    """
     # Imported here: it takes 0.1 s and some MiB, which a host whose calendars nobody reads need not spend.
     from icalendar import Calendar
 
@@ -60,7 +67,10 @@ def as_icalendar(group: Group, upcoming_rows: Sequence[UpcomingView], *, now_ms:
 
 
 def _event(row: UpcomingView, *, now_ms: int) -> Event:
-    """Return the event of one row of `upcoming.week`: all of the day for a row that has several times."""
+    """Return the calendar's event of one row of `upcoming.week`.
+
+    It lasts all day if the row has several times on that day, or none. `now_ms` is when the calendar is made.
+    """
     from icalendar import Event
 
     text = row["text"].removeprefix(ECHO).strip()
@@ -92,6 +102,9 @@ def _one_line(text: str) -> str:
 
 
 def _without_forbidden(text: str) -> str:
-    """Return a text without what RFC 5545 forbids: control characters but line ends, and half characters."""
+    """Return a text without the characters that calendars (RFC 5545) forbid.
+
+    Control characters but line ends are left out; half characters, which UTF-8 cannot encode, become `?`.
+    """
     encodable = text.encode("utf-8", "replace").decode()
     return "".join(char for char in encodable if char == "\n" or unicodedata.category(char) != "Cc")

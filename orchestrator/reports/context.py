@@ -28,7 +28,10 @@ BAD_FILES = ("*.corrupt-*.json", "*.other-version-*.json")
 
 
 def bad_files(path: Path) -> list[str]:
-    """Return the names of the unusable files in a group's context that were renamed. Blocks."""
+    """Return the new names of files in a group's context that could not be used and were renamed. Blocks.
+
+    `path` is the directory of the group's context.
+    """
     return sorted(file.name for pattern in BAD_FILES for file in path.glob(pattern))
 
 
@@ -77,7 +80,10 @@ class RestoreView(TypedDict):
 
 
 def show(folder: str, contents: SnapshotContents, renamed_files: Sequence[str]) -> StoredContextView:
-    """Return the stored context of a group; `mended` are the names of bad files that were renamed."""
+    """Return the stored context of a group as the API and `--json` show it.
+
+    `renamed_files` are the names of files that could not be used and were renamed.
+    """
     return {
         "group": folder,
         "context": contents.context.model_dump(mode="json"),
@@ -89,7 +95,10 @@ def show(folder: str, contents: SnapshotContents, renamed_files: Sequence[str]) 
 def show_lines(
     folder: str, contents: SnapshotContents, renamed_files: Sequence[str], *, zone: ZoneInfo
 ) -> list[str]:
-    """Return the stored context as lines for people: head, memory, newest messages, bad files."""
+    """Return the stored context of a group as lines for people: head, memory, newest messages, bad files.
+
+    `renamed_files` are the names of files that could not be used and were renamed. Times are those of `zone`.
+    """
     context = contents.context
     return [
         *_head_lines(folder, context, zone),
@@ -100,7 +109,7 @@ def show_lines(
 
 
 def plans(folder: str, contents: SnapshotContents) -> PlansView:
-    """Return a group's plans, with the active plan and its active task."""
+    """Return a group's plans and the ids of its active plan and task, as the API and `--json` show them."""
     memory = contents.context.memory
     return {
         "group": folder,
@@ -138,7 +147,7 @@ def plan_lines(folder: str, contents: SnapshotContents) -> list[str]:
 
 
 def snapshot_rows(snapshots: Sequence[ContextSnapshot]) -> list[SnapshotPart]:
-    """Return snapshots as the API and `--json` show them, in the order in which they come."""
+    """Return snapshots of a group's context as the API and `--json` show them, in their order."""
     return [
         {
             "name": snapshot.name,
@@ -159,8 +168,9 @@ def snapshot_lines(rows: Sequence[SnapshotPart], *, zone: ZoneInfo) -> list[str]
 
 
 def why(folder: str, run: Run | None) -> RestoreView:
-    """Return how a group's last container continued the conversation, and why; `run` is None if it had
-    none.
+    """Return how a group's newest container continued the conversation, and why.
+
+    `run` is that container; None if the group had none.
     """
     if run is None:
         return {"group": folder, "run": None}
@@ -183,7 +193,7 @@ def why_lines(restore: RestoreView, *, zone: ZoneInfo) -> list[str]:
 
 
 def _head_lines(folder: str, context: Context, zone: ZoneInfo) -> Iterator[str]:
-    """Yield the lines about the whole: revision and time, number of questions and tokens, session."""
+    """Yield the first lines about a stored context: its revision and time, its counts and its session."""
     if not context.revision:
         yield f"Nothing is kept of '{folder}' yet."
         return
@@ -197,14 +207,8 @@ def _head_lines(folder: str, context: Context, zone: ZoneInfo) -> Iterator[str]:
 def _memory_lines(contents: SnapshotContents) -> Iterator[str]:
     """Yield the lines about the active plan and task, the last decisions, the open files and the note."""
     memory = contents.context.memory
-    plan = next(
-        (candidate for candidate in contents.workflow.plans if candidate.id == memory.active_plan_id), None
-    )
-    task = (
-        next((candidate for candidate in plan.tasks if candidate.id == memory.active_task_id), None)
-        if plan
-        else None
-    )
+    plan = contents.workflow.plan(memory.active_plan_id)
+    task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
     if plan:
         yield f"plan:      {plan.id}, {plan.title}"
     if task:
@@ -216,7 +220,7 @@ def _memory_lines(contents: SnapshotContents) -> Iterator[str]:
 
 
 def _dialogue_lines(context: Context, zone: ZoneInfo) -> Iterator[str]:
-    """Yield the summary of older messages, then one line for each recent message."""
+    """Yield the lines of the stored conversation: the summary of older messages, then the newest messages."""
     conversation = context.conversation
     if summary := conversation.running_summary:
         yield from _listed("before:", summary.splitlines())

@@ -131,10 +131,13 @@ class BudgetAmount:
 
 
 def parse_amount(text: str) -> BudgetAmount:
-    """Return the amount that `200000`, `200k`, `2M`, `500tokens`, `5usd` or `$1.50` stands for.
+    """Return the amount of a budget that `200000`, `200k`, `2M`, `500tokens`, `5usd` or `$1.50` stands for.
+
+    A number without a unit means tokens.
 
     Raises:
-        BadAmount: it is none, is nothing, or is so small a number that its unit has to be named.
+        BadAmount: the text is no amount, or the amount is zero, less than a cent, or too large. Also for a
+            small number without a unit: somebody who writes 5 means dollars.
     """
     match = _AMOUNT.fullmatch(text)
     text = text[:MAX_SHOWN]
@@ -157,14 +160,15 @@ def parse_amount(text: str) -> BudgetAmount:
 
 
 def parse_amount_in(text: str, unit: Unit) -> BudgetAmount:
-    """Return the amount of a text whose unit was chosen apart: `5`, `1.50` or `1,50` dollars, `2M` tokens.
+    """Return the amount of a text for which `unit` was chosen: `5`, `1.50` or `1,50` dollars, `2M` tokens.
 
     Raises:
-        BadAmount: it is none, is nothing, or names another unit.
+        BadAmount: the text is no amount, or names another unit; the amount is zero, too small or too large.
     """
     name, example = ("dollars", "5 or 1.50") if unit is Unit.USD else ("tokens", "200000, 200k or 2M")
     # Three digits after a comma may be thousands; one or two are cents.
     normalised = _CENTS.sub(r"\1.\2", text) if unit is Unit.USD else text
+    # A text with a unit has it before or after the digits.
     has_no_unit = normalised[:1] != "$" and normalised[-1:].isdigit()
     with_unit = normalised + ("usd" if unit is Unit.USD else "tokens") if has_no_unit else normalised
     if _AMOUNT.fullmatch(with_unit) is None:
@@ -176,14 +180,14 @@ def parse_amount_in(text: str, unit: Unit) -> BudgetAmount:
 
 
 def parse_unit(text: str) -> Unit:
-    """Return the unit that a program or a form has chosen. Raises `BadAmount`."""
+    """Return the unit of a budget that a program or a form names: `usd` or `tokens`. Raises `BadAmount`."""
     if text not in {*Unit}:
         raise BadAmount(f"'{text}' is no unit of a budget: choose usd or tokens.")
     return Unit(text)
 
 
 def parse_period(text: str) -> Period:
-    """Return the period that a program or a form has chosen. Raises `BadAmount`."""
+    """Return the period of a budget that a program or a form names: `day` or `month`. Raises `BadAmount`."""
     if text not in {*Period}:
         raise BadAmount(f"'{text}' is no period of a budget: choose day or month.")
     return Period(text)
@@ -193,7 +197,10 @@ def parse_period(text: str) -> Period:
 
 
 async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneInfo) -> UsageDocumentView:
-    """Return what was used, divided by `by`, and how the budgets stand. Raises `UnknownGroup`."""
+    """Return what was used of the model, one row for each value of `by`, and how the budgets stand.
+
+    `folder` is the group, None for all. Days are those of `zone`. Raises `UnknownGroup`.
+    """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     sums = await _by_day(tx, known_folder, zone) if by == "day" else await _by_column(tx, known_folder, by)
     total = sum(sums.values(), start=Sums())
@@ -208,12 +215,12 @@ async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneIn
 
 
 def _usage_view(by: By, key: str, sums: Sums) -> UsageView:
-    """Return one row of usage: `key` under the name of the column `by`, and the counts."""
+    """Return one row of usage: `key` as the value of the field `by`, such as `day`, and the counts."""
     return cast("UsageView", {by: key, **sums_row(sums)})
 
 
 async def usage_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | None:
-    """Return what all groups used since midnight; None where that is nothing."""
+    """Return what all groups used of the model since midnight in `zone`; None where that is nothing."""
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     start_ms = round(today.timestamp() * 1000)
     # `until_ms` is exclusive: one millisecond more takes in what was used just now.
@@ -222,7 +229,10 @@ async def usage_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | Non
 
 
 async def _by_day(tx: Tx, folder: Folder | None, zone: ZoneInfo) -> dict[str, Sums]:
-    """Return what was used on each local day (`YYYY-MM-DD`) of `zone`."""
+    """Map each day of `zone` (`YYYY-MM-DD`) on which the model was used to what was used on it.
+
+    `folder` is the group, None for all.
+    """
     days: dict[str, Sums] = {}
     # Divided into days here, because SQLite knows no time zones.
     for at_ms, sums in (await usage_store.summed_by_time(tx, folder=folder)).items():
@@ -232,7 +242,10 @@ async def _by_day(tx: Tx, folder: Folder | None, zone: ZoneInfo) -> dict[str, Su
 
 
 async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
-    """Return what was used by each value of a column, which is named in words where the store has none."""
+    """Map each value of the column `by` to what was used of the model under it.
+
+    `folder` is the group, None for all. A value that is missing in the database is named in words.
+    """
     sums_by_key = await usage_store.summed(tx, _COLUMNS[by], folder=folder)
     if by == "agent":
         return {_AGENTS[key]: sums for key, sums in sums_by_key.items()}
@@ -240,7 +253,7 @@ async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
 
 
 def sums_row(sums: Sums) -> UsageCountsView:
-    """Return the sums as counts, with `cost_usd`, which is None if no answer has a known price."""
+    """Return sums of usage as the API and `--json` show them; `cost_usd` is None if no price is known."""
     is_unknown = sums.requests > 0 and sums.unpriced == sums.requests
     return {
         "requests": sums.requests,
@@ -293,9 +306,11 @@ class CostOverview:
 async def overview(
     tx: Tx, folder: str | None, *, span: Span, other: By | None = None, now_ms: int, zone: ZoneInfo
 ) -> CostOverview:
-    """Return what today, this week or this month cost, the dearest first, by group, model and kind of turn.
+    """Return what the model cost today, this week or this month (`span`).
 
-    `other` is one more way to divide it, if it is set. Raises `UnknownGroup`.
+    It is divided by day, and by group, model and kind of turn, the dearest of these first. `other` is one
+    more way to divide it, if it is set: by task, service, or agent and subagents. `folder` is the group, None
+    for all. Days are those of `zone`; a week begins on Monday. Raises `UnknownGroup`.
     """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -330,9 +345,9 @@ async def overview(
 
 
 def cost_lines(sums_by_key: Mapping[K, Sums]) -> list[CostLine]:
-    """Return a line for each of the sums, in their order. Pure.
+    """Return a line for each of the sums of usage, in their order. Pure.
 
-    The percentage is that of the largest line: by cost, or by tokens if nothing has a price.
+    A line's percentage is its part of the largest line: of its cost, or of its tokens if nothing has a price.
     """
     money = {key: key_sums.cost_nano_usd for key, key_sums in sums_by_key.items()}
     measure = (
@@ -352,9 +367,9 @@ def cost_lines(sums_by_key: Mapping[K, Sums]) -> list[CostLine]:
 
 
 def _dearest(parts: list[UsagePart], key_of: Callable[[UsagePart], str | None]) -> list[CostLine]:
-    """Add up the parts that have the same key, and return their lines, the dearest first.
+    """Add up the parts of usage that have the same key, and return a line for each key, the dearest first.
 
-    `key_of` returns that key; None for parts that belong to none.
+    `key_of` returns the key of a part, such as its model; None if it has none.
     """
     sums_by_key: dict[str | None, Sums] = {}
     for part in parts:
@@ -373,7 +388,7 @@ def usage_lines(document: UsageDocumentView) -> list[str]:
 
 
 def _usage_row(key: str, row: UsageCountsView) -> tuple[str, ...]:
-    """Return the cells of one line of the table of usage."""
+    """Return the cells of one line of the table of usage; `key` is the first of them."""
     return (
         key,
         f"{row['requests']:,}",
@@ -419,7 +434,11 @@ def _notes(document: UsageDocumentView) -> list[str]:
 
 
 async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None = None) -> list[BudgetView]:
-    """Return how each budget stands; with `folder`, only those that bound that group."""
+    """Return the budgets with how much of each is used, as the API and `--json` show them.
+
+    With `folder`, only those that apply to that group. Days and months are those of `zone`.
+    """
+    # A budget without a folder applies to all groups together.
     wanted = [
         budget for budget in await budget_store.every(tx) if folder is None or budget.folder in (None, folder)
     ]
@@ -441,7 +460,7 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
 
 
 def in_unit(unit: Unit, value: int) -> float:
-    """Return an amount of a budget in tokens or dollars."""
+    """Return a stored amount of a budget, in tokens or billionths of a dollar, as tokens or dollars."""
     return value if unit is Unit.TOKENS else value / rules.NANO
 
 
@@ -469,7 +488,8 @@ def _budget_row(row: BudgetView) -> tuple[str, ...]:
 
 
 def _amount(unit: str, value: float) -> str:
-    """Return tokens, or dollars without idle zeros, as people read them: `200,000 tokens`, `$5.00`."""
+    """Return tokens or dollars as people read them: `200,000 tokens`, `$5.00`, `$0.1234`."""
+    # Dollars have four decimals, or two where the last two are zero.
     return f"{value:,.0f} tokens" if unit == Unit.TOKENS else f"${value:,.4f}".removesuffix("00")
 
 
@@ -487,7 +507,8 @@ def amount_text(amount: BudgetAmount) -> str:
 def set_text(amount: BudgetAmount, *, period: Period, folder: str | None, is_background: bool) -> str:
     """Return the sentence that says which budget was set.
 
-    `is_background`: it is only for work that nobody waits for.
+    `folder` is the group, None for all groups together. `is_background` says that the budget is only for work
+    that nobody waits for.
     """
     target = f"'{folder}'" if folder is not None else "all groups together"
     purpose = ", for what nobody waits for" if is_background else ""
@@ -503,9 +524,10 @@ async def is_spent_already(tx: Tx, budget: budget_store.Budget, *, now_ms: int, 
 async def set_budget(
     tx: Tx, amount: BudgetAmount, *, period: Period, folder: str | None, is_background: bool, now_ms: int
 ) -> None:
-    """Set a budget, audited. Raises `UnknownGroup`.
+    """Set a budget in place of one for the same group, work, period and unit, and record it in the audit.
 
-    `is_background`: it is only for work that nobody waits for.
+    `folder` is the group, None for all groups together. `is_background` says that the budget is only for work
+    that nobody waits for. Raises `UnknownGroup`.
     """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     budget = await budget_store.put(
@@ -524,7 +546,7 @@ async def set_budget(
 
 
 async def budget(tx: Tx, budget_id: int) -> budget_store.Budget:
-    """Return a budget. Raises `NoBudget`."""
+    """Return the budget with this id. Raises `NoBudget` if there is none."""
     stored = await budget_store.get(tx, budget_id)
     if stored is None:
         raise NoBudget(budget_id)
@@ -532,7 +554,7 @@ async def budget(tx: Tx, budget_id: int) -> budget_store.Budget:
 
 
 async def change_budget(tx: Tx, existing: budget_store.Budget, amount: BudgetAmount, *, now_ms: int) -> None:
-    """Change the amount of a budget, audited; it stays the budget that it is."""
+    """Change the amount of an existing budget, and nothing else of it, and record that in the audit."""
     await budget_store.change(tx, existing.id, amount.value, now_ms=now_ms)
     detail = asdict(replace(existing, amount=amount.value))
     await audit_store.append(
@@ -541,7 +563,7 @@ async def change_budget(tx: Tx, existing: budget_store.Budget, amount: BudgetAmo
 
 
 async def remove_budget(tx: Tx, budget_id: int, *, now_ms: int) -> None:
-    """Remove a budget, audited. Raises `NoBudget`."""
+    """Remove the budget with this id, and record that in the audit. Raises `NoBudget` if there is none."""
     if not await budget_store.remove(tx, budget_id):
         raise NoBudget(budget_id)
     await audit_store.append(

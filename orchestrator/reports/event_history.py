@@ -15,7 +15,10 @@ BEFORE_THIS_START = 0
 
 
 async def recall_events(tx: Tx, bus: EventBus) -> None:
-    """Put what the store knows of notifications and loops in front of the events of this process."""
+    """Put events of earlier processes, read from the database, in front of those on the event bus.
+
+    Those are the newest changes of notifications and events of loops. So a reader of the bus sees them, too.
+    """
     loops = [
         HostEvent(
             n=BEFORE_THIS_START,

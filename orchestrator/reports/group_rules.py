@@ -105,9 +105,10 @@ class _RoleColumn:
 
 
 async def rule_rows(tx: Tx, folder: str, *, host_search: SearchService) -> list[RuleRow]:
-    """Return the rules of a group, row by row. Raises `UnknownGroup`.
+    """Return what people of each role have a group's agent do, one row for each act.
 
-    `host_search` is what searches the web for groups that have said nothing else.
+    `host_search` is the service that searches the web for groups that have not chosen one. Raises
+    `UnknownGroup`.
     """
     group = await groups.known(tx, folder)
     servers = await mcp_servers.of_group(tx, group.folder)
@@ -118,7 +119,11 @@ async def rule_rows(tx: Tx, folder: str, *, host_search: SearchService) -> list[
 def rules_of(
     group: Group, servers: Sequence[McpServer], limits: Sequence[Budget], *, host_search: SearchService
 ) -> list[RuleRow]:
-    """Return the rules of a group, row by row. Pure."""
+    """Return what people of each role have a group's agent do, one row for each act. Pure.
+
+    `servers` are the MCP servers that the group may call, `limits` the budgets that apply to it.
+    `host_search` is the service that searches the web for groups that have not chosen one.
+    """
     config = settings.of(group)
     columns = []
     for role in Role:
@@ -140,8 +145,9 @@ def rules_of(
 def _row(
     part: str, what: str, answers: Iterable[str], subject: str = "", limit: Budget | None = None
 ) -> RuleRow:
-    """Return a row; `answers` are those for owner, member and guest, in this order.
+    """Return the row of one act; `answers` are those for owner, member and guest, in this order.
 
+    `part` is a key of `PARTS` and `what` one of `ACTS`; `subject` is the name that the act's text needs.
     `limit` is the budget that the row is about, if there is one.
     """
     owner, member, guest = answers
@@ -151,7 +157,7 @@ def _row(
 
 
 def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
-    """Yield what people of each role have the agent answer, read and write."""
+    """Yield the rows that say what people of each role have the agent answer, read and write."""
     history, memory = Permission.HISTORY, Permission.MEMORY
     yield _row("asks", "call", [column.may() for column in columns])
     talk = [YES if column.may(history) == YES else column.if_may(JOINED) for column in columns]
@@ -169,7 +175,7 @@ def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator
 
 
 def _sending_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
-    """Yield to which chats people of each role have messages and files sent."""
+    """Yield the rows that say to which chats people of each role have messages and files sent."""
     yield _row(
         "sends",
         "messages",
@@ -181,10 +187,10 @@ def _sending_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
 
 
 def _spending_rules(limits: Sequence[Budget], columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
-    """Yield how much of each budget that applies to the group people of each role may spend."""
+    """Yield the rows that say how much of each budget, in `limits`, people of each role may spend."""
 
     def part(column: _RoleColumn) -> str:
-        """Return the part of each budget that people of the role may spend, `50 %` for example."""
+        """Return the part of a budget that people of the role may spend: `ALL`, `NO`, or such as `50 %`."""
         return column.if_may(ALL if column.rights.spend == 100 else f"{column.rights.spend} %")
 
     for budget in limits:
@@ -197,7 +203,10 @@ def _spending_rules(limits: Sequence[Budget], columns: Sequence[_RoleColumn]) ->
 def _reaching_rules(
     config: GroupConfig, search: SearchService, columns: Sequence[_RoleColumn]
 ) -> Iterator[RuleRow]:
-    """Yield the model, the places and the search of the web that people of each role let the agent reach."""
+    """Yield the rows that say what people of each role let the agent reach.
+
+    That is the model, places on the internet, and the search of the web by `search`.
+    """
     network = Permission.NETWORK
     yield _row("reaches", "model", [column.may() for column in columns])
     if config.egress == "open":
@@ -215,7 +224,7 @@ def _reaching_rules(
 def _server_rules(
     config: GroupConfig, servers: Sequence[McpServer], columns: Sequence[_RoleColumn]
 ) -> Iterator[RuleRow]:
-    """Yield the MCP servers and single tools that people of each role let the agent call."""
+    """Yield the rows that say which MCP servers and single tools people of each role let the agent call."""
     mcp = Permission.MCP
     for server in servers:
         if server.command and config.asks_mcp(server.name):
@@ -227,17 +236,18 @@ def _server_rules(
         answers = [column.if_may(ASKS if asks_for_whole_server else YES, mcp) for column in columns]
         yield _row("reaches", "server", answers, server.name)
         for rule in config.ask:
-            place, slash, _ = rule.removeprefix(settings.MCP_RULE).partition("/")
-            if slash and place == server.name and not asks_for_whole_server:
+            # A rule names a server, or one of its tools as `server/tool`.
+            server_name, slash, _ = rule.removeprefix(settings.MCP_RULE).partition("/")
+            if slash and server_name == server.name and not asks_for_whole_server:
                 tool_answers = [column.if_may(ASKS, mcp) for column in columns]
                 yield _row("reaches", "tool", tool_answers, rule.removeprefix(settings.MCP_RULE))
 
 
 def _command_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
-    """Yield the commands to Andy that people of each role may give."""
+    """Yield the rows that say which commands to Andy people of each role may give."""
 
     def stops(column: _RoleColumn) -> str:
-        """Return for a role whether its people may stop turns: all, their own, or also those of guests."""
+        """Return which turns people of the role may stop: all, their own, or also those of guests."""
         if Permission.COMMAND in column.rights.may:
             return YES
         return column.if_may(
@@ -265,7 +275,7 @@ class GroupRuleView(TypedDict):
 
 
 def as_rows(rules: Sequence[RuleRow]) -> list[GroupRuleView]:
-    """Return the rules as rows for machines."""
+    """Return what people of each role have a group's agent do as the API and `--json` show it."""
     return [
         {
             "part": rule.part,
@@ -280,7 +290,7 @@ def as_rows(rules: Sequence[RuleRow]) -> list[GroupRuleView]:
 
 
 def rule_lines(rows: list[GroupRuleView]) -> list[str]:
-    """Return the rules as lines for people: each part is named once."""
+    """Return what people of each role have a group's agent do as a table; each part is named once."""
     cells, previous_part = [], ""
     for row in rows:
         part = "" if row["part"] == previous_part else PARTS[row["part"]]
@@ -290,10 +300,13 @@ def rule_lines(rows: list[GroupRuleView]) -> list[str]:
 
 
 def _act(row: GroupRuleView) -> str:
-    """Return in words what a row is about."""
+    """Return in words the act that a row is about."""
     return ACTS[row["what"]].format(subject=row["subject"])
 
 
 def _answer(code: str) -> str:
-    """Return the words for a code of `ANSWERS`; a part of a budget stays as it is."""
+    """Return the words for a code of `ANSWERS`.
+
+    The part of a budget, such as `20 %`, is returned unchanged.
+    """
     return ANSWERS.get(code, code)

@@ -104,16 +104,17 @@ def group_lines(rows: list[GroupView]) -> list[str]:
 
 
 def _answered_messages(row: GroupView) -> str:
-    """Return which messages get an answer in a group: every one, or those with one of its triggers."""
+    """Return in words which messages get an answer in a group: all, or those with one of its triggers."""
     if row["is_main"] or not row["requires_trigger"]:
         return "every message" + (" (main)" if row["is_main"] else "")
+    # A group may have a trigger of its own beside the usual one.
     own = row["trigger"] or ""
     # An imported group may have as its own trigger what calls Andy anyway.
     return f"@Andy or {own}" if own.casefold() not in ("", "@andy") else "@Andy"
 
 
 async def config_fields(tx: Tx, folder: str) -> dict[str, object]:
-    """Return what is set for a group. Raises `UnknownGroup`."""
+    """Return the settings that a group has of its own, by name. Raises `UnknownGroup`."""
     from orchestrator.groups import settings  # slow to load, and for this alone
 
     return settings.of(await groups.known(tx, folder)).to_fields()
@@ -163,10 +164,10 @@ def people_lines(rows: list[GroupPersonView], *, zone: ZoneInfo) -> list[str]:
 
 
 async def chat_rows(tx: Tx) -> list[ChatView]:
-    """Return every chat that was seen, the last active one first.
+    """Return every chat that was seen, the last active one first, as the API and `--json` show it.
 
-    `group` is the folder of its group, if it has one; `request` is the request to the owner about a chat that
-    called and has none.
+    `group` of a row is the folder of the chat's group, if it has one; `request` is the request to the owner
+    about a chat without a group in which somebody called Andy.
     """
     folders = await groups.folders_of_chats(tx)
     requests = await access_requests.every(tx)
@@ -206,7 +207,7 @@ def access_row(request: AccessRequest) -> AccessRequestView:
 
 
 def chat_lines(rows: list[ChatView], *, zone: ZoneInfo) -> list[str]:
-    """Return the chats as a table for people, followed by a line for each request for access that waits."""
+    """Return the chats as a table for people, then a line for each request that waits for a decision."""
     if not rows:
         return ["No chat was seen yet."]
     waiting = [row["request"] for row in rows if row["request"] and row["request"]["state"] == "waiting"]
@@ -214,7 +215,7 @@ def chat_lines(rows: list[ChatView], *, zone: ZoneInfo) -> list[str]:
 
 
 def _call_line(row: AccessRequestView) -> str:
-    """Return who called in which chat with which words, and how the owner decides on it."""
+    """Return as a line who called Andy in which chat without a group, and how the owner decides on it."""
     writer = "you" if row["is_owner"] else f"{all_visible(row['sender_name'])} ({all_visible(row['sender'])})"
     people = f" among {row['people']} people" if row["people"] else ""
     chat = all_visible(row["name"] or row["jid"])
@@ -275,7 +276,7 @@ def change_lines(rows: list[GroupChangeView], *, zone: ZoneInfo) -> list[str]:
 
 
 def diff_lines(before: str, after: str) -> list[str]:
-    """Return how one text becomes the other, for people: `+` is new, `-` is gone."""
+    """Return the lines of two texts with a mark before those that differ: `+` is new, `-` is gone."""
     from orchestrator.groups import changes
 
     return [f"{line.kind} {line.text}".rstrip() for line in changes.diff(before, after)]

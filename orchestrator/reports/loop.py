@@ -71,12 +71,15 @@ class LoopDocument(LoopView):
 
 
 async def every(tx: Tx, *, now_ms: int) -> list[LoopView]:
-    """Return the loop of each registered group, in short."""
+    """Return the loop of each registered group: the agent's waking by itself."""
     return [await _loop_row(tx, group.folder, now_ms=now_ms) for group in await groups.every(tx)]
 
 
 async def one(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
-    """Return a loop with its next wake, the reason for it, and its newest cycles. Raises `UnknownGroup`."""
+    """Return the loop of a group, the agent's waking by itself, with requests to wake it and newest cycles.
+
+    A cycle is one waking. Raises `UnknownGroup`.
+    """
     group = await groups.known(tx, folder)
     row = await _loop_row(tx, group.folder, now_ms=now_ms)
     newest = await cycles.newest(tx, group.folder, limit=CYCLES_SHOWN)
@@ -118,18 +121,21 @@ async def _loop_row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
 
 
 def _status(loop: Loop) -> str:
-    """Return the word for the state of a loop: one that was stopped is `off`."""
+    """Return the word for the state of a loop; one that was stopped is `off` for people."""
     return "off" if loop.status is LoopStatus.STOPPED else loop.status.value
 
 
 async def _schedule_text(tx: Tx, loop: Loop) -> str | None:
-    """Return the agent's text from which the next wake time was read; None where it wrote none."""
+    """Return the text of the agent from which its next wake time was read; None where it wrote none.
+
+    It is that of the loop's newest cycle.
+    """
     newest = await cycles.newest(tx, loop.folder, limit=1)
     return newest[0].schedule_raw if newest else None
 
 
 def _cycle_row(cycle: Cycle) -> CycleView:
-    """Return a cycle as the API and `--json` show it."""
+    """Return a cycle of a loop, one waking of the agent, as the API and `--json` show it."""
     return {
         "id": cycle.id,
         "turn": cycle.turn_id,
@@ -148,12 +154,12 @@ def _cycle_row(cycle: Cycle) -> CycleView:
 
 
 def list_lines(rows: list[LoopView], zone: ZoneInfo) -> list[str]:
-    """Return a line for each loop."""
+    """Return a line for each loop, which says what it does now or when it wakes next."""
     return [_line(row, zone) for row in rows]
 
 
 def show_lines(row: LoopDocument, zone: ZoneInfo) -> list[str]:
-    """Return lines for people: the next wake and how it came about, pending requests, newest cycles."""
+    """Return a loop as lines for people: its next wake and how it came about, requests and newest cycles."""
     if row["status"] == "off":
         return [_line(row, zone)]
     idle = f", {row['idle_in_a_row']} cycles without anything to do" if row["idle_in_a_row"] else ""
@@ -183,7 +189,7 @@ def _line(row: LoopView, zone: ZoneInfo) -> str:
 
 
 def _cycle_line(cycle: CycleView, zone: ZoneInfo) -> str:
-    """Return a cycle in one line: its start, its outcome, the pause that was wished for and the one set."""
+    """Return a cycle of a loop in one line: start, outcome, the pause the agent asked for and the one set."""
     wish = f", asked for {cycle['asked']}" if cycle["asked"] else ""
     result = "" if cycle["applied_ms"] is None else f", then {format_span(cycle['applied_ms'])}"
     triggers = "; ".join(cycle["triggers"]) or "itself"

@@ -34,7 +34,10 @@ _OWN_HEADERS = frozenset({"connection", "content-length", "host", "transfer-enco
 
 
 def command_of(line: str) -> tuple[str, ...]:
-    """Split the command line of a program as a shell would, without running one. Raises `BadRequest`."""
+    """Split the command line of a program into its words, as a shell would, but without running a shell.
+
+    Raises `BadRequest` if it cannot be split or names no program.
+    """
     try:
         words = tuple(shlex.split(line))
     except ValueError as error:
@@ -45,7 +48,9 @@ def command_of(line: str) -> tuple[str, ...]:
 
 
 async def add(tx: Tx, server: McpServer, *, home: Path, now_ms: int) -> None:
-    """Let more groups call a server, from their next containers on. Audited.
+    """Store an MCP server, and let its groups call it from their next containers on; record it in the audit.
+
+    Groups that may call it already keep that right. `home` is Andy's home directory, which has the programs.
 
     Raises:
         BadRequest: a name, the URL, the header or the program cannot be used.
@@ -65,9 +70,10 @@ async def add(tx: Tx, server: McpServer, *, home: Path, now_ms: int) -> None:
 
 
 async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -> tuple[Folder, ...]:
-    """Take a server away from a group, or from all for None, from the next call on. Audited.
+    """Take an MCP server away from a group, or from all if `folder` is None, and record that in the audit.
 
-    Return the groups that still have it. Raises `BadRequest` when there is no such server.
+    Containers that could call it are renewed. Return the groups that still have it. Raises `BadRequest` if
+    there is no such server.
     """
     server = await mcp_servers.by_name(tx, name)
     if server is None or folder not in (None, *server.groups):
@@ -85,7 +91,10 @@ async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -
 
 
 async def note_login(tx: Tx, server: McpServer, *, is_logged_in: bool, now_ms: int) -> None:
-    """Audit that the owner has logged in to a server or out of it, and renew the containers that use it."""
+    """Record in the audit that the owner logged in to an MCP server or out of it.
+
+    The containers that use it are renewed, so that they follow.
+    """
     await _renew_containers(tx, set(server.groups), now_ms=now_ms)
     kind = "mcp.logged_in" if is_logged_in else "mcp.logged_out"
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, detail={"name": server.name}))
@@ -111,7 +120,11 @@ class McpServerView(TypedDict):
 
 
 async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path, now_ms: int) -> list[McpServerView]:
-    """Return the servers by name; `is_set` returns whether `.env` has a value for a name."""
+    """Return the MCP servers in the order of names, as the API and `--json` show them, without secrets.
+
+    `is_set` returns whether `.env` has a value for a name. `home` is Andy's home directory, which has the
+    programs and logins.
+    """
     return [
         {
             "name": server.name,
@@ -130,7 +143,7 @@ async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path, now_ms: int
 
 
 def lines(rows: Sequence[McpServerView]) -> list[str]:
-    """Return the servers as a table for people."""
+    """Return the MCP servers as a table for people."""
     if not rows:
         return ["There are no MCP servers: see 'andy mcp add --help'."]
     columns = ("name", "groups", "URL or program", "secret or login")
@@ -145,7 +158,7 @@ def _place(row: McpServerView) -> str:
 
 
 def problem(row: McpServerView) -> tuple[str, str] | None:
-    """Return what keeps a server from being used, and the fix; None where nothing is known to."""
+    """Return what keeps an MCP server from being used, and the fix; None if no problem is known."""
     name = row["name"]
     if row["has_folder"] is False:
         return (
@@ -160,7 +173,10 @@ def problem(row: McpServerView) -> tuple[str, str] | None:
 
 
 def _is_logged_in(server: McpServer, home: Path, *, now_ms: int) -> bool | None:
-    """Return whether the owner's login at a server still counts; None where there is none."""
+    """Return whether the owner's login at an MCP server still counts.
+
+    None where the owner has not logged in.
+    """
     login = mcp_logins.read(home / "data", server) if server.url is not None else None
     return None if login is None else not login.is_over(now_ms)
 
@@ -175,9 +191,9 @@ def _secret(row: McpServerView) -> str:
 
 
 async def _renew_containers(tx: Tx, folders: set[Folder], *, now_ms: int) -> None:
-    """Store the settings of groups again: the host then replaces their idle containers by new ones.
+    """Have the host replace the idle containers of groups by new ones, which know the changed MCP servers.
 
-    The new containers know the changed servers.
+    For that, the groups' settings are stored again, unchanged: the host notices by the new time.
     """
     for group in await groups.every(tx):
         if group.folder in folders:
@@ -185,7 +201,7 @@ async def _renew_containers(tx: Tx, folders: set[Folder], *, now_ms: int) -> Non
 
 
 def _check(server: McpServer) -> None:
-    """Refuse a server whose name, secret, header or URL cannot be used, with `BadRequest`."""
+    """Raise `BadRequest` if the name, the secret, the header or the URL of an MCP server cannot be used."""
     if not _NAME.fullmatch(server.name) or server.name in TAKEN:
         raise BadRequest(
             f"'{server.name}' cannot name a server: up to 32 of a-z, 0-9 and '-', and none of"
@@ -204,9 +220,10 @@ def _check(server: McpServer) -> None:
 
 
 def _check_program(server: McpServer, home: Path) -> None:
-    """Refuse a program that is not the owner's own, or that the agent's user could not read. Blocks.
+    """Raise `BadRequest`, with the fix, if the program of an MCP server cannot be used. Blocks.
 
-    Raises `BadRequest`, with the fix.
+    It must be in the owner's folder `mcp/NAME` under `home`, where no agent can change it, be readable in
+    containers, and need no secret.
     """
     if server.secret_env is not None:
         raise BadRequest(
@@ -229,14 +246,20 @@ def _check_program(server: McpServer, home: Path) -> None:
 
 
 def _files_named_by(folder: Path, word: str) -> list[Path]:
-    """Return the files in a folder that a word of a command may name, also as a Python module after `-m`."""
+    """Return the files in a folder that a word of a command may name.
+
+    It may be a path in the folder, or the name of a Python module, as after `-m`. Absolute paths name none.
+    """
     module = word.replace(".", "/")
     return [path for path in (folder / word, folder / f"{module}.py", folder / module / "__main__.py")
             if not Path(word).is_absolute() and path.is_file()]  # fmt: skip
 
 
 def _is_readable(path: Path) -> bool:
-    """Return whether containers can read a path: they run as the host's own user, but never as root."""
+    """Return whether containers can read an existing file or enter and list an existing folder.
+
+    They run as the host's own user, but never as root.
+    """
     status = path.stat()
     needed = 0o5 if stat.S_ISDIR(status.st_mode) else 0o4  # a folder must also be entered
     is_own = status.st_uid == os.geteuid() != 0
@@ -245,7 +268,10 @@ def _is_readable(path: Path) -> bool:
 
 
 def _check_url(server: McpServer, url: str) -> None:
-    """Refuse a URL that is none, shows a password, or sends a secret in the clear, with `BadRequest`."""
+    """Raise `BadRequest` if the URL of an MCP server is none, has a password, or exposes a secret.
+
+    A secret is exposed by plain http to another machine.
+    """
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -266,5 +292,8 @@ def _check_url(server: McpServer, url: str) -> None:
 
 
 def _is_on_this_machine(host: str) -> bool:
-    """Return whether a host is this machine, or has a name without a dot, as services of Compose have."""
+    """Return whether a host name or address is this machine, or a service of the same Compose project.
+
+    The names of such services have no dot.
+    """
     return host in {"127.0.0.1", "::1"} or (not {".", ":"} & set(host))

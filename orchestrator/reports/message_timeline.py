@@ -146,10 +146,11 @@ class NoMessage(BadRequest):
 
 
 async def sent_file(tx: Tx, folder: str, message_id: str) -> Outgoing:
-    """Return a message of a group, by its id, that left with a file.
+    """Return the message with this id that Andy sent with a file to a chat of a group.
 
     Raises:
-        UnknownGroup, NoMessage
+        UnknownGroup: there is no such group.
+        NoMessage: the group's chats have no such message with a file.
     """
     group = await groups.known(tx, folder)
     outgoing = await outbox.by_message_id(tx, MessageId(message_id))
@@ -159,10 +160,13 @@ async def sent_file(tx: Tx, folder: str, message_id: str) -> Outgoing:
 
 
 async def find(tx: Tx, folder: str, id_or_number: str) -> StoredTimeline:
-    """Return all that the store has on a message, found by its id or number. It may be one that Andy sent.
+    """Return the stored history of a message of a group: its turn, its replies and what they cost.
+
+    It is found by its id or number, and may be one that Andy sent.
 
     Raises:
-        UnknownGroup, NoMessage
+        UnknownGroup: there is no such group.
+        NoMessage: the group has no such message.
     """
     group = await groups.known(tx, folder)
     message = await _message(tx, group, id_or_number)
@@ -172,12 +176,19 @@ async def find(tx: Tx, folder: str, id_or_number: str) -> StoredTimeline:
             f"There is no message '{id_or_number}' in '{folder}': see 'andy messages {folder}'. What is said"
             " in a chat that is not registered is not stored."
         )
-    turn_id = message.turn_id if message and message.turn_id else outgoing.turn_id if outgoing else None
+    turn_id = message.turn_id if message else None
+    if not turn_id and outgoing is not None:
+        turn_id = outgoing.turn_id  # of what Andy sent, the turn that sent it
     turn = await turns.get(tx, turn_id) if turn_id is not None else None
+    chat_jid = group.jid
+    if message is not None:
+        chat_jid = message.chat_jid
+    elif outgoing is not None:
+        chat_jid = outgoing.chat_jid
     return {
         "id": message.id if message else id_or_number,
         "group": group.folder,
-        "chat": message.chat_jid if message else outgoing.chat_jid if outgoing else group.jid,
+        "chat": chat_jid,
         "message": _message_part(message),
         "turn": await _turn_part(tx, turn) if turn else None,
         "attempts": [],
@@ -190,9 +201,10 @@ async def find(tx: Tx, folder: str, id_or_number: str) -> StoredTimeline:
 
 
 def with_logs(stored: StoredTimeline, logs: Path) -> TimelineDocumentView:
-    """Add the attempts that the logs record, the lines of those logs, and the whole history as `steps`.
+    """Return a message's stored history with what the logs of containers add, and with all its steps. Blocks.
 
-    Of attempts whose logs are gone, only the last one is known, from the store. Blocks.
+    `logs` is the directory of the logs. They add earlier attempts at the turn, and the lines that were
+    written during the attempts. Of attempts whose logs are gone, only the last one is known.
     """
     turn = stored["turn"]
     if turn is not None:
@@ -209,7 +221,7 @@ def with_logs(stored: StoredTimeline, logs: Path) -> TimelineDocumentView:
 
 
 async def _message(tx: Tx, group: Group, id_or_number: str) -> Message | None:
-    """Return a group's message by its id in a chat, or else by its number; None where there is none."""
+    """Return the message of a group with this id in one of its chats, or else with this number; or None."""
     for jid in group.chats:
         if (message := await messages.find(tx, jid, MessageId(id_or_number))) is not None:
             return message
@@ -219,7 +231,7 @@ async def _message(tx: Tx, group: Group, id_or_number: str) -> Message | None:
 
 
 def _message_part(message: Message | None) -> TimelineMessageView | None:
-    """Return the message as the document has it; None for one that Andy sent."""
+    """Return a message as the history shows it; None for None, a message that Andy sent."""
     if message is None:
         return None
     return {
@@ -233,7 +245,7 @@ def _message_part(message: Message | None) -> TimelineMessageView | None:
 
 
 async def _turn_part(tx: Tx, turn: Turn) -> TimelineTurnPart:
-    """Return the turn as the document has it, with what is known of its run."""
+    """Return a turn as a message's history shows it, with its place in the queue and its container."""
     run = await runs.get(tx, turn.run_id) if turn.run_id else None
     return {
         "id": turn.id,
@@ -255,14 +267,14 @@ async def _turn_part(tx: Tx, turn: Turn) -> TimelineTurnPart:
 
 
 async def _replies(tx: Tx, turn: Turn | None, outgoing: Outgoing | None) -> Sequence[Outgoing]:
-    """Return all replies of a turn; without a turn, the message `outgoing` itself where Andy sent it."""
+    """Return all messages that a turn sent; without a turn, only `outgoing`, a message that Andy sent."""
     if turn is not None:
         return await outbox.of_turn(tx, turn.id)
     return [outgoing] if outgoing else []
 
 
 def _reply_part(reply: Outgoing) -> ReplyPart:
-    """Return a reply as the document has it; `next_try_ms` is None once it is sent."""
+    """Return a reply as a message's history shows it; `next_try_ms` is None once it is sent."""
     return {
         "outbox": reply.id,
         "id": reply.message_id,
@@ -287,7 +299,7 @@ async def _work(tx: Tx, turn: Turn) -> list[TurnRequestPart]:
 
 
 async def _cost(tx: Tx, turn: Turn) -> TurnCostPart:
-    """Return the usage of a turn in all; `subagents` is the part of its subagents."""
+    """Return what a turn used of the model; `subagents` is the part of it that its subagents used."""
     shares = await usage.summed_of_turn(tx, turn.id, since_ms=turn.queued_ms)
     of_subagents = (sums for share, sums in shares.items() if share.is_subagent)
     return {
@@ -301,9 +313,13 @@ async def _cost(tx: Tx, turn: Turn) -> TurnCostPart:
 
 
 def _attempts(logs: Path, folder: str, turn: TimelineTurnPart) -> Iterator[AttemptPart]:
-    """Yield each attempt that a log records, in the order of the logs."""
+    """Yield each attempt at a turn that the logs of a group's containers record, in the order of the logs.
+
+    `logs` is the directory of the logs. Blocks.
+    """
     for file in files.of_group(logs, folder):
         try:
+            # A log that was written last before the turn was queued cannot have it.
             if file.path.stat().st_mtime_ns // 1_000_000 + LATE_MS < turn["queued_ms"]:
                 continue
             with file.path.open(encoding="utf-8", errors="replace") as lines:
@@ -314,7 +330,10 @@ def _attempts(logs: Path, folder: str, turn: TimelineTurnPart) -> Iterator[Attem
 
 
 def _attempts_of_run(run: str, events: Sequence[LoggedEvent], turn_id: str) -> Iterator[AttemptPart]:
-    """Yield the attempts that one run made at a turn: usually one."""
+    """Yield the attempts at a turn that one container made, as its log records them: usually one.
+
+    `run` is the container's id, and `events` are the events in its log, of all turns.
+    """
     current: AttemptPart | None = None
     for event in events:
         if event.facts.get("turn") != turn_id:
@@ -336,7 +355,7 @@ def _attempts_of_run(run: str, events: Sequence[LoggedEvent], turn_id: str) -> I
 
 
 def _new_attempt(run: str, number: int, started_ms: int) -> AttemptPart:
-    """Return an attempt that has only begun; its `number` counts from 1."""
+    """Return an attempt of a container (`run`) that has only begun; its `number` counts from 1."""
     return {
         "attempt": number,
         "run": run,
@@ -354,8 +373,9 @@ def _is_same(attempt: AttemptPart, other: AttemptPart | None) -> bool:
 
 
 def _last_attempt(turn: TimelineTurnPart) -> AttemptPart | None:
-    """Return the attempt that the store has: the present one, or the one that ended the turn; None for a turn
-    that waits.
+    """Return the last attempt at a turn, as the database has it: the present one, or the one that ended it.
+
+    None for a turn that waits in the queue.
     """
     if turn["run"] is None or turn["started_ms"] is None or turn["state"] == TurnState.QUEUED:
         return None
@@ -366,7 +386,10 @@ def _last_attempt(turn: TimelineTurnPart) -> AttemptPart | None:
 
 
 def _log_lines(logs: Path, folder: str, attempts: Sequence[AttemptPart]) -> list[str]:
-    """Return the newest lines that the runs of these attempts wrote during them."""
+    """Return the newest lines, at most `LOG_LINES`, that containers wrote to their logs during attempts.
+
+    `logs` is the directory of the logs. Blocks.
+    """
     newest: deque[str] = deque(maxlen=LOG_LINES)
     for file in files.of_group(logs, folder):
         # A run may try a turn several times, and answers other turns in between.
@@ -388,10 +411,10 @@ def _log_lines(logs: Path, folder: str, attempts: Sequence[AttemptPart]) -> list
 def _span(attempt: AttemptPart) -> tuple[str, str]:
     """Return the first and the last time stamp, `(begin, end)`, of the log lines of an attempt.
 
-    Stamps are compared as texts.
+    Stamps have a fixed form, so they are compared as texts.
     """
     ended_ms = attempt["ended_ms"]
-    # "9" comes after all stamps, for an attempt that goes on.
+    # For an attempt that goes on: the text "9" comes after all stamps, which begin with the year.
     end = utc_stamp(ended_ms + LATE_MS) if ended_ms else "9"
     return utc_stamp(attempt["started_ms"] - LATE_MS), end
 
@@ -400,16 +423,19 @@ def _span(attempt: AttemptPart) -> tuple[str, str]:
 
 
 def steps(stored: StoredTimeline) -> list[TimelineStepView]:
-    """Return the history of a message, step by step, and what it waits for: `{at_ms, step, text}`.
+    """Return the history of a message, step by step, and what it waits for.
 
-    `step` is one of received, ignored, queued, started, acknowledged, work, tool, answered, put_back, failed,
-    waiting, running, said, sent, unsent. `at_ms` is None where a step is a state and not an event.
+    `step` of each is one of received, ignored, queued, started, acknowledged, work, tool, answered, put_back,
+    failed, waiting, running, said, sent, unsent. `at_ms` is None where a step is a state and not an event.
     """
     return [*_arrival_steps(stored), *_turn_steps(stored), *_reply_steps(stored)]
 
 
 def lines(stored: StoredTimeline, *, zone: ZoneInfo) -> list[str]:
-    """Return the history as lines for people, without requests to the host, and what it cost."""
+    """Return the history of a message as lines for people, and what it cost, with times in `zone`.
+
+    Requests to the host are left out.
+    """
     step_lines = [
         f"{local_second(step['at_ms'], zone) if step['at_ms'] else '':14}  {step['text']}"
         for step in steps(stored)
@@ -419,7 +445,7 @@ def lines(stored: StoredTimeline, *, zone: ZoneInfo) -> list[str]:
 
 
 def _cost_lines(cost: TurnCostPart | None) -> Iterator[str]:
-    """Yield what the answers of the model cost, and the part of subagents."""
+    """Yield the lines that say what the model's answers cost, and the part of subagents; none without one."""
     if cost and cost["requests"]:
         answers = f"{cost['requests']} answers of {', '.join(cost['models'])}"
         yield f"{'':14}  it took {answers}: {_tokens_and_money(cost)}"
@@ -438,12 +464,12 @@ def _tokens_and_money(sums: UsageCountsView) -> str:
 
 
 def _step(at_ms: int | None, step: str, text: str) -> TimelineStepView:
-    """Return a step of a timeline; `at_ms` is None if its time is unknown."""
+    """Return a step of a message's history; `at_ms` is None where it is a state and not an event."""
     return {"at_ms": at_ms, "step": step, "text": text}
 
 
 def _arrival_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
-    """Yield that the message arrived, and why it got no turn; nothing for one that Andy sent."""
+    """Yield the steps of a message's arrival, and why it got no turn; none for one that Andy sent."""
     message = stored["message"]
     if message is None:
         return
@@ -454,7 +480,10 @@ def _arrival_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
 
 
 def _turn_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
-    """Yield the steps of the turn by time, then what it waits for or works on."""
+    """Yield the steps of a message's turn by time, then what the turn waits for or works on.
+
+    There are none if the message has no turn.
+    """
     turn = stored["turn"]
     if turn is None:
         return
@@ -475,7 +504,7 @@ def _turn_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
 
 
 def _attempt_steps(attempts: Sequence[AttemptPart]) -> Iterator[TimelineStepView]:
-    """Yield the begin, the acknowledgement and the end of each attempt."""
+    """Yield the steps of attempts at a turn: for each its start, its acknowledgement and its end."""
     for attempt in attempts:
         yield _step(
             attempt["started_ms"], "started", f"try {attempt['attempt']}: given to run {attempt['run']}"
@@ -495,7 +524,7 @@ def _work_steps(work: Sequence[TurnRequestPart]) -> Iterator[TimelineStepView]:
 
 
 def _reply_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
-    """Yield for each reply that it was written, and then whether and when it was sent."""
+    """Yield the steps of a message's replies: that each was written, then whether and when it was sent."""
     for reply in stored["replies"]:
         yield _step(reply["created_ms"], "said", f"said ({reply['outbox']}): {short(reply['text'], 60)}")
         match reply["state"]:

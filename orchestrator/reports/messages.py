@@ -50,16 +50,13 @@ class MessageView(TypedDict):
 async def rows(
     tx: Tx, folder: str, *, limit: int, before_seq: int | None = None, after_seq: int | None = None
 ) -> list[MessageView]:
-    """Return at most `limit` messages of a group, oldest first.
+    """Return at most `limit` messages of a group, oldest first, each with what became of it.
 
-    These are the newest, or those right before `before_seq`, or those right after `after_seq`.
-
-    `outcome` is in words; `state` is that of the turn (queued, running, answered, failed), `ignored`, or
-    `said` of Andy's own, whose `turn` is the one that said it. `place` is that in the queue. `file` is the
-    name of the file that Andy sent with it. `chat_label` tells the chats of a group apart that has several.
+    They are the newest messages, or those right before the number `before_seq`, or those right after the
+    number `after_seq`. `chat_label` of a row is None unless the group has several chats.
 
     Raises:
-        UnknownGroup
+        UnknownGroup: there is no such group.
     """
     group = await groups.known(tx, folder)
     page = await messages.page(tx, group.folder, limit=limit, before_seq=before_seq, after_seq=after_seq)
@@ -96,8 +93,9 @@ def _row(
 ) -> MessageView:
     """Return a message as the API and `--json` show it.
 
-    `turns_of_own` maps the `seq` of Andy's own messages to the turn that sent each; `places` are those of
-    queued turns.
+    `turns_of_own` maps the `seq` of Andy's own messages to the turn that sent each; `places` maps queued
+    turns to their places in the queue, from 1. `file` is the name of the file that Andy sent with the
+    message. `chat_label` is the name of its chat in a group with several.
     """
     turn = turns_by_id.get(message.turn_id) if message.turn_id is not None else None
     quote = message.quote
@@ -112,14 +110,28 @@ def _row(
         "text": message.text,
         "quote": {"id": quote.message_id, "sender": quote.sender, "text": quote.text} if quote else None,
         "turn": turn.id if turn else turns_of_own.get(message.seq),
-        "state": turn.state.value if turn else "said" if _is_own(message) else "ignored",
+        "state": _state(turn, message),
         "attempt": turn.attempt if turn else None,
-        "reason": turn.reason if turn else None if _is_own(message) else message.ignored_reason,
+        "reason": _reason(turn, message),
         "place": places.get(turn.id) if turn else None,
         "outcome": _outcome(turn, message),
         "file": file,
         "chat_label": chat_label,
     }
+
+
+def _state(turn: Turn | None, message: Message) -> str:
+    """Return the state of a message: that of its turn; without a turn, whether it is Andy's or ignored."""
+    if turn is not None:
+        return turn.state.value
+    return "said" if _is_own(message) else "ignored"
+
+
+def _reason(turn: Turn | None, message: Message) -> str | None:
+    """Return why a message's turn is in its state, or why it got no turn; None where there is no reason."""
+    if turn is not None:
+        return turn.reason
+    return None if _is_own(message) else message.ignored_reason
 
 
 def _is_own(message: Message) -> bool:
@@ -128,7 +140,7 @@ def _is_own(message: Message) -> bool:
 
 
 def _outcome(turn: Turn | None, message: Message) -> str:
-    """Return in words what became of a message: the state of its turn with the reason, or why it has none."""
+    """Return in words what became of a message: its turn's state and reason, or why it got no turn."""
     if turn is None:
         return "said" if _is_own(message) else f"ignored: {message.ignored_reason}"
     # The reason of a turn that is not over is why it is tried again.

@@ -55,10 +55,11 @@ def service_of(
     price: str | None = None,
     first_byte_seconds: int | None = None,
 ) -> ModelService:
-    """Return the service that is described; what is left out is as its kind has it.
+    """Return a model service with these values; a value that is None is that of its kind.
 
-    `kind` may be left out where the name is one. `price` is dollars for a million tokens, in and out, such as
-    `0.6,2.5`.
+    `kind` may be None where the name is that of a kind. `key_env` is the name in `.env` that has the key;
+    `window` is the number of tokens that the model takes. `price` is dollars for a million tokens, in and
+    out, such as `0.6,2.5`. `first_byte_seconds` is how long an answer may take to begin.
 
     Raises:
         BadRequest: the kind, the address or the price is missing or cannot be read.
@@ -86,7 +87,10 @@ def service_of(
 
 
 def _parse_price(text: str | None) -> ServicePrice | None:
-    """Return the price that a text such as `0.6,2.5` stands for; None without a text. Raises `BadRequest`."""
+    """Return the price of a text such as `0.6,2.5`: dollars for a million tokens, in and out.
+
+    None for None. Raises `BadRequest` if the text is no such price.
+    """
     if text is None:
         return None
     try:
@@ -101,7 +105,7 @@ def _parse_price(text: str | None) -> ServicePrice | None:
 
 
 async def add(tx: Tx, service: ModelService, *, now_ms: int) -> None:
-    """Store a service, in place of the one with this name. Audited.
+    """Store a model service, in place of the one with its name, and record that in the audit.
 
     Raises:
         BadRequest: its name, URL, key or window cannot be used; the text says what to write.
@@ -113,9 +117,9 @@ async def add(tx: Tx, service: ModelService, *, now_ms: int) -> None:
 
 
 async def remove(tx: Tx, name: str, *, settings: Settings, now_ms: int) -> None:
-    """Remove a service. Audited.
+    """Remove the model service with this name, and record that in the audit.
 
-    Raises `BadRequest` when there is none, or when something still chooses it.
+    Raises `BadRequest` if there is none, or if a kind of work, a setting or a group still chooses it.
     """
     services = await model_services.every(tx)
     if all(service.name != name for service in services):
@@ -139,7 +143,7 @@ class _StoredChoice:
 
 
 async def _choices_everywhere(tx: Tx, settings: Settings) -> list[_StoredChoice]:
-    """Return the models that are chosen for kinds of work, in settings and by groups."""
+    """Return all choices of a model: for kinds of work, in settings and by groups."""
     chosen = [
         _StoredChoice(f"the choice for {choice.work.value}", choice.model)
         for choice in await model_services.choices(tx)
@@ -159,8 +163,10 @@ async def _choices_everywhere(tx: Tx, settings: Settings) -> list[_StoredChoice]
 
 
 async def refused_choices(tx: Tx, settings: Settings, *, has_gateway: bool) -> list[str]:
-    """Return why stored choices cannot be used, a sentence for each: a setting was not checked when it was
-    written, and the address of the service of `.env` may have changed since.
+    """Return a sentence for each stored choice of a model that cannot be used, with the reason.
+
+    There may be some, since a setting is not checked when it is written, and the address of the service of
+    `.env` may change. `has_gateway` says whether `.env` names a service other than Anthropic's own.
     """
     services = await model_services.every(tx)
     reasons = []
@@ -175,10 +181,10 @@ async def refused_choices(tx: Tx, settings: Settings, *, has_gateway: bool) -> l
 async def note_abilities(
     tx: Tx, name: str, abilities: frozenset[Ability], *, window: int | None, now_ms: int
 ) -> None:
-    """Store which abilities a service showed in a test, and the size of its window in tokens.
+    """Store which abilities a model service showed in a test, and the size of its window in tokens.
 
-    Of the window that was set before and the measured one the smaller is stored; one below `LEAST_WINDOW`
-    counts as not set. Does nothing for a service that is gone.
+    Of the window that was set before and the measured one, which may be None, the smaller is stored; one that
+    was set below `LEAST_WINDOW` counts as not set. Nothing is stored for a service that is gone.
     """
     service = await model_services.by_name(tx, name)
     if service is not None:
@@ -231,9 +237,10 @@ class ServiceConditionView(TypedDict):
 
 
 async def rows(tx: Tx, is_set: Callable[[str], bool]) -> list[ModelServiceView]:
-    """Return the services by name, with what chooses them. No key is among them.
+    """Return the model services, as the API and `--json` show them, without their keys.
 
-    `is_set` returns whether `.env` has a value for a name; `has_key` is None if the service needs no key.
+    `is_set` returns whether `.env` has a value for a name. `used_for` of a row are the kinds of work for
+    which the service is chosen.
     """
     services = await model_services.every(tx)
     choices = await model_services.choices(tx)
@@ -264,10 +271,10 @@ def _price_view(price: ServicePrice | None) -> PriceView | None:
 
 
 async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> list[ServiceConditionView]:
-    """Return how each service is: who uses it, whether it answers and since when, and what stands in.
+    """Return the state of each model service: who uses it, whether it answers, and what answers in its place.
 
-    `router` is brought up to date with the store. If not `is_live`, no host runs: outages that the last one
-    found may be over, and are left out.
+    The catalog of services in `router`, which chooses services, is read anew. If not `is_live`, no host runs:
+    outages that the last one found may be over, and are left out.
     """
     router.catalog = await read_catalog(tx)
     used = await _uses(tx, router)
@@ -307,9 +314,10 @@ class _Trouble:
 
 
 async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]]:
-    """Map each service to the groups that use it, with the model that each has chosen there.
+    """Map the name of each model service to the groups that use it, each with its choice of a model there.
 
-    A kind of work is named in brackets, `group (tasks)`, if its service is not that of the group's chats.
+    A group uses a service for its chats, or for another kind of work if that has another service: then the
+    work is named in brackets, `group (tasks)`.
     """
     used: dict[str, dict[str, ModelChoice]] = {}
     for group in await groups.every(tx):
@@ -324,7 +332,10 @@ async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]
 
 
 async def _troubles(tx: Tx, service_of: Callable[[str], ModelService | None]) -> dict[str, _Trouble]:
-    """Return what is wrong now with services, by their names. `service_of` returns a service by its name."""
+    """Map the names of model services that refuse requests or do not answer to what is wrong with them now.
+
+    `service_of` returns a service by its name.
+    """
     troubles = {}
     for refusal in await model_refusals.unfinished(tx):
         # A refusal of one model says nothing about the service: it answers for others.
@@ -342,7 +353,7 @@ async def _troubles(tx: Tx, service_of: Callable[[str], ModelService | None]) ->
 
 
 def lines(rows: Sequence[ModelServiceView]) -> list[str]:
-    """Return the services as a table for people."""
+    """Return the model services as a table for people."""
     if not rows:
         return [
             "Only the service of .env is there, under the name 'anthropic': see 'andy models add --help'."
@@ -352,14 +363,14 @@ def lines(rows: Sequence[ModelServiceView]) -> list[str]:
 
 
 def _cells(row: ModelServiceView) -> tuple[str, ...]:
-    """Return the cells of one line of the table of services."""
+    """Return the cells of one line of the table of model services."""
     key = "none" if row["key_env"] is None else f"{row['key_env']}{'' if row['has_key'] else ', NOT SET'}"
     abilities = ", ".join(row["abilities"]) + ("" if row["tested_ms"] else " (not tested)")
     return row["name"], row["model"] or "-", row["url"], key, abilities, ", ".join(row["used_for"]) or "-"
 
 
 def check(service: ModelService) -> None:
-    """Refuse a service whose name, URL, key or window cannot be used, with `BadRequest`."""
+    """Raise `BadRequest` if a value of a model service, such as its name, URL or window, cannot be used."""
     if not _NAME.fullmatch(service.name) or service.name == OF_DOTENV:
         raise BadRequest(
             f"'{service.name}' cannot name a service: up to 32 of a-z, 0-9 and '-', and not '{OF_DOTENV}',"
@@ -384,7 +395,10 @@ def check(service: ModelService) -> None:
 
 
 def _check_url(service: ModelService) -> None:
-    """Refuse a URL that is none, shows a password, or goes over plain http far away, with `BadRequest`."""
+    """Raise `BadRequest` if the URL of a model service is none, has a password, or is an unsafe http one.
+
+    Plain http is safe only to this machine and the owner's own network.
+    """
     try:
         parts = urlsplit(service.url)
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

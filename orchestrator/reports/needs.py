@@ -51,9 +51,10 @@ class OwnerNeeds:
 async def owner_needs(
     tx: Tx, *, now_ms: int, zone: ZoneInfo, zone_of: Callable[[Group], ZoneInfo]
 ) -> OwnerNeeds:
-    """Return what waits for the owner at `now_ms`.
+    """Return the matters that wait for the owner: requests, questions, failures, late tasks, spent budgets.
 
-    Budgets end by `zone`; `zone_of` gives the time zone in which the days of a group end.
+    `zone` is the owner's time zone, by which the periods of budgets end. `zone_of` returns the time zone of a
+    group, by which the days of its tasks' deadlines end.
     """
     zones = {group.folder: zone_of(group) for group in await groups.every(tx)}
     late = await board_tasks.past_deadline(tx, now_ms=now_ms, limit=MAX_ROWS)

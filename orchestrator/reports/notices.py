@@ -59,7 +59,9 @@ class UnknownNotice(BadRequest):
 
 
 async def every(tx: Tx, folder: str, *, with_ended: bool, limit: int) -> list[NoticeView]:
-    """Return a group's notices that wait or were not acknowledged; all of them if `with_ended`.
+    """Return a group's notices, lines for its agent's prompts, that wait or were not acknowledged.
+
+    With `with_ended`, those that are over are returned, too; at most `limit`.
 
     Raises:
         UnknownGroup: the group is not registered.
@@ -70,12 +72,26 @@ async def every(tx: Tx, folder: str, *, with_ended: bool, limit: int) -> list[No
 
 
 async def one(tx: Tx, folder: str, number: str) -> NoticeView:
-    """Return the notice with this number. Raises `UnknownGroup`, `UnknownNotice`, `BadRequest`."""
+    """Return the notice of a group with this number, as people and machines see it.
+
+    Raises:
+        UnknownGroup: there is no such group.
+        UnknownNotice: the group has no such notice.
+        BadRequest: `number` is no number.
+    """
     return row(await _known(tx, folder, number))
 
 
 async def cancel(tx: Tx, folder: str, number: str, *, now_ms: int) -> NoticeRow:
-    """Cancel a notice, so that it is not delivered. Raises what `one` does; `BadRequest` if it is over."""
+    """Cancel a notice, a line for the prompt of a group's agent, so that it is not delivered.
+
+    Return it as it was before.
+
+    Raises:
+        UnknownGroup: there is no such group.
+        UnknownNotice: the group has no such notice.
+        BadRequest: `number` is no number, or the notice is over.
+    """
     notice = await _known(tx, folder, number)
     if not await notices.cancel(tx, notice.folder, notice.id, reason=BY_HAND, now_ms=now_ms):
         raise BadRequest(
@@ -86,7 +102,13 @@ async def cancel(tx: Tx, folder: str, number: str, *, now_ms: int) -> NoticeRow:
 
 
 async def _known(tx: Tx, folder: str, number: str) -> NoticeRow:
-    """Return the notice with this number. Raises `UnknownGroup`, `UnknownNotice`, `BadRequest`."""
+    """Return the notice of a group with this number.
+
+    Raises:
+        UnknownGroup: there is no such group.
+        UnknownNotice: the group has no such notice.
+        BadRequest: `number` is no number.
+    """
     group = await groups.known(tx, folder)
     if not _NUMBER.fullmatch(number):
         raise BadRequest(
@@ -102,7 +124,7 @@ async def _known(tx: Tx, folder: str, number: str) -> NoticeRow:
 
 
 def row(notice: NoticeRow) -> NoticeView:
-    """Return a notice as people and machines see it."""
+    """Return a notice, a line for the prompt of an agent, as the API and `--json` show it."""
     return {
         "id": notice.id,
         "group": notice.folder,
@@ -149,7 +171,7 @@ def _line(notice: NoticeView) -> str:
 
 
 def when(notice: NoticeView) -> str:
-    """Return in words what a waiting notice waits for before it is delivered."""
+    """Return in words when a notice that waits is delivered to the agent."""
     if notice["told_now_in_turn"] is not None:
         return f"turn {notice['told_now_in_turn']} has it"
     match notice["deliver_at"]:
@@ -164,7 +186,7 @@ def when(notice: NoticeView) -> str:
 
 
 def show_lines(notice: NoticeView, zone: ZoneInfo) -> list[str]:
-    """Return all facts of one notice, a line each; those that it does not have are left out."""
+    """Return a notice as lines for people, one for each fact that is known of it, with times in `zone`."""
     times_ms = {
         "kept": notice["created_ms"],
         "told": notice["delivered_ms"],
@@ -199,7 +221,7 @@ class DeliveredNoticeView(TypedDict):
 
 
 def delivered_row(notice: DeliveredNoticeRow) -> DeliveredNoticeView:
-    """Return an urgent notice that a model received, as the status lists it."""
+    """Return an urgent notice that a model received as the host's status shows it, with a shortened text."""
     return {
         "at_ms": notice.delivered_ms,
         "group": notice.folder,

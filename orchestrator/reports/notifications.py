@@ -30,12 +30,13 @@ async def rows(
     limit: int,
     zone: ZoneInfo,
 ) -> list[NotificationView]:
-    """Return notifications by due time, each in the zone of its group, or in `zone` where that is gone.
+    """Return notifications of dashboards by due time, at most `limit`, as the API and `--json` show them.
 
-    Only those with this `status`, and about the board's `task`, unless these are None.
+    `folder` is the group, None for all. Only those with this `status`, and about the dashboard's task with
+    the id `task`, unless these are None. Times are in the zone of the group, or in `zone` where it is gone.
 
     Raises:
-        UnknownGroup
+        UnknownGroup: there is no such group.
     """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
     statuses = (NotificationStatus(status),) if status else ()

@@ -65,9 +65,10 @@ class OutboxView(TypedDict):
 async def turn_rows(
     tx: Tx, folder: str | None, *, limit: int, before_id: int | None = None
 ) -> list[TurnView]:
-    """Return the newest turns, or those with an `id` below `before_id`, newest first.
+    """Return the newest turns, at most `limit`, newest first.
 
-    Raises `UnknownGroup`.
+    `folder` is the group, None for all. With `before_id`, only turns with a smaller `id` count: the next
+    page. Raises `UnknownGroup`.
     """
     if folder is not None:
         folder = (await groups.known(tx, folder)).folder
@@ -124,9 +125,10 @@ def _duration_text(row: TurnView) -> str:
 async def run_rows(
     tx: Tx, folder: str | None, *, limit: int, before_number: int | None = None
 ) -> list[RunView]:
-    """Return the newest runs, or those with a `number` below `before_number`, newest first.
+    """Return the newest runs of containers, at most `limit`, newest first.
 
-    Raises `UnknownGroup`.
+    `folder` is the group, None for all. With `before_number`, only runs with a smaller number count: the next
+    page. Raises `UnknownGroup`.
     """
     if folder is not None:
         folder = (await groups.known(tx, folder)).folder
@@ -151,7 +153,10 @@ async def run_rows(
 
 
 async def outbox_rows(tx: Tx, *, limit: int) -> list[OutboxView]:
-    """Return the messages that wait, may have arrived (`unknown`) or are dead, oldest first."""
+    """Return messages of the outbox that are not known to be sent, at most `limit`, oldest first.
+
+    They wait, may have arrived (state `unknown`), or were given up (`dead`).
+    """
     return [
         {
             "id": message.id,

@@ -39,7 +39,8 @@ async def rows(
     texts that are returned.
 
     Raises:
-        BadSearch, UnknownGroup
+        BadSearch: `text` has no words, or too many.
+        UnknownGroup: there is no such group.
     """
     terms = message_search.parse_terms(text)
     group = await groups.known(tx, folder) if folder is not None else None
@@ -80,7 +81,7 @@ def excerpt(text: str, term: str) -> str:
 
 
 def lines(rows: list[FoundView], *, zone: ZoneInfo) -> list[str]:
-    """Return the messages as lines for people."""
+    """Return found messages as lines for people, with times in `zone`."""
     if not rows:
         return ["No message has these words."]
     return [

@@ -13,7 +13,11 @@ _AGO_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def since_ms(text: str | None, *, now_ms: int, zone: ZoneInfo) -> int:
-    """Return `30m`, `2h`, `7d` (ago) or an ISO time in epoch milliseconds; 0 for None. Raises `BadTime`."""
+    """Return the time from which a list is to begin, in epoch ms; 0, which means from the start, for None.
+
+    `text` is how long ago that is, such as `30m`, `2h` or `7d`, or an ISO time; without an offset it is one
+    of `zone`. Raises `BadTime` if it is neither.
+    """
     if text is None:
         return 0
     ago = _AGO.fullmatch(text)

@@ -237,7 +237,7 @@ class StatusService:
         self._failing = failing
 
     async def status(self) -> StatusView:
-        """Return what runs, waits and is stuck, as JSON types."""
+        """Return the state of the running host: what runs, what waits and what fails, as JSON types."""
         settings, clock, selected = self._host.settings, self._host.clock, self._containers.selected
         home = self._host.home.root
         changed = await asyncio.to_thread(changed_since, settings, home)
@@ -284,7 +284,10 @@ class StatusService:
 
 
 async def gather(tx: Tx, host: HostFacts) -> StatusView:
-    """Return the status at one moment: the facts of the host and what the store has, as JSON types."""
+    """Return the state of the host at one moment as JSON types.
+
+    It has the facts `host` of the running process, and what the database has of turns, messages and failures.
+    """
     recorded = {run.id: run for run in await runs.live(tx)}
     unsettled = await turns.unsettled(tx)
     unsent = await outbox.unsent(tx, limit=1000)
@@ -333,7 +336,10 @@ async def gather(tx: Tx, host: HostFacts) -> StatusView:
 
 
 def channel_state(channel: Channel, failure: LoopFailure | None) -> ChannelState:
-    """Return the state of a channel; `failure` is that of its loop, which the channel itself cannot know."""
+    """Return the state of a channel (a messenger's connection) as it says, or `broken` with advice.
+
+    It is broken if it cannot say its state, or if its loop fails: `failure` is that, None if it runs.
+    """
     try:
         state = channel.status()
     except Exception as error:  # a channel of somebody else's package must not hide the others
@@ -346,7 +352,7 @@ def channel_state(channel: Channel, failure: LoopFailure | None) -> ChannelState
 
 
 def _conversation(run: Run) -> ConversationView:
-    """Return how a group's newest container continued the conversation."""
+    """Return how a group's newest container, `run`, continued the conversation."""
     return {
         "group": run.folder,
         "run": run.id,
@@ -359,8 +365,12 @@ def _conversation(run: Run) -> ConversationView:
 def _container(
     live: LiveRun, runs_by_id: dict[RunId, Run], unsettled: Sequence[Turn], host: HostFacts
 ) -> ContainerView:
-    """Return a live container as the API and `--json` show it, with the turn that it works on."""
+    """Return a live container as the API and `--json` show it, with the turn that it works on.
+
+    `runs_by_id` are the stored runs of containers, `unsettled` the turns that have not ended.
+    """
     run = runs_by_id.get(live.id)
+    # A container that is just starting has no row yet; its own times are by the steady clock.
     age_ms = host.now_ms - run.started_ms if run else host.steady_ms - live.started_ms
     turn = next((candidate for candidate in unsettled if _is_turn_of(live, candidate)), None)
     return {
@@ -390,7 +400,10 @@ def _turn(turn: Turn, now_ms: int) -> TurnAtWorkView:
 
 
 def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[WaitingTurnView]:
-    """Return the first queued turns, with their places in the queue; at most `MAX_WAITING`."""
+    """Return the turns in the queue, with their places from 1, at most `MAX_WAITING`.
+
+    `unsettled` are the turns that have not ended, in the order of the queue.
+    """
     # While its container starts, a turn is still queued; it is listed with the container.
     turns_at_containers = {run.turn_id for run in host.live}
     queued = [
@@ -412,7 +425,7 @@ def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[WaitingTurnView
 
 
 async def _reminders(tx: Tx) -> PendingReminders:
-    """Return the number of reminders to come, and the next ones."""
+    """Return the number of pending reminders, and the next `MAX_NEXT` of them."""
     pending = await board_notifications.reminders(tx)
     coming: list[DueView] = [
         {"id": reminder.number, "group": reminder.folder, "due_ms": reminder.due_ms}
@@ -422,7 +435,7 @@ async def _reminders(tx: Tx) -> PendingReminders:
 
 
 async def _tasks(tx: Tx) -> ActiveTasks:
-    """Return the number of active tasks that have a next time, and the next ones."""
+    """Return the number of active scheduled tasks that have a next time, and the next `MAX_NEXT` of them."""
     active: list[DueView] = [
         {"id": task.id, "group": task.folder, "due_ms": task.next_ms}
         for task in await tasks.every(tx)
@@ -432,13 +445,16 @@ async def _tasks(tx: Tx) -> ActiveTasks:
 
 
 async def _errors(tx: Tx, *, since_ms: int) -> list[FailureCount]:
-    """Return the counts of failures by kind, the latest first: of containers, and of turns given up."""
+    """Return the counts of failures since `since_ms` by kind, the latest first.
+
+    They are failures of containers, and turns that were given up.
+    """
     counts = [*await runs.bad_ends(tx, since_ms=since_ms), *await turns.failures(tx, since_ms=since_ms)]
     return sorted(counts, key=lambda count: -count["last_ms"])
 
 
 async def _notices(tx: Tx, *, since_ms: int) -> list[DeliveredNoticeView]:
-    """Return the newest notices of high or critical priority that models received."""
+    """Return the newest urgent notices, lines for agents' prompts, that models received since `since_ms`."""
     delivered = await notice_claims.recently_delivered(tx, since_ms=since_ms, limit=MAX_NOTICES)
     return [notices.delivered_row(notice) for notice in delivered]
 

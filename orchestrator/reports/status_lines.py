@@ -86,8 +86,11 @@ def lines(status: StatusView, *, zone: ZoneInfo | None = None) -> list[str]:
 
 
 def _changed_text(changed: Sequence[SettingChange]) -> str:
-    """Return a text that names the settings that the next start would read differently, with their places."""
-    names = ", ".join(f"{one['name']} ({one['source']})" if one["source"] else one["name"] for one in changed)
+    """Return a text that names the settings which the next start would read differently, and from where."""
+    names = ", ".join(
+        f"{setting['name']} ({setting['source']})" if setting["source"] else setting["name"]
+        for setting in changed
+    )
     return f"changed since the start, so not in force: {names}. Restart Andy"
 
 
@@ -106,7 +109,7 @@ def _credential_text(credential: CredentialView, zone: ZoneInfo | None) -> str:
 
 
 def _service_lines(models: Sequence[ServiceConditionView], zone: ZoneInfo | None) -> list[str]:
-    """Return a line for each model service that is used or down; the one of `.env` alone needs none."""
+    """Return a line for each model service that is used or down; none if there is one only, and it is up."""
     shown = [service for service in models if service["used_by"] or service["down_since_ms"] is not None]
     if len(models) < 2 and all(service["down_since_ms"] is None for service in shown):
         return []
@@ -134,7 +137,7 @@ def service_trouble_text(service: ServiceConditionView, zone: ZoneInfo | None) -
 
 
 def outage_text(outage: OutageView, zone: ZoneInfo | None) -> str:
-    """Return the line about a model service that turns wait for."""
+    """Return the text about a model service that does not answer, and how many turns wait for it."""
     waiting = "1 turn waits" if outage["turns"] == 1 else f"{outage['turns']} turns wait"
     return (
         f"slow, overloaded or out of reach since {_minute_text(outage['since_ms'], zone)}: {waiting} for it"
@@ -142,12 +145,12 @@ def outage_text(outage: OutageView, zone: ZoneInfo | None) -> str:
 
 
 def _refusal_text(refusal: RefusalView, zone: ZoneInfo | None) -> str:
-    """Return what the model service refuses, since when, and the fix."""
+    """Return the text about what the model service refuses: since when, and the fix."""
     return f"{refusal['text']}, since {_minute_text(refusal['since_ms'], zone)}. {refusal['mend']}"
 
 
 def _channel_text(condition: ChannelState) -> str:
-    """Return the state of a channel, and what to do about it where there is something."""
+    """Return the state of a channel (a messenger's connection) as text, with advice if there is some."""
     state = str(condition.get("state", "")).replace("_", " ")
     advice = condition.get("advice", "")
     return f"⚠️ {state}: {advice}" if advice else state
@@ -177,7 +180,10 @@ def _failing_text(failure: LoopFailureView, zone: ZoneInfo | None) -> str:
 
 
 def _foresight_lines(figures: ForesightView) -> list[str]:
-    """Return how many containers that were started ahead got a turn; nothing where none was started."""
+    """Return the line on containers that were started before anybody asked: how many of them got a turn.
+
+    Nothing is returned where none was started so. `hits` are those that got a turn, `misses` the others.
+    """
     hits, misses = sum(figures["hits"].values()), sum(figures["misses"].values())
     if not hits + misses:
         return []
@@ -207,18 +213,21 @@ def _waiting_text(turn: WaitingTurnView) -> str:
 def _coming_text(
     count: int, coming: Sequence[DueView], zone: ZoneInfo | None, *, none_text: str = "none"
 ) -> str:
-    """Return how many are to come, and the next ones; `none_text` where there are none."""
-    next_wakes = ", ".join(f"{due['group']} {_minute_text(due['due_ms'], zone)}" for due in coming)
-    return f"{count}, next: {next_wakes}" if next_wakes else none_text
+    """Return a text on reminders or tasks to come: their number, and when the next ones (`coming`) are due.
+
+    It is `none_text` where there are none.
+    """
+    next_texts = ", ".join(f"{due['group']} {_minute_text(due['due_ms'], zone)}" for due in coming)
+    return f"{count}, next: {next_texts}" if next_texts else none_text
 
 
 def _counts_text(counts: dict[str, int]) -> str:
-    """Return the number of turns in each state."""
+    """Return the number of turns in each state as text, such as `3 answered, 1 running`."""
     return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none yet"
 
 
 def _outbox_text(counts: OutboxCounts) -> str:
-    """Return the number of unsent messages of each kind, and the command that lists those that need help."""
+    """Return the numbers of unsent messages as text, with the command that lists them if needed."""
     text = f"{counts['waiting']} waiting, {counts['dead']} dead"
     if counts["unknown"]:
         text += f", {counts['unknown']} unknown"

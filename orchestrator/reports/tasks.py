@@ -39,16 +39,16 @@ class TaskDocumentView(TaskView):
 
 
 async def every(tx: Tx, folder: str | None, *, with_ended: bool) -> list[ScheduledTask]:
-    """Return a group's tasks, or those of all groups for None; with those that are over if `with_ended`.
+    """Return the scheduled tasks of a group, or of all groups if `folder` is None.
 
-    Raises `UnknownGroup`.
+    With `with_ended`, also those that are over. Raises `UnknownGroup`.
     """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
     return await tasks.every(tx, known_folder, with_ended=with_ended)
 
 
 async def one(tx: Tx, task_id: str) -> TaskDocumentView:
-    """Return a task with its newest runs, newest first. Raises `UnknownTask`."""
+    """Return the scheduled task with this id and its newest runs, newest first. Raises `UnknownTask`."""
     task = await scheduled_task_service.find(tx, task_id)
     zone = ZoneInfo(task.schedule.timezone)
     runs = await task_runs.of_task(tx, task.id, limit=RUNS_SHOWN)
@@ -74,7 +74,7 @@ def _run_row(run: TaskRun, zone: ZoneInfo) -> TaskRunPart:
 
 
 def list_lines(found_tasks: list[ScheduledTask]) -> list[str]:
-    """Return the tasks as a table for people."""
+    """Return scheduled tasks as a table for people."""
     if not found_tasks:
         return ["There are no tasks."]
     return table(
@@ -95,7 +95,11 @@ def list_lines(found_tasks: list[ScheduledTask]) -> list[str]:
 
 
 def show_lines(task: TaskDocumentView) -> list[str]:
-    """Return the facts of a task that has them, its request, its check, and then its runs as a table."""
+    """Return a scheduled task as lines for people.
+
+    These are its fields that have a value, the text that the agent is asked, its check (the script that
+    decides whether to ask), and its runs as a table.
+    """
     names = ("id", "groupFolder", "when", "context_mode", "overlap", "catch_up", "dst", "status_reason")
     fields_by_name: Mapping[str, object] = task
     fields = [f"{name:14}{fields_by_name[name]}" for name in names if fields_by_name.get(name)]

@@ -46,11 +46,12 @@ class TurnDocumentView(TurnWorkView):
 
 
 async def find(tx: Tx, number: int) -> TurnWorkView:
-    """Return all that the store has on a turn.
+    """Return the turn with this number and the tool calls of its agent, as the API and `--json` show them.
 
     Raises:
-        UnknownTurn
+        UnknownTurn: there is no such turn.
     """
+    # A larger number could not be read by programs in JavaScript, and may not fit into the database.
     turn = await turns.get(tx, TurnId(number)) if 0 < number < 2**53 else None
     if turn is None:
         raise UnknownTurn(number)
@@ -58,7 +59,7 @@ async def find(tx: Tx, number: int) -> TurnWorkView:
 
 
 async def tool_rows(tx: Tx, turn: Turn) -> list[ToolCallView]:
-    """Return the calls of tools in all attempts of a turn, in the order in which they began."""
+    """Return the tool calls of the agent in all attempts at a turn, in the order in which they began."""
     return [_tool_row(turn, call) for call in await tool_calls.of_turn(tx, turn.id)]
 
 
@@ -78,7 +79,10 @@ def _tool_row(turn: Turn, call: ToolCallRecord) -> ToolCallView:
 
 
 def _state(turn: Turn, call: ToolCallRecord) -> str:
-    """Return running, ok, failed, or `broken_off` for a call whose attempt is over without its end."""
+    """Return the state of a tool call: `ok`, `failed`, `running`, or `broken_off`.
+
+    A call is broken off if its end was not reported, but the attempt in which it was made is over.
+    """
     if call.is_ok is not None:
         return "ok" if call.is_ok else "failed"
     is_under_way = turn.state is TurnState.RUNNING and (turn.run_id, turn.attempt) == (
@@ -89,14 +93,14 @@ def _state(turn: Turn, call: ToolCallRecord) -> str:
 
 
 def tool_text(row: ToolCallView) -> str:
-    """Return in one line what a call was and how it ended. Pure."""
+    """Return a tool call in one line: the tool, its input, and how the call ended. Pure."""
     caller = "subagent: " if row["parent"] else ""
     call_input = f" {row['input']}" if row["input"] else ""
     return f"{caller}{row['tool']}{call_input} ({_ended(row)})"
 
 
 def _ended(row: ToolCallView) -> str:
-    """Return how a call ended and how long it took, in words."""
+    """Return in words how a tool call ended and how long it took."""
     match row["state"]:
         case "running":
             return "under way"
@@ -115,7 +119,7 @@ def lines(turn: TurnWorkView, *, zone: ZoneInfo) -> list[str]:
 
 
 def _tool_lines(rows: Sequence[ToolCallView], *, zone: ZoneInfo) -> list[str]:
-    """Return the calls of tools as a table for people."""
+    """Return tool calls as a table for people, with times in `zone`."""
     if not rows:
         return ["Its agent called no tool."]
     return table(
@@ -124,7 +128,7 @@ def _tool_lines(rows: Sequence[ToolCallView], *, zone: ZoneInfo) -> list[str]:
             (
                 local_second(row["started_ms"], zone),
                 row["attempt"],
-                tool_text(row).rpartition(" (")[0],
+                tool_text(row).rpartition(" (")[0],  # without the end in brackets, which has its own column
                 _ended(row),
             )
             for row in rows

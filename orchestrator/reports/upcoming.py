@@ -61,9 +61,10 @@ class UpcomingView(TypedDict):
 
 
 async def rows(tx: Tx, folder: str | None, *, with_ended: bool, zone: ZoneInfo) -> list[TimetableRow]:
-    """Return the timetable of one group, or of all for None, by due time; rows without one come last.
+    """Return the scheduled tasks, notifications and reminders of a group, or of all groups for None.
 
-    With `with_ended`, also what is over. Raises `UnknownGroup`.
+    They are in the order of due times; those without one come last. With `with_ended`, also those that are
+    over. Times are those of `zone`. Raises `UnknownGroup`.
     """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
     unsorted = [
@@ -81,8 +82,10 @@ async def week(
 ) -> list[UpcomingView]:
     """Return what is to happen today and in the `days` whole days after it, by due time.
 
-    What is overdue comes first. A task is one row a day: `times` is how often it comes on that day, at most
-    `MAX_TIMES_A_DAY`, and `last_due` its last time there. `date` is the day in `zone`. Raises `UnknownGroup`.
+    These are scheduled tasks, notifications, reminders, wakes of loops, events of calendars and deadlines.
+    Overdue ones come first. A task is one row a day: `times` is how often it comes on that day, at most
+    `MAX_TIMES_A_DAY`, and `last_due` its last time there. `folder` is the group, None for all. Days are those
+    of `zone`. Raises `UnknownGroup`.
     """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
     until_ms = _midnight_ms(now_ms, zone, days_on=days + 1)
@@ -139,15 +142,15 @@ async def week(
 
 
 def _is_to_come(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
-    """Return whether a deadline is today or later; one of this morning is late, but still of today."""
+    """Return whether a deadline is on today's date in `zone` or later; today it may be past already."""
     day = deadline.date or local_iso(deadline.at_ms, zone)[:10]
     return day >= local_iso(now_ms, zone)[:10]
 
 
 def _deadline_row(task: BoardTask, deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
-    """Return the deadline of a task.
+    """Return the row of the deadline of a dashboard's task.
 
-    One without a time of day is listed without one (`at`) under its date, and is not late on that day.
+    A deadline of a whole day has its date, no time of day (`at`), and is not overdue on that day.
     """
     row = _row(zone, deadline.at_ms, "deadline", task.id, task.folder, task.status.value, task.title)
     upcoming = _on_day(row, task.title, (deadline.at_ms,), now_ms=now_ms, zone=zone)
@@ -156,7 +159,7 @@ def _deadline_row(task: BoardTask, deadline: Deadline, *, now_ms: int, zone: Zon
 
 
 def _event_row(followed: FollowedEvent, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
-    """Return an event of a calendar; one that has already begun is listed at the present time."""
+    """Return the row of an event of a calendar; one that has already begun is listed at the present time."""
     event, due_ms = followed.event, max(followed.event.start_ms, now_ms)
     row = _row(zone, due_ms, "event", event.id, followed.calendar.folder, "", event.title)
     upcoming = _on_day(row, words(followed), (due_ms,), now_ms=now_ms, zone=zone)
@@ -166,7 +169,10 @@ def _event_row(followed: FollowedEvent, *, now_ms: int, zone: ZoneInfo) -> Upcom
 def _on_day(
     row: TimetableRow, text: str, due_ms: tuple[int, ...], *, now_ms: int, zone: ZoneInfo
 ) -> UpcomingView:
-    """Return a row for one day; `due_ms` are its times on that day, in epoch milliseconds."""
+    """Return a row of the timetable as one of the list of days.
+
+    `text` is its whole text. `due_ms` are its times on that day, at least one, in epoch milliseconds.
+    """
     local_times = [local_iso(moment_ms, zone) for moment_ms in due_ms]
     return {
         "due": local_times[0],
@@ -186,7 +192,10 @@ def _on_day(
 
 
 def _days(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[tuple[int, ...]]:
-    """Return the times of a task in epoch milliseconds, day by day; days without any are left out."""
+    """Yield the times of a scheduled task before `until_ms`, all of one day at once, in epoch milliseconds.
+
+    Days are those of `zone`; days without any time are left out. A day has at most `MAX_TIMES_A_DAY`.
+    """
     due_ms = task.next_ms
     while due_ms is not None and due_ms < until_ms:
         times_ms, midnight_ms = [due_ms], _midnight_ms(due_ms, zone, days_on=1)
@@ -218,7 +227,7 @@ def lines(rows: list[TimetableRow]) -> list[str]:
 
 
 def _minute(due: str | None) -> str:
-    """Return a local time as people read it, with the day of the week; empty text for None."""
+    """Return an ISO time as people read it, with the day of the week, to the minute; empty text for None."""
     return f"{datetime.fromisoformat(due):%a %Y-%m-%d %H:%M}" if due else ""
 
 
