@@ -61,7 +61,7 @@ class DecidedAccess:
     group: Group | None
 
     def explain(self) -> str:
-        """Return the decision in words for people."""
+        """Return what was decided about the chat, in a sentence for people."""
         name = label(self.request)
         if self.group is not None:
             return f"Registered: {name} is the group '{self.group.folder}' now, and {_answers(self.group)}."
@@ -71,7 +71,11 @@ class DecidedAccess:
 
 
 async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
-    """Record that a chat without a group calls, and ask the owner; return None if the owner is not asked."""
+    """Store the request of a chat without a group that calls Andy, and ask the owner about it.
+
+    Return the request. None if the owner is not to be asked: about a chat that was decided or waits, about a
+    program of this machine, or if too many requests wait.
+    """
     earlier = await access_requests.of_chat(tx, message.chat_jid)
     if earlier is not None and not _may_ask_again(earlier, now_ms=now_ms):
         return None
@@ -99,7 +103,7 @@ def _may_ask_again(request: AccessRequest, *, now_ms: int) -> bool:
 
 
 async def _shown_parts(tx: Tx, message: Inbound) -> NewAccessRequest:
-    """Return the parts of a message that the owner is shown, each text bounded."""
+    """Return what the owner is shown of a message and its chat, with each text cut to its limit."""
     chat = await chats.get(tx, message.chat_jid)
     members = await chats.members_of(tx, message.chat_jid)
     name = "" if chat is None or chat.name == message.chat_jid else chat.name
@@ -118,11 +122,15 @@ async def _shown_parts(tx: Tx, message: Inbound) -> NewAccessRequest:
 
 
 def _bounded(text: str, limit: int) -> str:
+    """Return a text of at most `limit` characters, of which the last is `…` if the rest was cut off."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 async def _notify(tx: Tx, request: AccessRequest, *, listed: int, now_ms: int) -> None:
-    """Ask main about a request, or report there, once a day, that more are listed."""
+    """Ask the owner in the main group about a request; after `MAX_NOTIFIED_A_DAY`, only report more.
+
+    That is reported once a day. `listed` is the number of waiting requests about which nobody was asked.
+    """
     if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
         # The key begins with `ASKED`: main's agent may do more than others, and is never given a stranger's
         # words.
@@ -135,10 +143,10 @@ async def _notify(tx: Tx, request: AccessRequest, *, listed: int, now_ms: int) -
 
 
 def question(request: AccessRequest, *, listed: int = 0) -> str:
-    """Return the owner's text in main about a calling chat, and the number of chats
-    that are only listed. Pure.
+    """Return the text that asks the owner about a chat without a group that calls Andy. Pure.
 
-    The stranger's texts are bounded, quoted and escaped, so that they cannot look like Andy's.
+    The stranger's texts are bounded, quoted and escaped, so that they cannot look like Andy's. `listed` is
+    the number of further chats that wait, about which the owner was not asked.
     """
     number = request.id
     call = f"🚪 {where(request)} calls me, and has no group (request {number})."
@@ -151,6 +159,7 @@ def question(request: AccessRequest, *, listed: int = 0) -> str:
 
 
 def _and_more(listed: int) -> str:
+    """Return a sentence that `listed` more chats call Andy, and where the owner finds them."""
     chats_call = "1 more chat calls" if listed == 1 else f"{listed} more chats call"
     return f"And {chats_call}: the console lists all under Groups, and so does 'andy groups chats'."
 
@@ -175,26 +184,40 @@ def who(request: AccessRequest) -> str:
 
 
 def number_of(text: str) -> int:
-    """Return the number of a request that somebody typed. Pure. Raises `UnknownAccessRequest`."""
+    """Return the number of a request that somebody typed. Pure.
+
+    Raises `UnknownAccessRequest` if the text is no such number.
+    """
     if not re.fullmatch("[0-9]{1,15}", text):
         raise _unknown(text[:20])
     return int(text)
 
 
 def _unknown(number: str) -> UnknownAccessRequest:
+    """Return the error that there is no request with this number."""
     return UnknownAccessRequest(f"There is no request {number} of a chat: see 'andy groups chats'.")
 
 
 async def decide(
     tx: Tx, number: int, decision: AccessDecision, *, by: str, now_ms: int, name: str | None = None
 ) -> DecidedAccess:
-    """Register, ignore or block a chat that has called, also an ignored or blocked one.
+    """Register, ignore or block a chat without a group that has called Andy, and return the result.
 
-    The group gets the `name`, or that of the chat.
+    A chat that was ignored or blocked before can be decided about again. The decision is audited and
+    published.
+
+    Args:
+        tx: the transaction.
+        number: the number of the request.
+        decision: what to do with the chat.
+        by: who decides.
+        now_ms: the present time, in epoch milliseconds.
+        name: the name of the new group; None for that of the chat or its sender.
 
     Raises:
-        UnknownAccessRequest, AccessIsDecided
-        BadRequest: the name cannot be used, see `registration.register_by_hand`.
+        UnknownAccessRequest: there is no such request.
+        AccessIsDecided: the chat has a group already.
+        BadRequest: the name cannot be used, or belongs to another group.
     """
     request = await access_requests.get(tx, number)
     if request is None:
@@ -220,7 +243,10 @@ async def decide(
 
 
 async def ignore_all(tx: Tx, *, by: str, now_ms: int) -> int:
-    """Ignore every chat that waits, and return how many there were."""
+    """Ignore every chat without a group that waits for a decision; return how many there were.
+
+    `by` is who decides.
+    """
     waiting = await access_requests.waiting(tx)
     for request in waiting:
         await decide(tx, request.id, "ignore", by=by, now_ms=now_ms)
@@ -228,9 +254,12 @@ async def ignore_all(tx: Tx, *, by: str, now_ms: int) -> int:
 
 
 async def _register(tx: Tx, request: AccessRequest, name: str | None, *, now_ms: int) -> Group:
-    """Register a chat under a folder that no group ever had, so that a stranger gets nobody's files.
+    """Register the chat of a request as a group, and return the group.
 
-    `name` is the owner's choice; None takes the chat's or the sender's name.
+    Its folder is one that no group ever had, so that a stranger gets nobody's files. `name` is the name that
+    the owner has chosen; None takes the chat's or the sender's name, with a number if another group has it.
+
+    Raises `NameTaken` if another group has the chosen name, and `BadRequest` if the name cannot be used.
     """
     taken = {folder.lower() for folder in await audit.registered_folders(tx)} | RESERVED
     taken |= {group.folder.lower() for group in await groups.every(tx)}
@@ -240,6 +269,7 @@ async def _register(tx: Tx, request: AccessRequest, name: str | None, *, now_ms:
         if name is not None
         else [default_name, *(f"{default_name} ({more})" for more in range(2, MAX_WAITING))]
     )
+    # The next name is tried only if another group has the one before.
     for number, wanted in enumerate(names, start=1):
         registration_request = Registration(
             folder=free_folder(wanted, taken),
@@ -257,7 +287,7 @@ async def _register(tx: Tx, request: AccessRequest, name: str | None, *, now_ms:
 
 
 def free_folder(name: str, taken: Collection[str]) -> str:
-    """Return a folder's name of letters, digits and dashes that is not taken, like `name`. Pure."""
+    """Return a folder name like `name` that is not `taken`: lower-case letters, digits and dashes. Pure."""
     plain = normalized("NFKD", name).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-")
     named = [slug] if slug else []
@@ -266,4 +296,5 @@ def free_folder(name: str, taken: Collection[str]) -> str:
 
 
 def _answers(group: Group) -> str:
+    """Return the end of a sentence about a chat: which of its messages are answered."""
     return "is answered when it calls me" if group.requires_trigger else "every message there is answered"

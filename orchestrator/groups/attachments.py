@@ -44,7 +44,10 @@ class StagedFile:
 
 
 def safe_name(name: str) -> str:
-    """Return a file name of letters, digits and a few marks, not hidden; empty if none of it remains."""
+    """Return a file name like `name` that is safe to use: letters, digits and a few marks, and not hidden.
+
+    Folders before it are left out, and it has at most `MAX_NAME_BYTES`. Empty if nothing remains.
+    """
     bare = composed(name.replace("\\", "/").rsplit("/", 1)[-1])
     bare = _UNSAFE.sub("_", bare).strip("._ ")
     stem, dot, ending = bare.rpartition(".")
@@ -57,7 +60,10 @@ def safe_name(name: str) -> str:
 
 
 def keep(home: Path, folder: str, name: str, source: Path) -> str:
-    """Copy `source` to a group's attachments and return its path as the agent sees it. Blocks.
+    """Copy the file `source` to a group's attachments, and return the path as the agent sees it. Blocks.
+
+    The copy gets the name `name`, made safe, with a number if the group has such a file. `home` is Andy's
+    home directory and `folder` the group's folder in it.
 
     Raises:
         OSError: a link or a file is in the way, or the disk is full; no half-written file remains.
@@ -67,7 +73,10 @@ def keep(home: Path, folder: str, name: str, source: Path) -> str:
 
 
 def keep_body(home: Path, folder: str, name: str, body: BinaryIO) -> str:
-    """Write the chunks of `body` to a group's attachments, as `keep` does. Blocks."""
+    """Copy the open file `body` to a group's attachments, and return the path as the agent sees it. Blocks.
+
+    The arguments and errors are those of `keep`.
+    """
     name = safe_name(name) or "file"
     with ExitStack() as stack:
         groups = stack.enter_context(opened(home / "groups"))
@@ -77,9 +86,11 @@ def keep_body(home: Path, folder: str, name: str, body: BinaryIO) -> str:
 
 
 def _write_new(directory_fd: int, name: str, body: BinaryIO) -> str:
-    """Write `body` to a new file in an open directory and return its name, numbered if `name` is taken.
+    """Write `body` to a new file in the open directory `directory_fd`, and return the file's name.
 
-    Raises `FileExistsError`.
+    It is `name`, with a number if there is such a file. Nothing half-written remains after an error.
+
+    Raises `FileExistsError` if a thousand numbers are taken, and other `OSError`.
     """
     for number in range(1, 1_000):
         unique = name if number == 1 else _numbered(name, number)
@@ -101,12 +112,16 @@ def _write_new(directory_fd: int, name: str, body: BinaryIO) -> str:
 
 
 def _numbered(name: str, number: int) -> str:
+    """Return a file name with a number before its ending: `image-2.jpg`."""
     path = PurePosixPath(name)
     return f"{path.stem}-{number}{path.suffix}"
 
 
 def take(home: Path, folder: str, path: str, target: Path, *, limit: int) -> StagedFile:
-    """Copy a file that a group's agent names to `target`, even if the file changes meanwhile. Blocks.
+    """Copy a file of a group, which its agent names by `path`, to the new file `target`. Blocks.
+
+    The agent may change the file meanwhile: at most `limit` bytes are copied. `home` is Andy's home directory
+    and `folder` the group's folder in it.
 
     Raises:
         FileRefused: it is no regular file of the group, or larger than `limit` bytes.
@@ -120,7 +135,10 @@ def take(home: Path, folder: str, path: str, target: Path, *, limit: int) -> Sta
 
 
 def open_own(home: Path, folder: str, path: str, *, limit: int) -> BinaryIO:
-    """Open a file of a group for reading. Blocks.
+    """Open a file of a group, which its agent names by `path`, for reading. Blocks.
+
+    The caller closes it. No link is followed. `home` is Andy's home directory and `folder` the group's
+    folder.
 
     Raises:
         FileRefused: it is no regular file of the group, or larger than `limit` bytes.
@@ -143,14 +161,17 @@ def open_own(home: Path, folder: str, path: str, *, limit: int) -> BinaryIO:
 
 
 def _unreadable(path: str, error: OSError) -> FileRefused:
+    """Return the error that an agent's file cannot be read, with the system's reason."""
     return FileRefused(f"'{path}' cannot be read ({error.strerror}): name a file of yours.")
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    """Return the parts of a path within the group's folder, which its agent sees as `/workspace/group/…`.
+    """Return the folders and the name in a path that an agent names, relative to its group's folder.
+
+    The agent sees that folder as `/workspace/group/`.
 
     Raises:
-        FileRefused: it leads out of the folder.
+        FileRefused: the path leads out of the folder, or cannot be one.
     """
     bare = PurePosixPath(path.removeprefix("/workspace/group/"))
     if bare.is_absolute() or ".." in bare.parts or not bare.parts or len(bare.parts) > MAX_DEPTH:
@@ -161,7 +182,10 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _check(status: os.stat_result, path: str, limit: int) -> None:
-    """Raise `FileRefused` unless this is a regular file without other links, of 1 to `limit` bytes."""
+    """Check that a file is a regular one without other links, of 1 to `limit` bytes.
+
+    `status` is the system's description of the file, and `path` its path for the error. Raises `FileRefused`.
+    """
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         raise FileRefused(f"'{path}' is not a file of its own: no directory, link or pipe can be sent.")
     if status.st_size > limit:
@@ -171,7 +195,10 @@ def _check(status: os.stat_result, path: str, limit: int) -> None:
 
 
 def _copy(body: BinaryIO, target: Path, limit: int) -> int:
-    """Copy at most `limit` bytes to a new file that only the host may read; return their number."""
+    """Copy at most `limit` bytes of `body` to the new file `target`, which only this user may read.
+
+    Return how many bytes were copied. Raises `OSError`, for an existing file as well.
+    """
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with target.open("xb") as file:
         target.chmod(0o600)

@@ -52,7 +52,10 @@ class DiffLine:
 
 
 async def current(tx: Tx, home: Path, folder: str, part: GroupPart) -> str:
-    """Return a part of a group as text, as it is now. Raises `UnknownGroup`."""
+    """Return a part of a group as text, as it is now: settings or profile as JSON, or its memory file.
+
+    `home` is Andy's home directory. Raises `UnknownGroup` if there is no such group.
+    """
     group = await groups.known(tx, folder)
     if part is GroupPart.SETTINGS:
         return settings.text_of(settings.of(group).to_fields())
@@ -63,7 +66,10 @@ async def current(tx: Tx, home: Path, folder: str, part: GroupPart) -> str:
 
 
 def checked(part: GroupPart, text: str) -> str:
-    """Return the text as it is stored. Raises `ConfigRefused` or `GroupChangeRefused` with the reason."""
+    """Check a new text for a part of a group, and return it in the form in which it is stored.
+
+    Raises `ConfigRefused` or `GroupChangeRefused`, with the reason, if it cannot be stored.
+    """
     if part is GroupPart.SETTINGS:
         return settings.text_of(settings.checked(_fields(text)).to_fields())
     if part is GroupPart.PROFILE:
@@ -78,13 +84,21 @@ def checked(part: GroupPart, text: str) -> str:
 async def configure(
     tx: Tx, folder: str, changes: Mapping[str, Any], *, by: str, now_ms: int, undoes: int | None = None
 ) -> Group:
-    """Change a group's settings; null removes a key. They apply to its next container.
+    """Change settings of a group, and return the group with them; they apply to its next container.
 
-    `GroupReconciler` closes containers with the old settings once they are idle. `by` says who changes it;
-    `undoes` is the number of the change that this one undoes, if it does.
+    `GroupReconciler` closes containers with the old settings once they are idle. The change is stored,
+    audited and published.
+
+    Args:
+        tx: the transaction.
+        folder: the group's folder.
+        changes: the settings to set, by their keys; None removes a key.
+        by: who changes them.
+        now_ms: the present time, in epoch milliseconds.
+        undoes: the number of the change that this one undoes; None if it undoes none.
 
     Raises:
-        UnknownGroup: there is none.
+        UnknownGroup: there is no such group.
         ConfigRefused: a key or a value cannot be used; nothing was changed.
     """
     group = await groups.known(tx, folder)
@@ -99,7 +113,10 @@ async def configure(
 
 
 def profile_text(group: Group) -> str:
-    """Return a group's name and triggers as text, for comparing and restoring. Pure."""
+    """Return a group's profile as JSON text: its name, its trigger, and whether messages need one. Pure.
+
+    Versions of the profile are compared and restored in this form.
+    """
     return settings.text_of(
         {"name": group.name, "trigger": group.trigger or "", "requires_trigger": group.requires_trigger}
     )
@@ -108,13 +125,20 @@ def profile_text(group: Group) -> str:
 async def set_profile(
     tx: Tx, folder: str, profile: GroupProfile, *, by: str, now_ms: int, undoes: int | None = None
 ) -> Group:
-    """Change a group's name, its trigger, or whether it answers every message, from the next message on.
+    """Change a group's name, its trigger, or whether it answers every message, and return the group.
 
-    Fields of `profile` that are None stay unchanged.
-    `by` says who changes it; `undoes` is the number of the change that this one undoes, if it does.
+    This applies from the next message on. The change is stored, audited and published.
+
+    Args:
+        tx: the transaction.
+        folder: the group's folder.
+        profile: the new values; a field that is None stays unchanged.
+        by: who changes them.
+        now_ms: the present time, in epoch milliseconds.
+        undoes: the number of the change that this one undoes; None if it undoes none.
 
     Raises:
-        UnknownGroup: there is none.
+        UnknownGroup: there is no such group.
         ProfileRefused: one of them cannot be used; nothing was changed.
     """
     group = await groups.known(tx, folder)
@@ -143,12 +167,23 @@ async def apply(
     now_ms: int,
     undoes: int | None = None,
 ) -> None:
-    """Replace a part of a group by `text`, if `check` accepts the present one.
+    """Replace a part of a group (its settings, profile or memory file) by a text.
 
-    `by` says who changes it; `undoes` is the number of the change that this one undoes, if it does.
+    The change is stored, audited and published.
+
+    Args:
+        tx: the transaction.
+        home: Andy's home directory.
+        folder: the group's folder.
+        part: the part to replace.
+        text: the new text, in the form of `current`.
+        check: is called with the present text, and raises an error to prevent the change.
+        by: who changes it.
+        now_ms: the present time, in epoch milliseconds.
+        undoes: the number of the change that this one undoes; None if it undoes none.
 
     Raises:
-        UnknownGroup: there is none.
+        UnknownGroup: there is no such group.
         ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be stored.
         OSError: the memory file cannot be written; nothing is changed then, as with the others.
     """
@@ -179,10 +214,13 @@ async def apply(
 async def put_back(
     tx: Tx, home: Path, folder: str, number: int, *, by: str, now_ms: int
 ) -> tuple[GroupPart, ...]:
-    """Restore the state before a change, and before those made with it; return the restored parts.
+    """Restore the state of a group before the change with this number, and return the restored parts.
+
+    Changes of other parts that were made together with it are undone, too. `home` is Andy's home directory,
+    and `by` is who restores it.
 
     Raises what `apply` raises, and:
-        UnknownGroupChange: there is no such change.
+        UnknownGroupChange: the group has no such change.
         GroupChangeRefused: a part was changed since.
     """
     change = await group_changes.get(tx, (await groups.known(tx, folder)).folder, number)
@@ -204,7 +242,7 @@ async def put_back(
 
 
 def _check_is(expected: str, now: str) -> None:
-    """Raise `GroupChangeRefused` if a part is not as the change left it."""
+    """Check that a part of a group is now as a change left it. Raises `GroupChangeRefused` if it is not."""
     if now != expected:
         raise GroupChangeRefused(
             "It was changed again since: open the change, and look what undoing it does."
@@ -219,10 +257,19 @@ def memory_digest(text: str) -> str:
 async def forget_lines(
     tx: Tx, home: Path, folder: str, text: str, place: int, *, shown: str, by: str, now_ms: int
 ) -> None:
-    """Remove lines from a group's memory file.
+    """Remove lines from a group's memory file, the notes of its agent.
 
-    `text` are the lines; `place` is the index of the first, from 0, in the version whose `memory_digest` is
-    `shown`. If the file was changed meanwhile, the lines are found by their text, if that occurs once.
+    If the file was changed since the person saw it, the lines are found by their text, if that occurs once.
+
+    Args:
+        tx: the transaction.
+        home: Andy's home directory.
+        folder: the group's folder.
+        text: the lines to remove.
+        place: the index of the first of them, from 0 on, in the version that the person saw.
+        shown: the `memory_digest` of that version.
+        by: who removes them.
+        now_ms: the present time, in epoch milliseconds.
 
     Raises what `apply` raises, and:
         GroupChangeRefused: the lines are gone, or occur several times.
@@ -251,7 +298,10 @@ async def forget_lines(
 
 
 def _change(group: Group, part: GroupPart, before: str, after: str, *, by: str, now_ms: int) -> GroupChange:
-    """Return the change of a part as it is stored, with the number of lines added and removed."""
+    """Return the record of a change of a part from `before` to `after`, with the lines added and removed.
+
+    `by` is who changed it.
+    """
     lines = diff(before, after)
     return GroupChange(
         folder=group.folder,
@@ -266,7 +316,10 @@ def _change(group: Group, part: GroupPart, before: str, after: str, *, by: str, 
 
 
 async def _record(tx: Tx, change: GroupChange, kind: str, detail: dict[str, Any]) -> None:
-    """Audit a change, and store it if the text is different."""
+    """Write a change to the audit log, and store it if it changes the text of its part.
+
+    `kind` is the kind of the audit entry and `detail` its content; a stored change adds its number to it.
+    """
     if change.before != change.after:
         number = await group_changes.add(tx, change)
         detail |= {"change": number, "by": change.by, "undoes": change.undoes}
@@ -275,7 +328,10 @@ async def _record(tx: Tx, change: GroupChange, kind: str, detail: dict[str, Any]
 
 
 def diff(before: str, after: str) -> list[DiffLine]:
-    """Return the difference of two texts line by line, with two lines around each change. Pure."""
+    """Return the difference of two texts line by line, with two unchanged lines around each change. Pure.
+
+    Texts that are too long to be compared line by line are returned as removed and added as a whole.
+    """
     old, new = before.split("\n"), after.split("\n")
     if len(old) * len(new) > MAX_COMPARED:
         old, new = _without_common_ends(old, new)
@@ -285,6 +341,7 @@ def diff(before: str, after: str) -> list[DiffLine]:
             *(DiffLine(kind="+", text=line) for line in new),
         ]
     difference: list[DiffLine] = []
+    # The first two lines are a header with names of files.
     for line in list(unified_diff(old, new, n=CONTEXT_LINES, lineterm=""))[2:]:
         match line[:1]:
             case "@":
@@ -299,7 +356,7 @@ def diff(before: str, after: str) -> list[DiffLine]:
 
 
 def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
-    """Return the lines of both texts without those that they share at the start and at the end."""
+    """Return the lines `old` and `new` without those that both have at the start and at the end."""
     most = min(len(old), len(new))
     same_start = next((index for index in range(most) if old[index] != new[index]), most)
     most -= same_start
@@ -308,7 +365,7 @@ def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], lis
 
 
 def _profile(text: str) -> GroupProfile:
-    """Return the profile in a JSON text. Raises `GroupChangeRefused`."""
+    """Return a group's profile that is written as JSON. Raises `GroupChangeRefused` if it is not one."""
     try:
         return GroupProfile.model_validate(_fields(text))
     except ValidationError as error:
@@ -316,7 +373,10 @@ def _profile(text: str) -> GroupProfile:
 
 
 def _fields(text: str) -> dict[str, object]:
-    """Return the settings in a JSON text; none in an empty one. Raises `GroupChangeRefused`."""
+    """Return the object that is written as JSON in `text`; an empty one for an empty text.
+
+    Raises `GroupChangeRefused` for a text that is no JSON object.
+    """
     try:
         parsed = json.loads(text or "{}")
     except ValueError as error:

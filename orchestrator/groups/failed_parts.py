@@ -15,12 +15,12 @@ DAY_MS = 24 * 3_600_000
 
 
 def is_endless(loop: str) -> bool:
-    """Return whether a loop of this name has failed if it returns."""
+    """Return whether the loop of the host with this name has failed if it returns: it should run for ever."""
     return loop == WEB_LOOP or loop.startswith(CHANNEL_PREFIX)
 
 
 async def report_failed_part(host: HostContext, failure: LoopFailure) -> None:
-    """Publish that a part fails, and notify the owner in main."""
+    """Publish that a part of the host fails, and notify the owner in the main group, once a day."""
     host.bus.publish("host.part_failed", detail=failure.name, reason=failure.reason)
     now_ms = host.clock.now_ms()
     async with host.database.transaction() as tx:
@@ -30,7 +30,7 @@ async def report_failed_part(host: HostContext, failure: LoopFailure) -> None:
 
 
 def failure_text(failure: LoopFailure) -> str:
-    """Return the notice to the owner about a part that fails. Pure."""
+    """Return the text to the owner that a part of the host keeps failing, with the fix. Pure."""
     channel = failure.name.removeprefix(CHANNEL_PREFIX)
     if channel != failure.name:
         part = f"The messenger '{channel}'"

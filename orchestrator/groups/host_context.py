@@ -39,7 +39,7 @@ class HostContext:
     async def open(
         cls, stack: AsyncExitStack, *, home: Home, settings: Settings, clock: Clock, bus: EventBus
     ) -> Self:
-        """Open a home's store, which `stack` closes.
+        """Open the database of a home, and return the context of its host; `stack` closes the database.
 
         Raises:
             StoreError: the database is of a newer version, or cannot be opened.

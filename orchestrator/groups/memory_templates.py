@@ -32,9 +32,10 @@ ROOT = 0
 
 
 def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
-    """Create a group's folder and its CLAUDE.md if missing. Return whether the file is new. Blocks.
+    """Create a group's folder and its memory file CLAUDE.md if they are missing. Blocks.
 
-    A container may write the folder: no link in it is followed.
+    Return whether the file is new. A container may write the folder, so no link in it is followed. `home` is
+    Andy's home directory, and `assistant` the assistant's name.
 
     Raises:
         OSError: the folder is a link or a file, or cannot be written.
@@ -44,7 +45,9 @@ def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
 
 
 def write_memory(home: Path, folder: str, text: str, *, name: str = MEMORY) -> None:
-    """Replace a group's CLAUDE.md, or another of its notes, as a whole. Blocks.
+    """Write a text as a group's memory file CLAUDE.md, or as another of its notes, replacing it. Blocks.
+
+    `name` is the name of the file in the group's folder. `home` is Andy's home directory.
 
     Raises:
         OSError: the folder is a link or a file, or cannot be written.
@@ -53,7 +56,10 @@ def write_memory(home: Path, folder: str, text: str, *, name: str = MEMORY) -> N
 
 
 def own_texts(home: Path, folder: str, *, limit: int = MAX_READ_BYTES) -> list[str]:
-    """Return the names of the notes (`.md`) in a group's folder of less than `limit` bytes. Blocks."""
+    """Return the names of the notes in a group's folder: files `.md` of less than `limit` bytes. Blocks.
+
+    At most the first `MAX_TEXTS` by name; none if there is no such folder. No link is followed.
+    """
     try:
         inner = os.open(home / "groups" / folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     except OSError:
@@ -72,14 +78,17 @@ def own_texts(home: Path, folder: str, *, limit: int = MAX_READ_BYTES) -> list[s
 
 
 def _is_note(status: os.stat_result, limit: int) -> bool:
+    """Return whether a file is a regular one without other links, of less than `limit` bytes."""
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size < limit
 
 
 def own_text(home: Path, folder: str, name: str, *, limit: int = MAX_READ_BYTES) -> str | None:
-    """Return the first `limit` bytes of a text file in a group's folder, or None. Blocks.
+    """Return the first `limit` bytes of the text file `name` in a group's folder. Blocks.
 
-    A container may write the folder: no link is followed, and only regular files are opened.
+    None if there is no such file, or it is not a regular one. A container may write the folder, so no link is
+    followed.
     """
+    # Opening a pipe would wait for its other end without O_NONBLOCK.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         inner = os.open(home / "groups" / folder, flags | os.O_DIRECTORY)
@@ -96,14 +105,19 @@ def own_text(home: Path, folder: str, name: str, *, limit: int = MAX_READ_BYTES)
 
 
 def ensure_shared_memory(home: Path, *, assistant: str) -> bool:
-    """Make `groups/global/`, which all groups but main read, and its CLAUDE.md. Return whether it is new."""
+    """Create the folder `groups/global/`, which all groups but main read, and its CLAUDE.md. Blocks.
+
+    What is there stays. Return whether the file is new. `home` is Andy's home directory, and `assistant` the
+    assistant's name.
+    """
     return _ensure(home, SHARED, template(SHARED, assistant=assistant, group=SHARED))
 
 
 def ensure_prompt(home: Path, *, assistant: str, worker_minutes: int) -> list[str]:
-    """Write the files of the shared prompt that are missing, and update those that nobody has changed.
+    """Write the missing files of the prompt that all groups share, and update those that nobody has changed.
 
-    Return the names of those written. Blocks.
+    Return the names of the written files. Blocks. `home` is Andy's home directory, `assistant` the
+    assistant's name, and `worker_minutes` the interval of the dashboard's worker, which the texts name.
 
     Raises:
         OSError: the folder is a link or a file, or cannot be written.
@@ -127,12 +141,17 @@ def ensure_prompt(home: Path, *, assistant: str, worker_minutes: int) -> list[st
 
 
 def template(kind: str, *, assistant: str, group: str) -> str:
-    """Return the initial memory of a new group of a kind: `main`, `group`, or `global`."""
+    """Return the initial text of the memory file of a new group.
+
+    `kind` is `main`, `group`, or `global` for the folder that groups share. `assistant` and `group` are the
+    names that the text mentions.
+    """
     name = " ".join(group.split())
     return _shipped(f"{kind}.CLAUDE.md").replace("{assistant}", assistant).replace("{group}", name)
 
 
 def _shipped(name: str) -> str:
+    """Return the text of a template that comes with Andy."""
     return (resources.files("orchestrator.groups") / "templates" / name).read_text(encoding="utf-8")
 
 
@@ -146,13 +165,15 @@ def _digests(home: Path) -> dict[str, str]:
 
 
 def _digest(text: str) -> str:
+    """Return a hash of a text, by which a changed file is recognised."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _ensure(home: Path, folder: str, text: str, *, name: str = MEMORY, replaces: bool = False) -> bool:
-    """Write a file in a group's folder, which is made if it is missing; return whether it was written.
+    """Write a text as the file `name` in a group's folder, which is made if it is missing. Blocks.
 
-    A file that is there stays, unless `replaces`. No link is followed.
+    An existing file is replaced only with `replaces`. Return whether the file was written. No link is
+    followed. Raises `OSError`.
     """
     groups = os.open(home / "groups", os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -166,7 +187,11 @@ def _ensure(home: Path, folder: str, text: str, *, name: str = MEMORY, replaces:
 
 
 def _open_group(groups_fd: int, folder: str) -> int:
-    """Return a descriptor of a group's folder, made if missing. Raises `OSError` for a link or a file."""
+    """Open a group's folder, which is made if it is missing, and return its descriptor. Blocks.
+
+    `groups_fd` is the descriptor of the folder of all groups. Raises `OSError` if a link or a file is in the
+    way.
+    """
     is_new = not _is_there(groups_fd, folder)
     if is_new:
         # The host and a command may both make the folder of a group that was just registered.
@@ -189,9 +214,10 @@ def _is_there(directory_fd: int, name: str) -> bool:
 
 
 def _write(directory_fd: int, name: str, text: str, *, replaces: bool) -> bool:
-    """Write a whole file under a temporary name, then rename it; return whether it was written.
+    """Write a file in an open directory, whole or not at all; return whether it was written.
 
-    Without `replaces`, a file that has the name already stays, and False is returned.
+    It is written under a temporary name first. Without `replaces`, an existing file stays, and False is
+    returned. Raises `OSError`.
     """
     partial = f".{name}.{secrets.token_hex(4)}.partial"
     descriptor = os.open(

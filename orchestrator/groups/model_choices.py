@@ -34,10 +34,19 @@ CLAUDE_NAMES = ("claude", "opus", "sonnet", "haiku")
 async def choose(
     tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, has_gateway: bool, now_ms: int
 ) -> None:
-    """Set the model for a kind of work, or the list of fallbacks; None removes the choice. Audited.
+    """Set the models of all groups for a kind of work; none removes the choice. It is audited.
 
-    It applies from the next turn of each group. `has_gateway` is that of `check_choice`. Raises `BadRequest`
-    for an unknown service.
+    It applies from the next turn of each group, unless the group has a choice of its own.
+
+    Args:
+        tx: the transaction.
+        work: the kind of work; it may be the list of models to fall back on.
+        chosen: the models.
+        has_gateway: whether the service of `.env` is a gateway, whose models may have any names.
+        now_ms: the present time, in epoch milliseconds.
+
+    Raises:
+        BadRequest: there are too many, or one is no model of a known service.
     """
     services = await model_services.every(tx)
     if len(chosen) > MAX_FALLBACKS:
@@ -52,9 +61,16 @@ async def choose(
 async def choose_for_group(
     tx: Tx, folder: str, work: WorkKind, model: str | None, *, has_gateway: bool, by: str, now_ms: int
 ) -> None:
-    """Set the model of one group, for all of its work or for a kind; None removes it. Audited.
+    """Set the model of one group, for all of its work or for a kind of it. It is audited.
 
-    `has_gateway` is that of `check_choice`.
+    Args:
+        tx: the transaction.
+        folder: the group's folder.
+        work: the kind of work.
+        model: the model, such as `local/qwen3`; None removes the choice.
+        has_gateway: whether the service of `.env` is a gateway, whose models may have any names.
+        by: who chooses.
+        now_ms: the present time, in epoch milliseconds.
 
     Raises:
         BadRequest: it is no model, or names an unknown service or one without a model of its own.
@@ -72,7 +88,10 @@ async def choose_for_group(
 
 
 def outcome_text(model: str | None, group: str | None, work: WorkKind) -> str:
-    """Return what was chosen in one sentence; no group means all of them, no model a cleared choice."""
+    """Return a sentence for people about the model that was chosen for a kind of work.
+
+    `model` is None if a choice was removed; `group` is None if it is the choice for all groups.
+    """
     purpose = "" if work is WorkKind.ALL else f" for {work.value}"
     if model is None:
         whose = f"the group '{group}'" if group else "all groups"
@@ -82,9 +101,13 @@ def outcome_text(model: str | None, group: str | None, work: WorkKind) -> str:
 
 
 def check_choice(text: str, services: Sequence[ModelService], *, has_gateway: bool) -> None:
-    """Refuse a choice that is no model, that names an unknown service, or a service without its model.
+    """Check that a text such as `local/qwen3` names a model that can be used.
 
-    `has_gateway` is whether a gateway is the service of `.env`: its models may have any names.
+    `services` are the known services of models. `has_gateway` says whether the service of `.env` is a
+    gateway, whose models may have any names.
+
+    Raises:
+        BadRequest: it is no model, names an unknown service, or one without a model, or one that is not fit.
     """
     if not MODEL_NAME.fullmatch(text):
         raise BadRequest(f"'{text[:60]}' is no model: write SERVICE/MODEL, such as local/qwen3.")
@@ -98,7 +121,10 @@ def check_choice(text: str, services: Sequence[ModelService], *, has_gateway: bo
 
 
 def _check_fitness(service: ModelService, model: str | None) -> None:
-    """Refuse a service whose test showed that it lacks something the agent needs."""
+    """Check that a service has what the agent needs, as far as its test has shown that.
+
+    `model` is the chosen model. Raises `BadRequest` if the service does not stream, or takes too few tokens.
+    """
     if service.tested_ms is not None and Ability.STREAM not in service.abilities:
         raise BadRequest(
             f"'{service.name}' did not stream its answer when it was tested, and the agent needs that:"
@@ -111,9 +137,10 @@ def _check_fitness(service: ModelService, model: str | None) -> None:
 
 
 def _check_service(text: str, services: Sequence[ModelService], *, has_gateway: bool) -> None:
-    """Refuse a choice that names no known service, unless the service of `.env` may have such a model.
+    """Check that a chosen model names a known service, or may be a model of the service of `.env`.
 
-    That is so with a gateway (`has_gateway`), and for every model of Claude.
+    That service has all models of Claude, and any others if it is a gateway (`has_gateway`). Raises
+    `BadRequest`, with a suggestion, if the choice names no known service.
     """
     # A slip in the name of a service would send prompts to the one of `.env`, which the owner did not mean.
     name, slash, _ = text.partition("/")

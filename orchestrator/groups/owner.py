@@ -29,7 +29,11 @@ def owner_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
-    """Queue a message to the main group. Return False if one about the same was sent before."""
+    """Queue a text to the owner, in the main group; return whether it is queued now.
+
+    It is not if the same text with the same `about` (the subject, a key of any form) was queued before, or if
+    there is no main group.
+    """
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None:
         return False
@@ -41,7 +45,10 @@ async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
 
 
 async def notify_anew(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
-    """Queue a message to the main group, in place of an unsent one about the same."""
+    """Queue a text to the owner, in the main group, in place of an unsent one about the same subject.
+
+    `about` is the subject, a key of any form. A text that was sent already does not prevent this one.
+    """
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None or await outbox.replace_unsent(tx, f"owner:{about}:", text):
         return
@@ -56,7 +63,11 @@ async def notify_anew(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
 
 
 async def notify_once(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
-    """Queue the only message to the main group about a subject; until it is sent its text may change."""
+    """Queue a text to the owner, in the main group, that is the only one ever about its subject.
+
+    `about` is the subject, a key of any form. A text about it that is queued and not yet sent is replaced;
+    after one was sent, nothing is queued.
+    """
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     key = f"owner:{about}:"
     if main is None or await outbox.replace_unsent(tx, key, text):
@@ -78,13 +89,15 @@ class OwnerFile(Generic[Rules]):
     """A JSON file that is read again whenever it changes."""
 
     def __init__(self, path: Path, model: type[Rules]) -> None:
+        """`model` is the type of the file's content."""
         self.path = path
         self._model = model
         self._current: OwnerRules[Rules] = OwnerRules()
 
     def read(self) -> OwnerRules[Rules]:
-        """Return the present content of the file. One that cannot be parsed counts as
-        broken, not as missing. Blocks.
+        """Return the present content of the file: its rules, or what is wrong with it. Blocks.
+
+        The file is only parsed again if it has changed. A missing file has neither rules nor trouble.
         """
         try:
             state = self.path.stat()
@@ -98,7 +111,7 @@ class OwnerFile(Generic[Rules]):
         return self._current
 
     def _parsed(self, text: bytes, version: str) -> OwnerRules[Rules]:
-        """Return the rules in a file, or what is wrong with it."""
+        """Return the rules in the text of the file, or what is wrong with it; `version` is the file's."""
         try:
             return OwnerRules(rules=self._model.model_validate_json(text), version=version)
         except ValidationError as error:

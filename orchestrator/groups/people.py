@@ -58,7 +58,11 @@ class GroupPerson:
 
 
 async def role_in(tx: Tx, group: Group, address: str, *, alias: str | None = None, is_from_me: bool) -> Role:
-    """Return the role of the sender with this address, and with the `alias` that a messenger reports."""
+    """Return the role of a person in a group, by their address as the messenger reports it.
+
+    `alias` is another address that the messenger reports for them, or None; all addresses that are known as
+    theirs count. `is_from_me` says that the owner of the messenger's account wrote the message.
+    """
     config = settings.of(group)
     if is_from_me or not config.people:
         return roles.role_of(group, config, (address,), is_from_me=is_from_me)
@@ -69,7 +73,7 @@ async def role_in(tx: Tx, group: Group, address: str, *, alias: str | None = Non
 
 
 async def roles_in(tx: Tx, group: Group, sent: Iterable[Message]) -> list[Role]:
-    """Return the role of the sender of each message."""
+    """Return the roles that the senders of messages have in a group, in the order of the messages."""
     role_by_sender: dict[tuple[str, bool], Role] = {}
     result = []
     for message in sent:
@@ -81,7 +85,10 @@ async def roles_in(tx: Tx, group: Group, sent: Iterable[Message]) -> list[Role]:
 
 
 async def asked_alone(tx: Tx, requests: Collection[Message], message: Inbound) -> bool:
-    """Return whether the sender of a message sent all of these, under whichever of their addresses."""
+    """Return whether the sender of `message` sent all of the `requests`, under whichever of their addresses.
+
+    False if there are no requests.
+    """
     addresses = await people.addresses_of(tx, message.sender)
     if message.sender_alias is not None:
         addresses |= await people.addresses_of(tx, message.sender_alias)
@@ -96,17 +103,20 @@ async def note_sender(tx: Tx, group: Group, message: Inbound, *, now_ms: int) ->
 
 
 async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
-    """Return all addresses of the person who has this one."""
+    """Return all known addresses of the person who has this one, itself included."""
     return await people.addresses_of(tx, address)
 
 
 async def since(tx: Tx, group: Group, address: str) -> int | None:
-    """Return the first message of a group that a person may know; None for somebody never seen there."""
+    """Return the number of the first message of a group that a person may know, since they joined then.
+
+    None for somebody who was never seen there.
+    """
     return await people.first_known_seq(tx, group.folder, await people.addresses_of(tx, address))
 
 
 async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
-    """Return everybody of a group with their role, and last the entry for everybody else.
+    """Return the people of a group with their roles, and last an entry for everybody else.
 
     These are the people who were seen in the group, and those to whom its settings give a role. A person with
     several addresses is returned once, under the first of them.
@@ -147,19 +157,19 @@ async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
 
 
 async def known_people(tx: Tx, folder: str) -> list[GroupPerson]:
-    """Return the people of a group: without the entry for everybody else, and without hooks.
+    """Return the people of a group with their roles, without hooks, which are addresses of programs.
 
-    Raises `UnknownGroup`.
+    Raises `UnknownGroup` if there is no such group.
     """
     listed = await of_group(tx, folder)
     return [person for person in listed if person.address != EVERYBODY and not is_hook(person.address)]
 
 
 def named(listed: Iterable[GroupPerson], wanted: str, *, shows_others: bool = True) -> GroupPerson:
-    """Return the only person among `listed` with the wanted address or name. Pure.
+    """Return the only person among `listed` with the address or the name `wanted`. Pure.
 
-    An address has precedence over a name, and a whole name over the first word of one. `shows_others`:
-    whether a refusal may list the others.
+    An address has precedence over a name, and a whole name over the first word of one. `shows_others` says
+    whether the text of an error may list the other people.
 
     Raises:
         UnknownPerson: nobody has it.
@@ -199,10 +209,10 @@ def _choices(listed: Iterable[GroupPerson]) -> str:
 
 
 def mentioned(listed: Iterable[GroupPerson], text: str) -> list[GroupPerson]:
-    """Return the people that a text names, by address or name. Pure.
+    """Return those of the `listed` people whom a text names, by address or name. Pure.
 
     Raises:
-        AmbiguousPerson: it has a name that several people have.
+        AmbiguousPerson: the text has a name that several of them have.
     """
     listed = list(listed)
     words = text.split()
@@ -214,9 +224,10 @@ def mentioned(listed: Iterable[GroupPerson], text: str) -> list[GroupPerson]:
 
 
 async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: str, now_ms: int) -> Group:
-    """Give somebody a role in a group by their address; None removes it.
+    """Give a person a role in a group, by one of their addresses, and return the changed group.
 
-    They have this role under all of their known addresses.
+    They have the role under all of their known addresses. With None for `role` they lose their own role, and
+    have that of everybody else. `by` is who changes it.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -234,7 +245,9 @@ async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: 
 
 
 async def check_person(tx: Tx, folder: str, address: str) -> frozenset[str]:
-    """Return all addresses of somebody of a group, or the word for everybody else.
+    """Check that a group has a person with this address, and return all of their addresses.
+
+    `EVERYBODY`, the word for everybody else, is accepted and returned as it is.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -278,7 +291,7 @@ async def _known(tx: Tx, group: Group) -> set[str]:
 
 
 async def _who_is_there(tx: Tx, group: Group, address: str) -> str:
-    """Return the refusal of an unknown address, with the people that the group has."""
+    """Return the text of the error that nobody in a group has an address, with the people it has."""
     listed = [person for person in await of_group(tx, group.folder) if person.address != EVERYBODY]
     there = ", ".join(all_visible(f"{person.address} ({person.name})") for person in listed[:MAX_LISTED])
     return (

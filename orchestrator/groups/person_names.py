@@ -44,27 +44,29 @@ def is_named(text: str, name: str) -> bool:
 
 
 def found_in(text: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a text contains, longest first; text within a longer name does not count again.
+    """Return those of the `names` that a text contains, longest first, in their folded form.
 
-    So "Mina Kim is late" contains "Mina Kim" and not "Mina".
+    Text within a longer name does not count again: "Mina Kim is late" contains "Mina Kim" and not "Mina".
     """
-    rest, found = folded(text), []
-    for name in sorted(
-        {folded(name) for name in names if is_searchable(name)}, key=lambda name: (-len(name), name)
-    ):
+    unmatched_text, contained_names = folded(text), []
+    for name in _longest_first(names):
         # A NUL in its place: shorter names do not match there, nor across the gap.
-        remaining = _pattern(name).sub(" \0 ", rest)
-        if remaining != rest:
-            found.append(name)
-            rest = remaining
-    return found
+        remaining = _pattern(name).sub(" \0 ", unmatched_text)
+        if remaining != unmatched_text:
+            contained_names.append(name)
+            unmatched_text = remaining
+    return contained_names
+
+
+def _longest_first(names: Iterable[str]) -> list[str]:
+    """Return the names that can be searched for, folded, each once, and longer ones first."""
+    searchable = {folded(name) for name in names if is_searchable(name)}
+    return sorted(searchable, key=lambda name: (-len(name), name))
 
 
 def without(text: str, names: Iterable[str], *, word: str) -> str:
-    """Return a text with `word` in place of the names; the same text if it contains none."""
-    for name in sorted(
-        {folded(name) for name in names if is_searchable(name)}, key=lambda name: (-len(name), name)
-    ):
+    """Return a text with `word` in place of each of the `names`; the same text if it contains none."""
+    for name in _longest_first(names):
         if is_named(text, name):
             text = _pattern(name).sub(word, normalized("NFKC", text))
     return text
@@ -72,7 +74,7 @@ def without(text: str, names: Iterable[str], *, word: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return the pattern of a folded name as a word, with the Korean particles that may follow it."""
+    """Return a pattern that finds a folded name as a word of its own; Korean particles may follow it."""
     words = r"\s+".join(re.escape(word) for word in name.split(" "))
     if re.fullmatch(f"[{_HANGUL}]", name):
         after = f"(?={_OF_SYLLABLE}(?![^\\W_]))"

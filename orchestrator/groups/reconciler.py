@@ -45,11 +45,18 @@ class GroupReconciler:
         bus: EventBus,
         clear_seconds: float = SWEEP_SECONDS,
     ) -> None:
-        """Store the dependencies.
+        """Set up; `loops` runs it.
 
-        `ensure_folder` creates a group's folder, and `clear` removes dangerous mode bits from files that its
-        containers wrote; both block. `live` returns the containers that run; `retire` ends a group's after
-        their turn.
+        Args:
+            database: the database.
+            ensure_folder: creates a group's folder if it is missing, and blocks.
+            clear: removes dangerous mode bits (such as set-user-id) from files that a group's containers
+            wrote,
+                and blocks.
+            live: returns the containers that run.
+            retire: lets a group's containers end after their turn.
+            bus: the event bus.
+            clear_seconds: the seconds between two passes over the files.
         """
         self._database = database
         self._ensure_folder = ensure_folder
@@ -69,23 +76,24 @@ class GroupReconciler:
         return {"upkeep": self.run, "set-id": self.clear_files}
 
     async def run(self) -> None:
-        """Reconcile folders and containers until cancelled."""
+        """Make missing folders and end outdated containers whenever groups change, until cancelled."""
         with self._bus.listening() as events:
             while True:
                 await self._look()
                 await _until_groups_change(events)
 
     async def clear_files(self) -> None:
-        """Remove dangerous mode bits from files again and again, until cancelled.
+        """Remove dangerous mode bits (set-user-id and the like) from groups' files again and again.
 
-        At first in the folders of all groups, then of those that have a container, or had one a pass ago.
+        The first pass is over the folders of all groups. Later ones are over those of groups that have a
+        container, or had one at the pass before.
         """
         before: set[Folder] | None = None
         while True:
             now = {run.folder for run in self._live()}
             registered = await groups.registered(self._database)
             began = time.monotonic()
-            # Once more after its container has ended: it may have written since the last scan.
+            # None for all. Once more after its container has ended: it may have written since the last scan.
             written = None if before is None else now | before
             for group in registered if written is None or written else ():
                 if written is None or group.folder in written:
@@ -102,7 +110,7 @@ class GroupReconciler:
             self._registered = frozenset(group.folder for group in everyone)
             self._configured = await self._database.read(groups.configured_ms)
             self._made &= self._registered
-            for group in sorted(everyone, key=lambda one: one.folder):
+            for group in sorted(everyone, key=lambda group: group.folder):
                 if group.folder not in self._made:
                     await self._make_folder(group)
             self._groups = everyone
@@ -111,7 +119,7 @@ class GroupReconciler:
             await self._retire(folder)
 
     async def _make_folder(self, group: Group) -> None:
-        """Create a group's folder, once; a failure is logged."""
+        """Create a group's folder; a failure is logged, and not retried while the group stays registered."""
         try:
             await asyncio.to_thread(self._ensure_folder, group)
         except OSError as error:
@@ -120,7 +128,10 @@ class GroupReconciler:
 
 
 def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mapping[Folder, int]) -> bool:
-    """Return whether a run's group is gone, or its settings are newer than the run."""
+    """Return whether a container's group is no longer registered, or has settings newer than the container.
+
+    `configured` has the time of each group's last change of settings, in epoch milliseconds.
+    """
     if run.state is RunState.LEFT:
         return False  # it ends anyway, and its age says nothing about the run that replaced it
     # A change in the very millisecond of the start may have come after it, so it counts as newer.
@@ -128,7 +139,7 @@ def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mappin
 
 
 async def _until_groups_change(events: asyncio.Queue[HostEvent]) -> None:
-    """Wait until groups change, at most `SWEEP_SECONDS`."""
+    """Wait until an event says that a group has changed, at most `SWEEP_SECONDS`."""
     try:
         async with asyncio.timeout(SWEEP_SECONDS):
             while (await events.get()).kind not in EVENTS:

@@ -15,18 +15,24 @@ from orchestrator.store.runs import sessions, turns
 
 
 class NoticeFeature:
-    """The notice ability. Each host has one instance."""
+    """Stores notices, texts for an agent's later turns, and delivers them. Each host has one instance."""
 
     def __init__(self, host: HostContext) -> None:
+        """Build the parts; `loops` runs them."""
         self._clock = host.clock
         self.service = NoticeService(clock=host.clock)
         self._sweeper = NoticeSweeper(host.database, clock=host.clock, bus=host.bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
+        """Return the loops that have to run, by their names."""
         return {"notices": self._sweeper.run}
 
     async def add(self, tx: Tx, turn: Turn, order: TurnOrder) -> TurnOrder:
-        """Return a turn's order with its notices, in the transaction that hands the turn to its run."""
+        """Return the order that a turn's container gets, with the notices that are due: texts for its agent.
+
+        The notices are claimed for the turn, so that no other gets them. `tx` has to be the transaction that
+        hands the turn to its container. A turn outside of the group's conversation gets none.
+        """
         # Read again: a claim names the attempt, which the caller's copy may not have yet.
         turn = await turns.get(tx, turn.id) or turn
         if not receives_notices(turn):
@@ -37,5 +43,8 @@ class NoticeFeature:
 
 
 def receives_notices(turn: Turn) -> bool:
-    """Return whether a turn gets notices: only turns that continue the group's conversation do."""
+    """Return whether a turn gets notices, texts for its agent: it does if it continues the conversation.
+
+    A dashboard's worker, an isolated task and a session command do not.
+    """
     return turn.kind is not TurnKind.WORKER and not turn.is_isolated and turn.command is None

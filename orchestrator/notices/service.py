@@ -65,9 +65,10 @@ class NoticeService:
     async def answer(
         self, tx: Tx, group: Group, turn: Turn | None, request: AgentRequest, request_id: str
     ) -> Reply:
-        """Carry out a request of the group's agent, and return the reply.
+        """Carry out a request of the group's agent about its notices, and return the reply.
 
-        `turn` is its running turn, if any.
+        A notice is a text that the agent gets in a later turn. A refused request gets a reply with the
+        reason. `turn` is the agent's running turn, if any; `request_id` is repeated in the reply.
         """
         try:
             match request:
@@ -86,7 +87,10 @@ class NoticeService:
     async def _add(
         self, tx: Tx, group: Group, turn: Turn | None, request: NotifySelf
     ) -> tuple[str, dict[str, Any]]:
-        """Store a notice and return the text and data of the reply. Raises `NoticeRefused`."""
+        """Store the notice that an agent requests for a later turn, or for its running `turn`.
+
+        Return the text and data of the reply. Raises `NoticeRefused` if the request cannot be carried out.
+        """
         wrong = notify_self.refusal_of(request)
         if wrong is not None:
             raise NoticeRefused(wrong.code, wrong.text)
@@ -109,13 +113,21 @@ class NoticeService:
         return _confirmation(notice), {**row(notice), "status": "ok"}
 
     async def _acknowledge(self, tx: Tx, group: Group, notice_id: int) -> tuple[str, dict[str, Any]]:
-        """Acknowledge a notice, and return the text and data of the reply. Raises `NoticeRefused`."""
+        """Record that the agent has read a notice, so that it does not come again.
+
+        Return the text and data of the reply. Raises `NoticeRefused` if there is no such notice, or it has
+        ended.
+        """
         done = await notices.acknowledge(tx, group.folder, notice_id, now_ms=self._clock.now_ms())
         await _check_done(tx, group, notice_id, is_done=done)
         return f"Notice {notice_id} is acknowledged: it does not come again.", {"id": notice_id}
 
     async def _cancel(self, tx: Tx, group: Group, notice_id: int) -> tuple[str, dict[str, Any]]:
-        """Cancel a notice, and return the text and data of the reply. Raises `NoticeRefused`."""
+        """Cancel a notice of the group's agent, so that it is not delivered.
+
+        Return the text and data of the reply. Raises `NoticeRefused` if there is no such notice, or it has
+        ended.
+        """
         done = await notices.cancel(
             tx, group.folder, notice_id, reason=BY_ITS_AGENT, now_ms=self._clock.now_ms()
         )
@@ -126,7 +138,9 @@ class NoticeService:
 async def _new_notice(
     tx: Tx, group: Group, turn: Turn | None, request: NotifySelf, *, now_ms: int
 ) -> NewNotice:
-    """Return the notice to store for a request whose fields `notify_self.refusal_of` accepted.
+    """Return the notice to store for a request of an agent; its fields have to be checked already.
+
+    `turn` is the turn in which the agent requests it, if any.
 
     Raises `NoticeRefused` for a task's notice that would come only after the task's conversation.
     """
@@ -167,15 +181,15 @@ async def _new_notice(
 
 
 def _is_for_this_turn(request: NotifySelf) -> bool:
-    """Return whether the turn in which the notice is requested can still show it."""
+    """Return whether a requested notice can be delivered in the same turn in which it is requested."""
     return request.deliver_at in notify_self.IN_THIS_TURN
 
 
 def _dedupe_key(request: NotifySelf, turn_id: int | None) -> str | None:
-    """Return the key that two notices share when they are the same while they wait, or None.
+    """Return the key of a requested notice: it replaces a waiting notice with the same key.
 
-    It is the agent's own key. Without one it is made of the whole request, so that a turn that is tried again
-    stores the same notice once.
+    It is the key that the agent chose. Without one it is made of the whole request and the turn, so that a
+    turn that is tried again stores the same notice once. None without both.
     """
     if request.dedupe_key is not None:
         return f"{OF_ITS_AGENT}{request.dedupe_key}"
@@ -186,29 +200,32 @@ def _dedupe_key(request: NotifySelf, turn_id: int | None) -> str | None:
 
 
 async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
-    """Return the waiting notice that the new one replaces, or None."""
+    """Return the waiting notice that the notice `fresh` replaces, by its key; None if it replaces none."""
     if fresh.dedupe_key is None:
         return None
     return await notices.pending_by_key(tx, fresh.folder, fresh.dedupe_key)
 
 
 def _has_replaced(turn: Turn, older: NoticeRow | None) -> bool:
-    """Return whether this turn has the replaced notice already; the new one then waits for the next turn.
+    """Return whether a turn has already been given the notice `older`, which a new one replaces.
 
-    `older` is the replaced notice, if there is one.
+    The new one then waits for the next turn. `older` is None if the new one replaces none.
     """
     return older is not None and older.claim_turn == turn.id
 
 
 async def _check_room(tx: Tx, fresh: NewNotice) -> None:
-    """Raise `NoticeRefused` if as many notices of the group wait as may."""
+    """Check that the group's agent may store another notice. Raises `NoticeRefused` if too many wait."""
     if await notices.undelivered(tx, fresh.folder, NoticeMaker.SELF) >= MAX_UNDELIVERED:
         text = f"{MAX_UNDELIVERED} notices wait already, which is the most: cancel one with cancel_notice."
         raise NoticeRefused("limit_reached", text)
 
 
 async def _number(tx: Tx, group: Group, request: CancelNotice) -> int:
-    """Return the number of the notice that a request names, by number or by key. Raises `NoticeRefused`."""
+    """Return the number of the notice that a request names, either by its number or by the agent's key.
+
+    Raises `NoticeRefused` if the request names it by both or neither, or if no notice with the key waits.
+    """
     if request.notice_id is not None and request.dedupe_key is None:
         return request.notice_id
     if request.notice_id is not None or request.dedupe_key is None:
@@ -220,7 +237,10 @@ async def _number(tx: Tx, group: Group, request: CancelNotice) -> int:
 
 
 async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) -> None:
-    """Raise `NoticeRefused` with the reason if a notice was not changed."""
+    """Check that a notice was changed (`is_done`). Raises `NoticeRefused` with the reason if it was not.
+
+    The reason is that there is no such notice in the group, or that it has ended.
+    """
     if is_done:
         return
     notice = await notices.get(tx, group.folder, notice_id)
@@ -230,14 +250,14 @@ async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) ->
 
 
 async def _list(tx: Tx, group: Group) -> tuple[str, dict[str, Any]]:
-    """Return the notices that wait, as the text and data of a reply."""
+    """Return the waiting notices of the group's agent, as the text and the data of a reply to it."""
     waiting = await notices.of_group(tx, group.folder, with_ended=False, limit=LISTED)
     lines = [f"{notice.id} [{notice.priority}, {notice.state.value}] {notice.message}" for notice in waiting]
     return "\n".join(lines) or "No notices wait.", {"notices": [row(notice) for notice in waiting]}
 
 
 def _confirmation(notice: NoticeRow) -> str:
-    """Return the text that says when a notice will be delivered."""
+    """Return the text for the agent that its notice is stored, and when it will be delivered."""
     when = WHEN[notice.deliver_at].format(
         turns=notice.turns_remaining, tool=notice.tool_name or "any tool", condition=notice.condition
     )
@@ -319,12 +339,16 @@ class NoticeSweeper:
         self._bus = bus
 
     async def run(self) -> None:
+        """End expired notices every `SWEEP_SECONDS`, until cancelled."""
         while True:
             await self.sweep()
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def sweep(self) -> None:
-        """End the notices that have expired."""
+        """End the notices that have expired and publish that; delete old ones that have ended.
+
+        Notices that a turn had claimed and did not deliver are released first.
+        """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             # First, because a claimed notice does not expire: one that is set free now may end in the same

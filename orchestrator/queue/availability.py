@@ -44,9 +44,9 @@ class Availability:
         bus: EventBus,
         refusal: Callable[[Group, Turn], Awaitable[ModelRefusal | None]],
     ) -> None:
-        """`refusal` returns why no model would answer a turn of a group now.
+        """Set up the check; `run` notifies chats of outages.
 
-        It returns None where one may answer, or where none is needed.
+        `refusal` returns why no model would answer a turn of a group now; None if one may, or none is needed.
         """
         self._database = database
         self._clock = clock
@@ -55,11 +55,13 @@ class Availability:
         self._refusal = refusal
 
     async def turn_away(self, turn: Turn) -> bool:
-        """End or postpone a queued turn that may not start now; return False when it may start.
+        """Check whether a queued turn (a question to an agent) may start; if not, end or postpone it.
 
-        A turn that no model would answer is failed. A turn of a loop (kind AUTO), for which nobody waits,
-        stays queued and is tried again a minute later. A turn in which somebody asked whose role is lesser by
-        now is split: their messages go to a turn with the rights of that role.
+        Return True if it may not start, because this has dealt with it; False if it may.
+
+        A turn that no model would answer fails, and its chat is told. But one for which nobody waits, because
+        an agent woke by itself (kind AUTO), is tried again after `BACKGROUND_PAUSE_MS`. If a sender in the
+        turn has a lesser role by now, their messages are moved to a turn with the rights of that role.
         """
         group = await self._database.read(lambda tx: groups.by_folder(tx, turn.folder))
         if group is not None and turn.kind is TurnKind.CHAT and turn.command is None:
@@ -98,7 +100,10 @@ class Availability:
             await self._wakeups.outages.wait(at_most_seconds=seconds)
 
     async def notify_waiting(self) -> int | None:
-        """Notify the chats that are due; return in how many ms the next one is, or None when none waits."""
+        """Notify the chats whose question has waited too long for an outage to end, each once.
+
+        Return in how many milliseconds the next one is due; None when no other waits.
+        """
         now_ms = self._clock.now_ms()
         waits_ms: list[int] = []
         async with self._database.transaction() as tx:
@@ -124,9 +129,10 @@ class Availability:
 
 
 async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -> bool:
-    """Move the requests of a queued turn whose senders have a lesser role now into turns of that role.
+    """Move those messages out of a queued turn whose senders have a lesser role now than the turn has.
 
-    Return whether the turn was changed: it is no longer queued, or requests were moved out of it.
+    They join a turn with the rights of that role. The turn ends if no other message in it asks for anything.
+    Return True if the turn may not start as it was read: messages were moved, or it is no longer queued.
     """
     turn = await turns.get(tx, turn_id)
     if turn is None or turn.state is not TurnState.QUEUED:
@@ -143,7 +149,10 @@ async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -
 
 
 async def _ask_as(tx: Tx, turn: Turn, message: Message, role: Role, group: Group, *, now_ms: int) -> None:
-    """Move a message to a turn that has only the rights of `role`, or release it if the role may not ask."""
+    """Move a message from `turn` to a turn that has only the rights of `role`.
+
+    If that role may not ask, the message leaves its turn and joins none.
+    """
     rights = roles.rights_of(role, settings.of(group))
     if Permission.CALL not in rights.may:
         await messages.release(tx, message.seq, reason=roles.MAY_NOT_CALL)

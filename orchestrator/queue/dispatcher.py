@@ -30,13 +30,17 @@ class Containers:
     """The calls by which the dispatcher starts, uses and closes containers."""
 
     live: Callable[[], Sequence[LiveRun]]
+    """Returns the containers that live."""
     start: Callable[[Turn], Awaitable[None]]
+    """Starts a container for a turn."""
     hand_over: Callable[[Turn, RunId], Awaitable[None]]
+    """Gives a turn to a container that runs without work."""
     close: Callable[[RunId], Awaitable[None]]
+    """Lets a container without work end."""
 
 
 async def turn_nobody_away(turn: Turn) -> bool:
-    """Return False: no turn is kept from starting. For a host whose agents need no model."""
+    """Return False, so that each turn may start: for a host whose agents need no model."""
     del turn
     return False
 
@@ -55,11 +59,16 @@ class Dispatcher:
         wakeups: Wakeups,
         turn_away: Callable[[Turn], Awaitable[bool]] = turn_nobody_away,
     ) -> None:
-        """Set up the dispatcher.
+        """Set up the dispatcher; `run` acts.
 
-        `turn_away` settles or postpones a turn that no agent could answer now, and returns whether it did.
-        `cap` returns how many containers may live at once now; `overlap` more may still be ending while
-        others start.
+        Args:
+            database: the database.
+            containers: starts, uses and closes containers.
+            cap: returns how many containers may live at once now.
+            overlap: how many more may still be ending while others start.
+            clock: the clock.
+            wakeups: set when there may be something to do.
+            turn_away: ends or postpones a turn that may not start now, and returns whether it did.
         """
         self._database = database
         self._containers = containers
@@ -71,13 +80,16 @@ class Dispatcher:
         self.is_taking_work = True
 
     async def run(self) -> None:
-        """Dispatch turns until cancelled."""
+        """Start, hand over and end what the queue's plan demands, whenever woken, until cancelled."""
         while True:
             wait = await self._pass() if self.is_taking_work else SWEEP_SECONDS
             await self._wakeups.lanes.wait(at_most_seconds=wait)
 
     async def _pass(self) -> float:
-        """Plan once and carry the plan out; return in how many seconds to plan again."""
+        """Plan over all turns that are not settled, and carry the plan out.
+
+        Return in how many seconds to plan again if nothing wakes the dispatcher before.
+        """
         now_ms = self._clock.now_ms()
         unsettled = await self._database.read(turns.unsettled)
         decided = next_turns.plan(
@@ -91,7 +103,10 @@ class Dispatcher:
         return min(SWEEP_SECONDS, max(0.0, (decided.look_again_ms - self._clock.now_ms()) / 1000))
 
     async def _apply_safely(self, action: next_turns.Action, by_id: dict[TurnId, Turn]) -> None:
-        """Apply one action. Its error affects only its own turn: the other actions are still applied."""
+        """Carry out one action of the plan; an error counts as a failed attempt of its turn, and is logged.
+
+        `by_id` has the turns by their ids. Only `StoreError` is raised.
+        """
         try:
             await self._apply(action, by_id)
         # Without the store nothing can be decided for any turn: the supervisor runs the whole loop again.
@@ -103,7 +118,10 @@ class Dispatcher:
                 await self._requeue(action.turn_id)
 
     async def _requeue(self, turn_id: TurnId) -> None:
-        """Count a failed attempt of a turn for which no run was started; a started run settles its turn."""
+        """Let a turn that could not be started be tried again later, or fail it after too many attempts.
+
+        A turn that is no longer queued is left to the container that has it.
+        """
         async with self._database.transaction() as tx:
             turn = await turns.get(tx, turn_id)
             if turn is not None and turn.state is TurnState.QUEUED:
@@ -120,7 +138,10 @@ class Dispatcher:
         self._wakeups.outbox.set()
 
     async def _apply(self, action: next_turns.Action, by_id: dict[TurnId, Turn]) -> None:
-        """Carry out an action of `next_turns`; a turn that may not run is turned away instead of started."""
+        """Carry out one action of the plan; a turn that may not start now is ended or postponed instead.
+
+        `by_id` has the turns by their ids.
+        """
         match action:
             case next_turns.HandOverTurn(turn_id) | next_turns.StartContainer(turn_id) if (
                 await self._turn_away(by_id[turn_id])
@@ -140,7 +161,11 @@ class Dispatcher:
                 assert_never(action)
 
     async def _clear_conversation(self, turn: Turn) -> None:
-        """Clear the chat's conversation: its next turn resumes no session and reads no earlier message."""
+        """Carry out the command `/clear` that `turn` is: the group's agent forgets the conversation.
+
+        The next turn resumes no session and is shown no earlier message. The turn ends as answered, and its
+        chat gets a text. A turn that was stopped meanwhile is left alone.
+        """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             current = await turns.get(tx, turn.id)
@@ -163,7 +188,10 @@ class Dispatcher:
         self._wakeups.lanes.set()
 
     async def _notify_place(self, turn: Turn, place: int) -> None:
-        """Tell the chat of a turn that waits for a container how many are before it."""
+        """Send the chat of a turn that waits for a container a text about its place in the queue, once.
+
+        `place` 1 starts next.
+        """
         now_ms = self._clock.now_ms()
         ahead = "you are next" if place == 1 else f"{place - 1} ahead of you"
         async with self._database.transaction() as tx:

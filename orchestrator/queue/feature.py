@@ -16,6 +16,7 @@ class QueueFeature:
     """The queue of one host, built after its pool of containers."""
 
     def __init__(self, host: HostContext, containers: ContainersFeature) -> None:
+        """Build the parts of the queue; `loops` runs them."""
         pool = containers.pool
         self._availability = Availability(
             host.database,
@@ -52,6 +53,6 @@ class QueueFeature:
         self._dispatcher.is_taking_work = False
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the loops to supervise by their names."""
+        """Return the loops that have to run, by their names."""
         ahead = {"warm-starts": self._warm_starts.run} if self._has_foresight else {}
         return {"availability": self._availability.run, "dispatcher": self._dispatcher.run, **ahead}

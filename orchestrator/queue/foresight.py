@@ -43,12 +43,20 @@ def choose(
 ) -> list[ExpectedTurn]:
     """Return the expected turns for which to start a container now, the most certain first.
 
-    Only free slots are used, at most `most` unused containers wait at a time, and the slots of turns that are
-    about to start stay free. Talk alone starts no container while a turn waits for its own to boot: on a
-    small machine two that boot together take twice as long, and talk is only a guess. `turns` are all
-    unsettled turns; `in_vain` counts for each group how many containers in a row were started ahead and not
-    used.
+    The slots of turns that are about to start stay free. Talk alone starts no container while a turn waits
+    for its own to boot: on a small machine two that boot together take twice as long, and talk is only a
+    guess.
+
+    Args:
+        expected: the turns that may come soon.
+        turns: all turns that are queued or run.
+        runs: the containers that live.
+        cap: how many containers may live at once.
+        most: how many containers may wait for a first turn at once.
+        in_vain: for each group, how many containers in a row were started ahead and not used.
+        now_ms: the present time, in epoch milliseconds.
     """
+    # The pool ends a container that was left by its turn before it starts another, so it needs no slot.
     used_slots = sum(run.state is not RunState.LEFT for run in runs)
     unused = {run for run in runs if run.state is RunState.READY}
     about_to_start = _about_to_start(turns, runs, now_ms)
@@ -66,7 +74,10 @@ def choose(
 
 
 def _about_to_start(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> int:
-    """Return the number of queued turns that may start now and that no live container takes."""
+    """Return the number of queued turns that need a container of their own now.
+
+    These are turns whose pause is over, for which none is being started, and that no living container takes.
+    """
     starting = {run.turn_id for run in runs}
     return sum(
         turn.state is TurnState.QUEUED
@@ -80,7 +91,12 @@ def _about_to_start(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int)
 def _is_of_use(
     candidate: ExpectedTurn, turns: Sequence[Turn], runs: Sequence[LiveRun], in_vain: Mapping[Folder, int]
 ) -> bool:
-    """Return whether the expected turn would need a new container if it came now."""
+    """Return whether a container that is started now would be used if the expected turn `candidate` came.
+
+    It would not if the group has one that the turn could use, or works on another turn. A turn that is
+    expected only because of talk is of no use if `MOST_IN_VAIN` containers of its group in a row were not
+    used (`in_vain`, by group).
+    """
     if candidate.sign is Sign.TALK and in_vain.get(candidate.folder, 0) >= MOST_IN_VAIN:
         return False
     own = [run for run in runs if run.folder == candidate.folder]

@@ -95,14 +95,20 @@ class _Slots:
     """Runs without work that no turn has claimed yet, in the order in which they would be closed."""
 
     def make_room(self) -> list[Action]:
-        """Close runs without work until a slot is free or about to be; return these actions."""
+        """Close containers without work until a slot is free, or will be when one has ended.
+
+        Return the actions that close them.
+        """
         closed: list[Action] = []
         while self.free < 1 and self.coming < 1 and self.spare:
             closed.append(self.close(self.spare[0]))
         return closed
 
     def take(self) -> bool:
-        """Take a free slot and return True; without one, claim the next to become free and return False."""
+        """Take a free slot for a turn and return True.
+
+        If none is free, reserve the next one that becomes free, and return False.
+        """
         if self.free < 1:
             self.coming -= 1
             return False
@@ -112,7 +118,7 @@ class _Slots:
     def wait(self) -> list[Action]:
         """Reserve a slot for a turn that cannot start yet: the next that becomes free, or else a free one.
 
-        Return the actions that close runs without work for it.
+        Return the actions that close containers without work for it.
         """
         closed = self.make_room()
         if self.coming < 1 and self.free > 0:
@@ -136,15 +142,26 @@ class _Slots:
 def plan(
     turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: int, overlap: int = 0
 ) -> QueuePlan:
-    """Return what to do, decided over all unsettled turns and live runs.
+    """Return the actions to take now: which turns to start, and which containers to close for them.
 
-    Each group has one turn at a time. At most `cap` runs live; a closing run counts until it is gone, except
-    for `overlap` of them. A run that was started ahead of its first turn is closed before an idle one. Chat
-    turns go before task, worker and auto turns, and within a kind the oldest first; a turn that has waited
-    `AGEING_MS` goes before all kinds. An idle run takes its own group's next turn, unless a more urgent turn
-    has no slot: then the run is closed, so that a busy group cannot hold its slot for ever. Runs in state
-    LEFT hold no slot: the pool ends them before it starts another. A turn for which a run is being started
-    counts as running.
+    A run is a container from its start to its end; it holds one of `cap` slots.
+
+    - Each group has one turn at a time.
+    - Chat turns go before those of tasks, of workers and of agents that woke by themselves, and within a kind
+      the oldest first. A turn that has waited `AGEING_MS` goes before all kinds.
+    - An idle run takes its own group's next turn, unless a more urgent turn has no slot: then the run is
+      closed, so that a busy group cannot hold its slot for ever. A run that was started ahead of its first
+      turn is closed before an idle one.
+    - A closing run holds its slot until it is gone. A run that its turn has left (state LEFT) holds none: the
+      pool ends it before it starts another.
+    - A turn for which a run is being started counts as running.
+
+    Args:
+        turns: all turns that are queued or run.
+        runs: all runs that live.
+        cap: how many runs may live at once.
+        now_ms: the present time, in epoch milliseconds.
+        overlap: how many closing runs hold no slot.
     """
     runs = [run for run in runs if run.state is not RunState.LEFT]
     turns = _with_starting(turns, runs)
@@ -181,7 +198,7 @@ def plan(
 
 
 def _with_starting(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
-    """Return the turns; those for which a run is being started are marked as running."""
+    """Return the turns, with the state of those for which a run is being started changed to running."""
     # The store says "queued" until the run is recorded: a pass before that would start a second container.
     made_for = {run.turn_id: run.id for run in runs if run.turn_id is not None}
     return [
@@ -201,9 +218,13 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
     with_worker = {turn.folder for turn in running if turn.kind is TurnKind.WORKER}
     occupied = {turn.folder for turn in running if turn.kind is not TurnKind.WORKER}
     occupied |= {run.folder for run in at_work if run.id not in workers}
-    queued = [t for t in turns if t.state is TurnState.QUEUED and _is_time(t, now_ms) and _is_next(t, turns)]
+    queued = [
+        turn
+        for turn in turns
+        if turn.state is TurnState.QUEUED and _is_time(turn, now_ms) and _is_next(turn, turns)
+    ]
     chosen: list[Turn] = []
-    for turn in sorted(queued, key=lambda t: _urgency(t, now_ms)):
+    for turn in sorted(queued, key=lambda turn: _urgency(turn, now_ms)):
         if turn.folder in with_worker and (turn.kind is not TurnKind.CHAT or turn.is_restricted):
             continue
         if turn.folder not in occupied:
@@ -213,9 +234,10 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
 
 
 def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
-    """Return whether no earlier turn of the chat is queued, including one that waits for its next attempt.
+    """Return whether no other queued turn of the group has to run before a queued `turn`.
 
-    A turn that waits does not hold up the group's other chats, but no turn of the group overtakes a command.
+    Earlier turns of the same chat have to, also one that waits for its next attempt; so have turns before a
+    session command in the group, and the command itself. Turns that are not of a chat wait for none.
     """
     return turn.kind is not TurnKind.CHAT or not any(
         other.kind is TurnKind.CHAT
@@ -227,7 +249,11 @@ def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
 
 
 def _is_before(other: Turn, turn: Turn) -> bool:
-    """Return whether `other` has to run before `turn`: by a command, or as the chat's earlier turn."""
+    """Return whether the turn `other` of the same group has to run before `turn`.
+
+    It has to if it is an earlier turn of the same chat, or if a session command such as `/clear` is between
+    them, or is one of them.
+    """
     # All parts of the key but the last, the turn's id, are its place among the group's commands.
     *other_place, other_id = _order(other)
     *own_place, own_id = _order(turn)
@@ -237,12 +263,16 @@ def _is_before(other: Turn, turn: Turn) -> bool:
 
 
 def _order(turn: Turn) -> tuple[int, bool, int]:
-    """Return the key by which the turns of a group are ordered around its session commands."""
+    """Return the key by which the turns of a group are sorted: its place among session commands, then its id.
+
+    The commands, such as `/clear`, separate the turns before them from those after them.
+    """
     # A turn that was asked before a command runs before it; so does the rest of it when it was split later.
     return turn.after_command, turn.command is not None, turn.id
 
 
 def _is_time(turn: Turn, now_ms: int) -> bool:
+    """Return whether the pause of a turn before its next attempt is over."""
     # No pause is as long as `LONGEST_PAUSE_MS`: a time further ahead means that the clock was set back.
     return not 0 < turn.not_before_ms - now_ms <= LONGEST_PAUSE_MS
 
@@ -254,9 +284,10 @@ def _urgency(turn: Turn, now_ms: int) -> tuple[int, int, int]:
 
 
 def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: int) -> _Slots:
-    """Return the slots for containers, of which there are `cap`.
+    """Return the slots for containers, of which there are `cap`, before any turn has taken one.
 
-    `overlap` is the number of closing containers beside which another may start already.
+    `runs` are the living containers and `ready` the turns that may start, the most urgent first. `overlap` is
+    the number of closing containers that hold no slot.
     """
     closing = sum(run.state is RunState.CLOSING for run in runs)
     beside = min(closing, overlap)
@@ -271,10 +302,10 @@ def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: in
 
 
 def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
-    """Return the runs without work, in the order in which to close them.
+    """Return the containers without work, in the order in which to close them.
 
-    First those that no turn wants: started ahead before idle, then the longest idle. Last those that a turn
-    wants, beginning with the least urgent turn's.
+    First come those that no turn of `ready` can use: those that were started ahead, then the others, the
+    longest idle first. Last come those that a turn can use, beginning with that of the least urgent turn.
     """
     wanted = [own_run for turn in reversed(ready) if (own_run := _own_run(turn, runs)) is not None]
     unwanted = [run for run in runs if run.state in _WITHOUT_WORK and run not in wanted]
@@ -282,29 +313,36 @@ def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
 
 
 def _own_run(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
+    """Return the living container that can take a turn; None if there is none."""
     return next((run for run in runs if run.takes(turn)), None)
 
 
 def _must_be_gone(turn: Turn, runs: Sequence[LiveRun]) -> list[LiveRun]:
-    """Return the runs that must end before a turn may start.
+    """Return the containers that must end before a turn may start, because of restricted rights.
 
-    For a restricted turn these are all of its group, also busy ones; for others the restricted ones. A file
-    that a restricted container leaves in the group's mailbox could otherwise pass for another's.
+    For a turn with restricted rights these are all of its group, also busy ones; for other turns, those with
+    restricted rights. Otherwise a request that a restricted container leaves in the group's mailbox could
+    pass for that of another container.
     """
     return [run for run in runs if run.folder == turn.folder and (run.is_restricted or turn.is_restricted)]
 
 
 def _must_end_first(turn: Turn, runs: Sequence[LiveRun]) -> bool:
+    """Return whether a container works with the conversation that a turn needs, and so must end before it."""
     # Two containers that resume one session each write a branch of it, and one branch is lost.
     return any(_is_session_of(run, turn) for run in runs)
 
 
 def _is_session_of(run: LiveRun, turn: Turn) -> bool:
+    """Return whether a container has the conversation of a turn: its group's, unless one is isolated."""
     return run.folder == turn.folder and not (run.is_isolated or turn.is_isolated)
 
 
 def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
-    """Return the steps of a turn that clears the conversation: close what remembers it, or clear."""
+    """Return the actions for a turn that clears the conversation of its group.
+
+    As long as containers remember the conversation, these close those without work; then they clear it.
+    """
     # Clearing takes no slot, but the runs that remember the conversation have to end first: one that outlived
     # a crash of the host would go on with it.
     remembering = [run for run in runs if _is_session_of(run, turn)]
@@ -314,7 +352,10 @@ def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
 
 
 def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
-    """Return a notice for each chat whose question has waited long enough and was not told its place."""
+    """Return the actions that tell chats their place in the queue, if their question has waited long enough.
+
+    `waiting` are the turns that wait for a slot, the next one first.
+    """
     return [
         NotifyPlace(turn.id, place)
         for place, turn in enumerate(waiting, start=1)
@@ -325,7 +366,11 @@ def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
 
 
 def _look_again(turns: Sequence[Turn], waiting: Sequence[Turn], now_ms: int) -> int | None:
-    """Return when a pause ends or a chat is to be told its place, in epoch ms; None if neither is ahead."""
+    """Return when the plan may change by itself, in epoch milliseconds; None if only an event can change it.
+
+    That is when a pause of a turn ends, or when a chat is to be told its place. `waiting` are the turns that
+    wait for a slot.
+    """
     times = [turn.not_before_ms for turn in turns if turn.state is TurnState.QUEUED]
     times += [turn.queued_ms + TELL_PLACE_AFTER_MS for turn in waiting]
     return min((at for at in times if at > now_ms), default=None)

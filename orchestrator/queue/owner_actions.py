@@ -33,15 +33,16 @@ class TurnActions:
     """Stops turns and tries them again; each action is written to the audit log."""
 
     def __init__(self, host: HostContext, *, stop_run: Callable[[RunId, str], Awaitable[None]]) -> None:
-        """`stop_run` kills a run; the turn in it fails with the reason passed and is not tried again."""
+        """`stop_run` kills a container; its turn fails with the passed reason, and is not tried again."""
         self._host = host
         self._stop_run = stop_run
 
     async def stop(self, turn_id: int) -> Turn:
-        """Fail a turn that waits or runs, and return it as it was before.
+        """Stop a turn that waits or runs: it fails, and its container is killed. Return it as it was before.
 
         Raises:
-            UnknownTurn, TurnIsOver
+            UnknownTurn: there is no such turn.
+            TurnIsOver: it has ended already.
         """
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
@@ -61,10 +62,13 @@ class TurnActions:
         return turn
 
     async def ask_again(self, turn_id: int) -> Turn:
-        """Queue the messages of a failed turn again, or let a waiting turn start at once; return their turn.
+        """Let a failed chat turn be asked again, or a turn that waits start at once; return the turn to run.
+
+        The messages of a failed turn join a queued turn, which is made if needed.
 
         Raises:
-            UnknownTurn, TurnNotRepeatable
+            UnknownTurn: there is no such turn.
+            TurnNotRepeatable: it is of another kind, or runs, or was answered.
         """
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
@@ -94,7 +98,7 @@ class TurnActions:
 
 
 async def _known(tx: Tx, turn_id: int) -> Turn:
-    """Return a turn. Raises `UnknownTurn`."""
+    """Return the turn with this id. Raises `UnknownTurn` if there is none."""
     turn = await turns.get(tx, TurnId(turn_id))
     if turn is None:
         raise UnknownTurn(turn_id)
@@ -102,7 +106,7 @@ async def _known(tx: Tx, turn_id: int) -> Turn:
 
 
 async def _audit(tx: Tx, turn: Turn, kind: str, now_ms: int) -> None:
-    """Write an entry about a turn to the audit log."""
+    """Write an entry of this `kind` about a turn to the audit log."""
     await audit.append(
         tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=turn.folder, run_id=turn.run_id, turn_id=turn.id)
     )

@@ -28,14 +28,18 @@ TOO_MANY_RESTARTS = f"Andy was restarted {MAX_RESTARTS} times while I worked on 
 
 
 def retry_delay_ms(attempt: int) -> int | None:
-    """Return the pause after the `attempt`-th failure: 5, 10, 20, 40, 80 s; None after the last retry."""
+    """Return the milliseconds to wait after the `attempt`-th failure of a turn: 5, 10, 20, 40, 80 s.
+
+    None after the last retry.
+    """
     return FIRST_DELAY_MS * 2 ** (attempt - 1) if attempt <= MAX_RETRIES else None
 
 
 def restart_delay_ms(restarts: int) -> int | None:
-    """Return the pause after the host was restarted during a turn, or None after the last restart.
+    """Return the milliseconds to wait after the host was restarted during a turn.
 
-    The pauses are 0, 5, 10, 20, 40, then 80 s each. `restarts` counts the earlier restarts during the turn.
+    These are 0, 5, 10, 20, 40, then 80 s each; None if the turn is not to be tried again. `restarts` is the
+    number of earlier restarts during the turn.
     """
     if restarts >= MAX_RESTARTS:
         return None
@@ -43,14 +47,20 @@ def restart_delay_ms(restarts: int) -> int | None:
 
 
 def outage_delay_ms(elapsed_ms: int) -> int | None:
-    """Return the pause in an outage that has lasted `elapsed_ms`: 5 to 60 s; None after the longest wait."""
+    """Return the milliseconds to wait in an outage that has lasted `elapsed_ms`: half of that, 5 to 60 s.
+
+    None if it has lasted so long that the turn is not to be tried again.
+    """
     if elapsed_ms >= failures.MAX_OUTAGE_MS:
         return None
     return max(FIRST_DELAY_MS, min(elapsed_ms // 2, failures.LONGEST_OUTAGE_PAUSE_MS))
 
 
 def image_delay_ms(elapsed_ms: int) -> int | None:
-    """Return the pause when the image has been missing for `elapsed_ms`; None when that is too long."""
+    """Return the milliseconds to wait while the containers' image has been missing for `elapsed_ms`.
+
+    None if it has been missing so long that the turn is not to be tried again.
+    """
     return failures.IMAGE_PAUSE_MS if elapsed_ms < failures.MAX_IMAGE_WAIT_MS else None
 
 
@@ -64,13 +74,21 @@ async def requeue_or_fail(
     is_at_once: bool = False,
     fault: FailureOwner = FailureOwner.TURN,
 ) -> TurnState:
-    """Queue a turn again that a run left unanswered, or fail it; return which of the two was done.
+    """Queue a turn again that a container left unanswered, or fail it; return its new state.
 
     Messages of the attempt that were still held back are dropped, so that the chat reads only the next
-    attempt's, and the notices that it had claimed are released. With `is_at_once` the next attempt does not
-    wait, since nothing has to recover first. A turn that the host refused the model fails with the host's own
-    reason, whatever the container reports. `fault` says who caused the failure: one of the turn itself counts
-    as an attempt; in an outage the turn is tried again, uncounted, while the outage may end.
+    attempt's. The notices (texts for the agent) that the attempt had claimed are released. What the host has
+    recorded of the turn, such as that it refused the model, counts more than what the container reports.
+
+    Args:
+        tx: the transaction.
+        turn: the turn.
+        reason: why the attempt failed.
+        is_retryable: whether another attempt may succeed.
+        now_ms: the present time, in epoch milliseconds.
+        is_at_once: whether the next attempt does not wait, since nothing has to recover first.
+        fault: who caused the failure. One of the turn itself counts as an attempt; an outage or a restart of
+            the host does not, and the turn is tried again for as long as that may end.
     """
     await outbox.drop_held(tx, turn.id)
     await notice_claims.release(tx, turn, now_ms=now_ms)
@@ -129,13 +147,15 @@ class _RetryDecision:
 def _decide_retry(
     turn: Turn, outage: TurnOutage | None, fault: FailureOwner, *, reason: str, now_ms: int
 ) -> _RetryDecision:
-    """Decide whether a turn whose failure may pass is tried again; `outage` is the one in which it failed.
+    """Decide whether a turn whose failure may pass is tried again, and after what pause. Pure.
 
-    A turn that is given up after an outage or restarts fails with a reason of these, not with `reason`. Pure.
+    `outage` is the outage in which it failed; None if there was none. `fault` says who caused the failure,
+    and `reason` is its text. A turn that is given up after an outage or restarts gets a reason that says so.
     """
     if outage is not None:
         is_image = fault is FailureOwner.IMAGE
-        delay_ms = (image_delay_ms if is_image else outage_delay_ms)(now_ms - outage.since_ms)
+        elapsed_ms = now_ms - outage.since_ms
+        delay_ms = image_delay_ms(elapsed_ms) if is_image else outage_delay_ms(elapsed_ms)
         last_reason = failures.NO_IMAGE if is_image else failures.TOO_LONG[outage.cause]
     elif fault is FailureOwner.RESTART:
         delay_ms, last_reason = restart_delay_ms(turn.restarts), TOO_MANY_RESTARTS
@@ -145,7 +165,10 @@ def _decide_retry(
 
 
 async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
-    """Queue a turn again that moves to another model service: at once, and without counting an attempt."""
+    """Queue a turn again that moves to another model service: at once, and without counting an attempt.
+
+    The chat is told if its question has been worked on for long.
+    """
     # In another run, because a session must not mix the answers of two services.
     await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms, counts_as_attempt=False)
     waited_ms = now_ms - (turn.started_ms or turn.queued_ms)
@@ -161,9 +184,10 @@ async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
 
 
 async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bool = True) -> None:
-    """End a turn as failed, and tell the chat the reason once.
+    """End a turn as failed, and send its chat the reason, once.
 
-    `is_own_fault`: whether the failure counts against the scheduled task of the turn.
+    For a scheduled task, the failure is reported as the task's settings say; `is_own_fault` says whether it
+    counts against the task. For other turns nobody is told.
     """
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     if turn.kind is TurnKind.CHAT:
@@ -202,14 +226,14 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 
 
 def _cause(refusal: ModelRefusal) -> str:
-    """Return the reason of a model service's refusal."""
+    """Return why a model service refuses to answer, in words."""
     return failures.refusal_cause(
         refusal.cause, setting=refusal.setting, model=refusal.model, status=refusal.status
     )
 
 
 def _notice(refusal: ModelRefusal) -> str:
-    """Return the text about a model service's refusal for the chat."""
+    """Return the text for the owner that a model service refuses to answer, and what to do."""
     return failures.refusal_notice(
         refusal.cause, setting=refusal.setting, model=refusal.model, status=refusal.status
     )

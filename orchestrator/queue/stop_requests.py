@@ -76,17 +76,25 @@ class StopRequests:
     """Stops a chat's turn when a message asks for it."""
 
     def __init__(self, host: HostContext, *, stop_run: StopRun) -> None:
-        """`stop_run(run_id, reason)` kills the container of a run; it is called after the commit."""
+        """`stop_run(run_id, reason)` kills a container; it is called after the commit."""
         self._host = host
         self._stop_run = stop_run
 
     async def answer(
         self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool, role: Role
     ) -> str | None:
-        """Stop the turn that a message asks to stop and return the reply; None if it asks for no stop.
+        """Stop the turn (a question to the agent) that a message asks to stop, and return the reply.
 
-        `text` is the message without the trigger, or the emoji of a reaction. `is_asked`: whether the message
-        is for Andy. `role` is the sender's.
+        Those who asked may stop it, and people with more rights. None if the message asks for no stop, or if
+        there is nothing to stop and the message may be for the agent.
+
+        Args:
+            tx: the transaction.
+            group: the group of the chat.
+            message: the message.
+            text: its text without a call of the assistant, or the emoji of a reaction.
+            is_asked: whether the message is for the assistant.
+            role: the sender's role.
         """
         is_command = text.strip().lower() == COMMAND
         if not is_stop(text) or not (is_asked or message.reaction or is_command):
@@ -108,7 +116,7 @@ class StopRequests:
         return reply(calls_by_tool, has_begun=target.turn.state is TurnState.RUNNING, is_korean=is_korean)
 
     async def _find_target(self, tx: Tx, group: Group, message: Inbound) -> _OpenTurn | None:
-        """Return the open chat turn that a message refers to, or None.
+        """Return the waiting or running turn of its chat that a message refers to; None if there is none.
 
         A reaction or a reply to a question refers to the turn of that question. Any other message refers to a
         turn in which only its sender asked: the running one, else a waiting one. Failing that, it refers to a
@@ -135,10 +143,10 @@ class StopRequests:
         return next(iter([candidate for candidate in running if candidate in own] + own + running), None)
 
     async def _stop(self, tx: Tx, turn: Turn) -> None:
-        """End a turn as failed, and its run; kill its container after the commit.
+        """End a turn as failed; after the commit, kill its container and publish that.
 
-        Messages of the turn that are still held back are deleted, and another turn may get the notices that
-        it has claimed.
+        Messages of the turn that are still held back are deleted. The notices (texts for the agent) that it
+        has claimed are released for another turn.
         """
         now_ms, reason = self._host.clock.now_ms(), REASON
         await outbox.drop_held(tx, turn.id)
@@ -152,12 +160,16 @@ class StopRequests:
         after_commit(tx, partial(self._announce, turn, reason))
 
     def _announce(self, turn: Turn, reason: str) -> None:
+        """Publish that a turn was stopped, and wake the queue, which may start the next one."""
         self._host.bus.publish("turn.failed", group=turn.folder, turn=turn.id, reason=reason)
         self._host.wakeups.lanes.set()
 
 
 def is_stop(text: str) -> bool:
-    """Return whether the whole message asks to stop; the word within a sentence is not enough. Pure."""
+    """Return whether a text, as a whole, asks to stop: in English or Korean, by a sign or as `/stop`. Pure.
+
+    The word within a sentence is not enough.
+    """
     visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
     phrase = " ".join(_CALL_AT_END.sub("", visible).replace(",", " ").replace("-", " ").lower().split())
     phrase = phrase.strip(" .!~…。")
@@ -168,13 +180,14 @@ def is_stop(text: str) -> bool:
 
 
 def reply(calls_by_tool: Counter[str], *, has_begun: bool, is_korean: bool) -> str:
-    """Return the text for the chat: that the turn stopped, and which tools it had called. Pure.
+    """Return the text for the chat that a turn was stopped, and what it had changed by then. Pure.
 
-    `has_begun`: an agent has begun with the turn. `calls_by_tool` includes failed and unfinished ones: they
-    may have changed something.
+    `calls_by_tool` has the number of calls of each tool, including failed and unfinished ones, which may have
+    changed something. `has_begun` says whether an agent has begun with the turn.
     """
     if not has_begun:
         return "알겠어요, 시작하지 않을게요." if is_korean else "OK, I will not begin with it."
+    # By the words for a kind of change: in the singular, in the plural, in Korean.
     counts: Counter[tuple[str, str, str]] = Counter()
     for tool, count in calls_by_tool.items():
         if not _READS.fullmatch(tool):

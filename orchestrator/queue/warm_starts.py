@@ -43,10 +43,14 @@ class WarmStarts:
         refusal: Callable[[Group, TurnKind], Awaitable[ModelRefusal | None]],
         is_taking_work: Callable[[], bool],
     ) -> None:
-        """`cap` returns how many containers may live now.
+        """Set up; `run` starts containers.
 
-        `refusal` returns why no model would answer a turn of a group now, as the queue asks it too.
-        `is_taking_work` returns False while the host shuts down.
+        Args:
+            host: the host.
+            pool: the host's containers.
+            cap: returns how many containers may live now.
+            refusal: returns why no model would answer a turn of a group now; None if one may.
+            is_taking_work: returns False while the host shuts down.
         """
         self._host = host
         self._pool = pool
@@ -55,16 +59,16 @@ class WarmStarts:
         self._is_taking_work = is_taking_work
 
     async def run(self) -> None:
-        """Start containers ahead until cancelled."""
+        """Start containers for turns that are expected, until cancelled."""
         while True:
             seconds = await self.look()
             await asyncio.sleep(PAUSE_SECONDS)
             await self._host.wakeups.foresight.wait(at_most_seconds=max(0.0, seconds - PAUSE_SECONDS))
 
     async def look(self) -> float:
-        """Act on the signs that have come, and on what is due soon; return in how many seconds to look again.
+        """Start containers for turns that signs announce, such as typing, and for what is due soon.
 
-        A sign for which no slot is free now is dropped.
+        A sign for which no slot is free now is dropped. Return in how many seconds to look again.
         """
         signs, now_ms = self._host.signs.take(), self._host.clock.now_ms()
         soon_ms = now_ms + DUE_WITHIN_MS
@@ -78,7 +82,10 @@ class WarmStarts:
         return min(SWEEP_SECONDS, (next_ms - soon_ms) / 1000)
 
     async def _expected(self, tx: Tx, signs: Iterable[TurnSign], now_ms: int) -> list[ExpectedTurn]:
-        """Return the turns that signs announce in registered groups."""
+        """Return the turns to expect in registered groups because of signs.
+
+        Talk in a group counts only for a while after somebody called the assistant there.
+        """
         expected = []
         for turn_sign in signs:
             group = await _group_of(tx, turn_sign)
@@ -92,7 +99,7 @@ class WarmStarts:
         return expected
 
     async def _start(self, expected: list[ExpectedTurn], now_ms: int) -> None:
-        """Start containers ahead for the expected turns for which it is worthwhile and allowed."""
+        """Start containers for those expected turns for which `foresight` and the budgets allow it."""
         unsettled = await self._host.reader.read(turns.unsettled)
         chosen = foresight.choose(
             expected,
@@ -109,7 +116,7 @@ class WarmStarts:
                 self._pool.start_ahead(group, expected_turn.sign, is_isolated=expected_turn.is_isolated)
 
     async def _group_that_may_ask(self, expected: ExpectedTurn) -> Group | None:
-        """Return the group of an expected turn, or None if its turn would be refused the model now."""
+        """Return the group of an expected turn, or None if no model would answer the turn now."""
         kind = TurnKind.TASK if expected.is_isolated else TurnKind.CHAT
         async with self._host.reader.reading() as tx:
             group = await groups.by_folder(tx, expected.folder)
@@ -123,7 +130,10 @@ class WarmStarts:
             return None
 
     async def _is_spent(self, tx: Tx, group: Group, *, is_background: bool) -> bool:
-        """Return whether a budget of the group is spent; `is_background` if nobody asks in the turn."""
+        """Return whether a budget that counts for the group is spent.
+
+        `is_background` says that nobody asks in the turn, for which other budgets may count.
+        """
         account = budget_sums.BudgetAccount(
             folder=group.folder, is_main=group.is_main, is_background=is_background
         )
@@ -140,7 +150,7 @@ async def _group_of(tx: Tx, turn_sign: TurnSign) -> Group | None:
 
 
 async def _due(tx: Tx, *, before_ms: int) -> list[ExpectedTurn]:
-    """Return the turns of scheduled tasks and loops that are due until `before_ms`.
+    """Return the turns to expect because a scheduled task, or an agent's own waking, is due by `before_ms`.
 
     A task with a check is left out: its check decides without an agent whether there is a turn.
     """
@@ -154,14 +164,20 @@ async def _due(tx: Tx, *, before_ms: int) -> list[ExpectedTurn]:
 
 
 async def _next_due_ms(tx: Tx, *, after_ms: int) -> int | None:
-    """Return when the next task or loop is due after `after_ms`, in epoch ms; None if none is."""
+    """Return when the next scheduled task, or an agent's waking by itself, is due after `after_ms`.
+
+    Both are in epoch milliseconds; None if nothing is due.
+    """
     task_ms = await tasks.next_due_ms(tx, after_ms=after_ms)
     wakes = [at_ms for _, at_ms in await _wakes(tx) if at_ms > after_ms]
     return min([*wakes, *([] if task_ms is None else [task_ms])], default=None)
 
 
 async def _wakes(tx: Tx) -> list[tuple[Folder, int]]:
-    """Return the next wake time, in epoch ms, of each group's loop that is not paused."""
+    """Return when agents wake by themselves next: the group and the epoch milliseconds.
+
+    Groups in which that is off or paused are left out.
+    """
     return [
         (loop.folder, loop.next_wake_ms)
         for loop in await loops.alive(tx)

@@ -31,7 +31,7 @@ from orchestrator.cli.channels import switch_on
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.home import Home
 from orchestrator.domain.polls import Poll
-from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Folder, MessageId
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Folder, Message, MessageId, Seq
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound.delivery import Delivery
@@ -432,6 +432,18 @@ async def test_a_new_address_that_another_group_has_is_told_to_the_owner(home):
             await channel.send(JID, "a", MessageId("3EB0A"))
     (notice,) = await home.rows("SELECT text FROM outbox WHERE group_folder = 'main'")
     assert "registered as 'work'" in notice["text"]
+
+
+async def test_a_message_of_a_group_that_has_moved_is_not_deleted(home):
+    message = Message(
+        seq=Seq(1), chat_jid=JID, id=MessageId("7"), sender="andy", sender_name="Andy", text="a", sent_ms=1,
+        received_ms=1, is_from_me=True, is_bot_message=True, quote=None, turn_id=None, ignored_reason=None,
+    )  # fmt: skip
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("deleteMessage", 400, text="upgraded", moved_to=NEW)
+        with pytest.raises(ChannelRefused, match="another address"):
+            await channel.withdraw(message)
 
 
 @pytest.mark.parametrize("reason", ["message thread not found", "TOPIC_CLOSED"])

@@ -469,6 +469,8 @@ class TelegramChannel:
                 # A part that somebody else has deleted is what is wanted.
                 if ALREADY_DELETED not in str(error).casefold():
                     raise
+            except ChatMigrated as error:
+                raise ChannelRefused("This group has another address now.") from error
             except OutcomeUnknown as error:
                 raise ChannelDown(str(error)) from error
 
