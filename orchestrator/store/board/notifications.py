@@ -128,7 +128,7 @@ async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notificati
 async def alike(
     tx: Tx, folder: Folder, kind: NotificationType, *, task_id: str | None, question_id: str | None
 ) -> list[Notification]:
-    """Return the notifications of the type `kind` about a task, except failed ones, by due time.
+    """Return the notifications of the type `kind` about a task, except failed and expired ones, by due time.
 
     If `task_id` is None, those about the question; if both are None, those that are about neither.
     """

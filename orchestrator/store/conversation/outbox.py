@@ -269,8 +269,8 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
 async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
     """Add the voice note of a sent reply, once, and return its message; an earlier one is returned as it is.
 
-    `spoken` is the reply. The message is held back until the sound file is stored; `file` None means not yet
-    known.
+    `spoken` is the reply, `file` its sound. The message is held back until the sound is stored. Without a
+    `file`, it only marks the reply as one that is not spoken; the caller ends it.
     """
     # The key is derived from the reply's, so a host that is killed meanwhile makes no second voice note.
     key = f"speech:{spoken.id}"

@@ -152,7 +152,7 @@ class HostStop:
 async def note_stop(tx: Tx, turn_id: TurnId, *, code: str, reason: str, now_ms: int) -> bool:
     """Record that the host stops a turn; return False when a stop of this turn was recorded before.
 
-    `code` is one of the constants above, such as `REFUSED`; `reason` is a text for people.
+    `code` is a constant of this module, such as `REFUSED`; `reason` is a text for people.
     """
     cursor = await tx.execute(
         """

@@ -82,6 +82,7 @@ async def _conversation(
     folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
+        # The `seq` of a message each; 0 for none.
         before, first = await _window(tx, view, folder)
         lines = await messages.rows(
             tx, folder, limit=MAX_SHOWN if first and not before else SHOWN, before_seq=before or None
@@ -92,11 +93,11 @@ async def _conversation(
             lines = [line for line in lines if line["seq"] >= first] or lines[-SHOWN:]
         work = await _turn_at_work(tx, group) if not before else None
         summaries = await message_store.group_summaries(tx) if view.part is None else ()
-        read = await message_store.read_up_to(tx, group.folder)
+        read_seq = await message_store.read_up_to(tx, group.folder)
         several = await chats.of_group(tx, group) if len(group.chats) > 1 else []
         undoable = await undos.undoable(tx, {line["turn"] for line in lines if line["turn"]})
-    chosen = chat or registration.writing_chat(group)
-    await _mark_read(view, group, lines, read)
+    chosen_chat = chat or registration.writing_chat(group)
+    await _mark_read(view, group, lines, read_seq)
     if work is not None and not work["said"]:
         work["draft"] = await view.services.containers.pool.draft(work["turn"].run_id, work["turn"].id)
     return view.render(
@@ -117,8 +118,8 @@ async def _conversation(
         has_older=bool(lines) and lines[0]["seq"] > 1 and len(lines) >= SHOWN,
         is_open=any(line["state"] in ("queued", "running") for line in lines),
         work=work,
-        is_local=chosen.startswith("local:"),
-        chosen=chosen,
+        is_local=chosen_chat.startswith("local:"),
+        chosen=chosen_chat,
         several=several,
         files=[FILE.findall(line["text"]) for line in lines],
         box={"text": text, "speaker": speaker or "member", "sender": sender, "error": error},
@@ -132,13 +133,13 @@ def _call_words(view: View, group: Group) -> str:
     return ", ".join(dict.fromkeys(filter(None, calls)))
 
 
-async def _mark_read(view: View, group: Group, lines: list[MessageView], read: int) -> None:
+async def _mark_read(view: View, group: Group, lines: list[MessageView], read_seq: int) -> None:
     """Store that the owner has read a group's messages up to the last of these lines.
 
-    `read` is the `seq` up to which they were read so far. The owner is one person, in whatever browser.
+    `read_seq` is the `seq` up to which they were read so far. The owner is one person, in whatever browser.
     """
     # The other live parts do not show the lines: loading one of them alone is no reading.
-    if lines and lines[-1]["seq"] > read and view.part in (None, "lines"):
+    if lines and lines[-1]["seq"] > read_seq and view.part in (None, "lines"):
         await view.host.database.write(lambda tx: message_store.mark_read(tx, group.folder, lines[-1]["seq"]))
 
 

@@ -519,6 +519,7 @@ async def _show_group(
         others=[fields[name] for name in settings_form.others()],
         values=values,
         errors=defaultdict(str, errors or {}),
+        # "More settings" is open if one of them is set, or was refused.
         is_more_open=any(values[name] for name in settings_form.others() if name != "skills")
         or not values["skills_all"]
         or any(name in (errors or {}) for name in settings_form.others()),

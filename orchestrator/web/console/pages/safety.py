@@ -115,6 +115,7 @@ async def show(view: View) -> Response:
         for request in stored_requests
         if folder in (None, request.folder)
     ]
+    # The page offers no decision about places that the owner has decided about already.
     denied = {(request["group"], request["subject"]) for request in requests if request["is_for_ever"]}
     allowed = {
         (request["group"], request["subject"])
