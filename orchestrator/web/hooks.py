@@ -223,7 +223,8 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
     async def bring(request: Request) -> Response:
         """Store a posted text as a message and answer with status 202.
 
-        A refused request is answered and reported, since nobody has to sign in here.
+        A request to an unknown or overused hook is answered with the error, and reported: nobody has to sign
+        in here, so this shows who guesses addresses. The application answers all other errors.
         """
         try:
             return await _bring(request)
@@ -240,8 +241,8 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
         """Check the address, read the body, and store its text as a message.
 
         Raises:
-            UnknownAddress, HookOverused: before the body is read.
-            BodyTooSlow, UnreadableType, BadBody, TextEmpty, TextTooLong: nothing was stored.
+            UnknownAddress, HookOverused: the hook may bring no text now.
+            BodyTooSlow, UnreadableType, BadBody, TextEmpty, TextTooLong: the text cannot be used.
         """
         secret = request.path_params["secret"]
         # Whoever has no valid address is refused before a byte of the body is read.

@@ -430,6 +430,7 @@ def _day_line(
             times=row["times"],
             clocks=clocks,
         )
+    # All other rows of the report are requests to an agent.
     kinds: dict[str, Kind] = {
         "reminder": "reminder",
         "notification": "notification",
