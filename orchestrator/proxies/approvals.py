@@ -45,7 +45,12 @@ HOLD_MS = 15 * MINUTE_MS
 """Milliseconds that a single permission or a refusal lasts before the owner is asked again."""
 MAX_WAITING = 10
 """Waiting requests of one group at a time: a container may request anything, any number of times."""
-MAX_DETAIL_CHARS, MAX_SHOWN_CHARS, MAX_SUBJECT_CHARS = 4_000, 500, 300
+MAX_DETAIL_CHARS = 4_000
+"""Characters of a request's arguments, escaped; one with longer ones is refused without a question."""
+MAX_SHOWN_CHARS = 500
+"""Characters of the arguments that the question in the chat shows."""
+MAX_SUBJECT_CHARS = 300
+"""Characters that are shown of an address, or of the name of a server or tool."""
 MAX_QUESTIONS_AN_HOUR = 20
 """Most questions to the owner about one group in an hour."""
 MAX_REFUSED_AN_HOUR = 3
@@ -94,11 +99,12 @@ class Approvals:
         redact: Callable[[str], str],
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
-        """Set up the questions of one host.
+        """Store the parts with which the owner of one host is asked.
 
         Args:
             database: stores the requests.
             reader: a second connection, for reading only.
+            bus: carries the events of requests that were stored or decided.
             outbox: wakes the loop that sends the question to the owner.
             redact: removes secrets from a text; it may block.
             wait_seconds: for how long a request waits for an answer.
@@ -115,10 +121,11 @@ class Approvals:
         """Ask the owner about a request, unless they have decided it, and wait for the decision.
 
         Return None when it is allowed, else the reason for the agent, such as that no answer came in time.
+        The request is stored without secrets, and stays open for a later answer if none comes in time.
         """
         redacted = await asyncio.to_thread(self._redact, request.detail)
-        # The unredacted length counts, too: a long text taken for a secret would hide the rest.
-        # Its beginning is enough, for a text only grows when it is written out.
+        # The unredacted length counts, too: a long text that is taken for a secret is shortened to a mark.
+        # A beginning of this length is enough: `ticked` escapes characters, which never shortens a text.
         beginnings = [text[: MAX_DETAIL_CHARS + 1] for text in (request.detail, redacted)]
         is_too_long = max(len(ticked(text)) for text in beginnings) > MAX_DETAIL_CHARS
         request = replace(request, detail=redacted)
@@ -139,7 +146,10 @@ class Approvals:
         return _refusal_reason(decision)
 
     async def _until_decided(self, approval: Approval, events: asyncio.Queue[HostEvent]) -> None:
-        """Wait until somebody has decided on a waiting request."""
+        """Wait until somebody has decided on a waiting request, or it has expired or is gone.
+
+        `events` receives the host's events, which only make the next look at the store come sooner.
+        """
         while True:
             await _wait_for_event(events)
             if await self._is_decided(approval):
@@ -153,7 +163,8 @@ class Approvals:
     async def _decision_or_question(self, request: ApprovalRequest, *, is_too_long: bool) -> Approval | str:
         """Return the decision in force or the waiting request, or the reason why the owner is not asked.
 
-        A new request is stored, and the owner is asked. A single permission is used up by this.
+        A new request is stored, and the owner is asked. A permission for a single call of a tool is used up.
+        `is_too_long` says whether the arguments are too long to be shown to the owner.
         """
         now_ms = self._clock.now_ms()
         # Look and ask in one transaction: of two equal requests at once, the second finds the question of the
@@ -231,12 +242,14 @@ async def settle_refused(
 
 
 async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_ms: int) -> Approval:
-    """Record the owner's decision about a waiting request; `refuse` also withdraws a decision in force.
+    """Record the owner's decision about a waiting request, and return the decided request.
 
-    The agent reads it in its next turn.
+    "refuse" also withdraws a decision in force: a permission, or a refusal for good. The group's agent reads
+    about the decision in its next turn, except when a refusal for good was withdrawn.
 
     Raises:
-        UnknownApproval, ApprovalIsOver
+        UnknownApproval: no request has this id.
+        ApprovalIsOver: it has lapsed, or was decided already.
     """
     approval = await approvals.get(tx, approval_id)
     if approval is None:
@@ -329,7 +342,10 @@ def _action_text(request: Approval) -> str:
 
 
 async def _reason_not_to_ask(tx: Tx, folder: Folder, *, now_ms: int) -> str | None:
-    """Return why the owner is not asked about a group now, or None. A refusal must not make room for more."""
+    """Return the reason not to ask the owner about a group now, or None if they may be asked.
+
+    Refused requests are limited, too: each ends a waiting one, and would else make room for another question.
+    """
     if await approvals.count_waiting(tx, folder, now_ms=now_ms) >= MAX_WAITING:
         return f"{MAX_WAITING} requests of this group wait for the owner already, who was not asked again"
     counts = await approvals.counts_since(tx, folder, since_ms=now_ms - HOUR_MS)
@@ -372,7 +388,10 @@ async def _wait_for_event(events: asyncio.Queue[HostEvent]) -> None:
 
 
 async def _append_to_audit(tx: Tx, approval: Approval, kind: str, *, now_ms: int, **more: str) -> None:
-    """Append an event about a request to the audit; `more` is added to its details."""
+    """Append an event about a request to the audit.
+
+    `kind` is the event's name, such as "approval.asked"; `more` is added to its details.
+    """
     detail = {"request": approval.id, "what": approval.kind.value, "target": approval.subject, **more}
     event = audit.AuditEvent(
         at_ms=now_ms,

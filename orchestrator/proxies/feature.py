@@ -83,7 +83,7 @@ PORT_FILES = ("proxy-port", "egress-port")
 
 
 class ContainerProxies:
-    """Both proxies, the model's and that of the egress. Each run shows its token to either.
+    """The model proxy and the egress proxy of one host. A run shows its token to both.
 
     `open` makes them listen, and their `loops` serve.
     """
@@ -101,14 +101,16 @@ class ContainerProxies:
         """Build the model proxy, which does not listen yet. `open` builds the egress proxy.
 
         Args:
-            address: the host's, as containers see it.
-            listen_address: where the proxies listen, if that differs.
+            host: the database, clock, settings and folders of the host.
+            credentials: returns the keys of the model services and other secrets.
+            address: the host's address, as containers see it.
+            listen_address: the address on which the proxies listen, if it is another one.
             on_runaway: stops a run that sends requests without end.
-            limits: the model proxy's, if not the usual ones.
+            limits: the model proxy's limits; the default follows the host's settings.
         """
         self._host = host
-        # Requests are looked up over the connection for reading: on that for writing they would wait for
-        # the commits of others.
+        # Runs and groups are looked up over the connection for reading: on the connection for writing a
+        # look-up would wait for other commits.
         self._reader = host.reader
         self._credentials = credentials
         self._address = address
@@ -191,7 +193,13 @@ class ContainerProxies:
         )
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Listen until `stack` unwinds, then store what was noted. Raises `AndyError`."""
+        """Load the stored state and make both proxies listen. `serve` in `loops` then answers.
+
+        When `stack` unwinds, the sockets close and the collected usage and audit rows are stored.
+
+        Raises:
+            AndyError: the proxies cannot listen, or a stored state cannot be read.
+        """
         # Pushed first, so that it runs last: requests that end while the servers close are stored, too.
         stack.push_async_callback(self.admission.usage_writer.flush)
         await self.models.refresh()
@@ -211,7 +219,7 @@ class ContainerProxies:
         stack.callback(self._egress.close)
 
     async def prepare(self) -> None:
-        """Load what an agent's first request needs, if there is a credential for it."""
+        """Build the HTTP client ahead of an agent's first request, if there is a credential to send."""
         if (await asyncio.to_thread(self.credential)).setting is not None:
             await self.proxy.upstream()
 
@@ -221,7 +229,7 @@ class ContainerProxies:
         return frozenset({self._server.port, self._egress.port})
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Return the loops to run, by the names that the status shows."""
+        """Return the loops to run, by the names that the host's status shows. `open` comes first."""
         return {
             "proxy": self._server.serve,
             "usage": self.admission.usage_writer.run,
@@ -231,7 +239,10 @@ class ContainerProxies:
         }
 
     def credential(self) -> CredentialStatus:
-        """Return the credential's status and the model service's judgement of it. May block for its file."""
+        """Return which credential is set, if any, and whether the model service accepts it. May block.
+
+        A credential that cannot be read is reported as a problem.
+        """
         try:
             credential = self._credentials.current()
             refusals = self.health.refusals
@@ -241,9 +252,10 @@ class ContainerProxies:
         return CredentialStatus(setting=setting, refusals=refusals, accepted_ms=self.health.accepted_ms)
 
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
-        """Return the environment variables by which a container finds the proxies.
+        """Return the environment variables by which a container of a group finds the proxies.
 
-        Its "key" is its run's token, which is useless elsewhere.
+        `token` is the run's token. It stands in place of a key for the model service, and no other program
+        accepts it.
         """
         variables: dict[str, str] = {}
         if agent == "claude":
@@ -252,14 +264,17 @@ class ContainerProxies:
         if egress_of(settings.of(group)) == "allowlist":
             proxy = f"http://run:{token}@{self._address}:{self._egress.port}"
             direct_hosts = f"{self._address},localhost,127.0.0.1"
-            # Programs differ in the case in which they read these names. The host's own address is not for
-            # the egress proxy, which reaches the internet alone.
+            # Programs differ in the case in which they read these names. The host's own address is reached
+            # directly, because the egress proxy connects only to the internet.
             variables |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), proxy)
             variables |= dict.fromkeys(("NO_PROXY", "no_proxy"), direct_hosts)
         return variables
 
     async def refusal(self, choice: ModelChoice) -> ModelRefusal | None:
-        """Return why the chosen service would refuse a turn now, or None. May send it a request first."""
+        """Return why the chosen service would refuse a turn now, or None if it would not.
+
+        May send the service a request to find out. Only the service of `.env` is checked.
+        """
         if choice.service != OF_DOTENV:
             return None
         return await self.health.refusal(choice.model)
@@ -267,7 +282,11 @@ class ContainerProxies:
     async def stand_in(
         self, refusal: ModelRefusal, config: GroupConfig, turn: Turn, choice: ModelChoice
     ) -> bool:
-        """Make another service answer instead of one that refuses a turn; return whether there is one."""
+        """Move a turn from a service that refuses it to the next service; return False if there is none.
+
+        `choice` is the refusing service and its model, and `refusal` its reason. The service is then treated
+        as down, for other turns too. `config` is the group's configuration.
+        """
         next_choice = self.models.next_after(
             choice.service, config, turn.kind, is_isolated=turn.is_isolated, turn_id=turn.id
         )
@@ -282,18 +301,19 @@ class ContainerProxies:
     async def ask_model(self, group: Group, *, model: str, system: str, text: str, max_tokens: int) -> str:
         """Send a model one request of the host's own, charged to a group, and return the answer's text.
 
-        `model` is used unless the owner chose another for summaries. If it does not answer, the other
-        services are asked in order, and one that was silent is tested.
+        `model` is used unless the owner chose another for summaries; `system` is the system prompt. If the
+        first service does not answer, the other services are asked in order. A service that is silent for
+        `SUMMARY_SECONDS` is also reported as perhaps down, to be tested.
 
         Raises:
-            NotAnswered: no service did; it is the error of the first.
+            NotAnswered: no service answered; it is the error of the first.
         """
         await self.models.refresh()
         first_error: NotAnswered | None = None
         choices = self.models.for_summaries(settings.of(group), model)
         for choice in choices:
             try:
-                # The last service may take as long as it does: no other is left.
+                # The last service has no time limit here: no other is left to ask.
                 async with asyncio.timeout(None if choice is choices[-1] else SUMMARY_SECONDS):
                     return await self._host_calls.ask(
                         self.proxy.app,
@@ -313,26 +333,31 @@ class ContainerProxies:
         raise first_error or NotAnswered("There is no model service.")
 
     async def _model_of_folder(self, folder: Folder, kind: TurnKind | None) -> str | None:
-        """Return the model that is set for turns of a kind in a group; None if there is none."""
+        """Return the model that is set for a group's turns of a kind; None if no model or no such group is.
+
+        Without a kind, the model for chats is returned.
+        """
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, folder)
         if group is None:
             return None
-        # For a task that continues a conversation, the caller knows the run's own model.
+        # A task is taken for an isolated one, without the chat's conversation: for any other, the caller
+        # knows the model of its run.
         return self.models.choose(
             settings.of(group), kind or TurnKind.CHAT, is_isolated=kind is TurnKind.TASK
         ).model
 
     async def _judge_answer(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Record a model service's answer to a run; return whether the same request may be sent again.
+        """Record how a model service answered a run; return whether the same request may be sent again.
 
-        False after a lasting refusal, or when the turn moves to another service; True also after an answer
-        without an error.
+        Return False after a lasting refusal, which also stops the turn, and when the turn moves to another
+        service. Return True also after an answer without an error, which ends an outage.
         """
-        # First, because a turn that moves to another service is neither refused nor kept waiting by this one.
+        # The failover is asked first: a turn that moves on is neither stopped nor kept waiting by this
+        # service.
         if await self.failover.judge(identity, await self._with_waiting_time(identity, answered)):
             return False
-        if identity.service is None:
+        if identity.service is None:  # the service of .env, whose refusals are kept for all turns
             return await self.health.judge(identity, answered)
         if answered.error is not None and answered.error.is_permanent:
             await self._stop_refused(identity, identity.service, answered, answered.error)
@@ -345,9 +370,10 @@ class ContainerProxies:
     async def _stop_refused(
         self, identity: RunIdentity, service: ModelService, answered: Answered, error: ModelError
     ) -> None:
-        """Stop a turn that an added service refuses for good, and notify the owner once.
+        """Stop a turn that an added service refuses for good, and notify the owner, at most once a day.
 
-        No other turn is stopped: a container could have provoked it.
+        `answered` is the service's answer and `error` its kind. No other turn is stopped, because a container
+        could have provoked the refusal.
         """
         now_ms = self._host.clock.now_ms()
         details = {"setting": service.key_env, "model": identity.model}
@@ -364,9 +390,9 @@ class ContainerProxies:
         self._host.wakeups.outbox.set()
 
     async def _with_waiting_time(self, identity: RunIdentity, answered: Answered) -> Answered:
-        """Return an outage's answer with the milliseconds since the first outage of its turn.
+        """Return an answer that says "outage" with the milliseconds since the first outage of its turn.
 
-        Other answers are returned as they are, and those of a run that has no other service to move to.
+        Every other answer is returned unchanged, and so is one to a run without another service to move to.
         """
         if answered.error is not ModelError.OUTAGE or identity.turn_id is None or not identity.has_other:
             return answered
@@ -376,15 +402,18 @@ class ContainerProxies:
         return replace(answered, waited_ms=max(0, waited_ms))
 
     async def _probe_service(self, name: str, model: str | None) -> Answered:
-        """Return how a model service answers the host's own request."""
+        """Send a short request of the host's own to a model service, and return how it answers.
+
+        Without `model`, the first model that the service is known to have is requested.
+        """
         await self.models.refresh()
         service = self.models.catalog.service(name)
         if service is None and name != OF_DOTENV:
-            return Answered(error=None, status=None)  # it was removed, so nothing is down
+            return Answered(error=None, status=None)  # the service was removed, so nothing is down
         return await self.proxy.probe(model or next(iter(self.models.known_models(name)), None), service)
 
     def _services_have_changed(self) -> None:
-        """Wake what waits for a model service, and the lanes whose turns have moved."""
+        """Wake all that waits for a model service, and the groups' queues, whose turns may have moved."""
         self._host.wakeups.lanes.set()
         self._model_has_changed()
 
@@ -393,7 +422,7 @@ class ContainerProxies:
         await health.notify_recovery(tx, refusal, now_ms=self._host.clock.now_ms())
 
     def _model_has_changed(self) -> None:
-        """Wake what waits for the end of an outage, and send what the owner is notified of."""
+        """Wake the turns that wait for the end of an outage, and the sending of the owner's notification."""
         self._host.wakeups.outages.set()
         self._host.wakeups.outbox.set()
 
@@ -403,10 +432,10 @@ class ContainerProxies:
             return tuple(await budgets.every(tx))
 
     def _listen(self, name: str) -> socket.socket:
-        """Return a socket that listens on the port of the earlier start, which containers expect, or on
-        another if that is in use.
+        """Return a socket that listens on the port of the earlier start, or on another if that is in use.
 
-        The port is stored in the file `name` in `data/`, for the next start.
+        Containers that outlived the host still use the earlier port. The file `name` in `data/` stores the
+        port for the next start.
         """
         port_file = self._host.home.data / name
         listener = bind(self._listen_address, _stored_port(port_file))
@@ -414,7 +443,7 @@ class ContainerProxies:
         return listener
 
     async def _identify(self, token_hash_text: str) -> RunIdentity | None:
-        """Return the run whose token has this hash, with what it may do now; None for an unknown token.
+        """Return the run whose token has this hash, with its present rights; None for an unknown token.
 
         Raises `ProxyRefused` if the run's model service was removed.
         """
@@ -475,7 +504,7 @@ class ContainerProxies:
         if name is None:
             return None
         if self.models.catalog.service(name) is None:
-            await self.models.refresh()  # added since the last turn
+            await self.models.refresh()  # it may have been added since the last look
         service = self.models.catalog.service(name)
         if service is None:
             raise ProxyRefused(error_responses.no_service(name))
@@ -488,33 +517,34 @@ class ContainerProxies:
         return server if server is not None and folder in server.groups else None
 
     async def _egress_caller(self, token: str) -> EgressCaller | None:
-        """Return the run of a token, with its group's present targets; None if unknown."""
+        """Return the run of a token, with the targets that its group may reach now; None if unknown."""
         identity = await self._identify(token_hash(token))
         if identity is None:
             return None
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, identity.folder)
             config = settings.of(settings.narrowed(group, identity.role)) if group else GroupConfig()
-            for_now = await self._temporary_targets(tx, identity.folder, config)
+            temporary_targets = await self._temporary_targets(tx, identity.folder, config)
         return EgressCaller(
             run_id=identity.run_id,
             folder=identity.folder,
             turn_id=identity.turn_id,
-            allowed=config.targets | for_now,
+            allowed=config.targets | temporary_targets,
             asks=config.asks_egress,
         )
 
     async def _temporary_targets(
         self, tx: Tx, folder: Folder, config: GroupConfig
     ) -> frozenset[NetworkTarget]:
-        """Return the targets that the owner has allowed for a while, for a group with a list.
+        """Return the targets that the owner has allowed for a while to a group with an allow-list.
 
-        A group whose other targets are asked about gets none here: `Approvals.ask` finds its permission.
+        Return none for a group whose owner is asked about other targets: there `Approvals.ask` finds the
+        permission.
         """
         if config.asks_egress or not isinstance(config.egress, EgressAllowlist):
             return frozenset()
-        places = await approval_store.temporary_destinations(tx, folder, now_ms=self._host.clock.now_ms())
-        return frozenset(map(parse_target, places))
+        targets = await approval_store.temporary_destinations(tx, folder, now_ms=self._host.clock.now_ms())
+        return frozenset(map(parse_target, targets))
 
     async def _approve_target(self, caller: EgressCaller, target: NetworkTarget) -> str | None:
         """Ask the owner about a target; return None when it is allowed, else the reason."""
@@ -533,7 +563,10 @@ class ContainerProxies:
         return await self.proxy.upstream()
 
     async def _notify_login_refused(self, server: str, login: McpLogin) -> None:
-        """Notify the owner, once a login, that a server no longer accepts it."""
+        """Notify the owner that an MCP server no longer accepts a login, and record it in the audit.
+
+        The owner is notified once for each login.
+        """
         now_ms = self._host.clock.now_ms()
         text = (
             f"⚠️ The login at the MCP server '{server}' counts no more ({login.refused}), and agents cannot"
@@ -573,7 +606,10 @@ class ContainerProxies:
 
 
 def _stored_port(path: Path) -> int:
-    """Return the port in a file; 0, which is any, if there is none or a crash has left half of it. Blocks."""
+    """Return the port in a file, or 0, which stands for any free port, if the file has no valid one. Blocks.
+
+    A crash may have left half of the number.
+    """
     try:
         text = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -582,7 +618,10 @@ def _stored_port(path: Path) -> int:
 
 
 def _stored_key(path: Path) -> bytes:
-    """Return the random key in a file of the owner's alone, created if missing or damaged. Blocks."""
+    """Return the random key in a file, which is created if missing or damaged. Blocks.
+
+    Only the user that runs Andy may read the file.
+    """
     # A crash may have left an empty file, and with an empty key anybody could seal a session.
     with suppress(FileNotFoundError):
         if len(key := path.read_bytes()) == KEY_BYTES:
@@ -596,7 +635,10 @@ def _stored_key(path: Path) -> bytes:
 
 
 def egress_of(config: GroupConfig) -> Egress:
-    """Return the description of the group's egress in a run's order."""
+    """Return what a group's containers may reach, in the word that the container's run order has for it.
+
+    A group whose owner is asked about targets counts as one with a list, as both use the egress proxy.
+    """
     is_listed = isinstance(config.egress, EgressAllowlist) or config.asks_egress
     return "allowlist" if is_listed else cast("Egress", config.egress)
 

@@ -35,13 +35,18 @@ if TYPE_CHECKING:
     from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest
 
 PREFIX = "/mcp/"
+"""The beginning of the paths at which containers reach the servers; a server's name follows."""
 METHODS = ("POST", "GET", "DELETE")
 CALLS_A_TURN = 300
+"""Requests to MCP servers that one turn may send."""
 MAX_REQUEST_BYTES = 4 * MIB
 MAX_ANSWER_BYTES = 16 * MIB
 MAX_NAME_CHARS = 100
+"""Characters of an unknown server's name that a refusal repeats."""
 MASK = b"[secret]"
+"""The text that stands for a secret in an answer."""
 SESSION = b"mcp-session-id"
+"""The header with the id of a session."""
 NO_TASKS = "tasks are not passed on, call the tool without 'task' and wait for its result"
 """The refusal of the protocol's tasks: to a server all groups are one client, so
 one could list another's tasks.
@@ -80,7 +85,7 @@ class _MoreRightsNeeded(Exception):
 
 
 class McpGateway:
-    """Passes calls on. The credential proxy has identified the caller before."""
+    """Passes agents' messages on to MCP servers. The model proxy has identified the run before."""
 
     def __init__(
         self,
@@ -94,10 +99,17 @@ class McpGateway:
         approve: Approve | None = None,
         tokens: McpTokens | None = None,
     ) -> None:
-        """`find` and `secret` look up a server and its secret, `note` records a call for the audit.
+        """Build the gateway.
 
-        `sessions` seals the servers' session ids. Without `approve`, no call needs the owner; without
-        `tokens`, no server has a login.
+        Args:
+            find: returns a server by name.
+            secret: returns the value of a server's secret.
+            note: records a request for the audit.
+            clock: the host's clock.
+            parsing: parses messages in a process of its own.
+            sessions: seals the servers' session ids.
+            approve: asks the owner about a message; without it, no message needs the owner.
+            tokens: provides the tokens of logins; without it, no server has a login.
         """
         self._tokens = tokens
         self._parsing = parsing
@@ -119,10 +131,19 @@ class McpGateway:
     ) -> None:
         """Rebuild a request from its parsed content, send it to the server `name`, and pass back the answer.
 
-        `held` counts the bytes of the request's body in memory.
+        The audit gets a row, also for a message that is refused. A refused POST is answered in the protocol's
+        own form.
+
+        Args:
+            name: the server's name, as the container wrote it.
+            client: the container's request, and the way back for the answer.
+            identity: the run that sent it.
+            upstream: the HTTP client that sends requests.
+            held: counts the bytes of the request's body in memory.
 
         Raises:
-            ProxyRefused: the group or its role may not use it, called too often, or the server is silent.
+            ProxyRefused: the group or the person's role may not use the server, the turn has called too
+                often, or the server refuses or is silent.
             AnswerCut: the answer broke off or was too long.
         """
         if not identity.may_call_servers:
@@ -172,7 +193,7 @@ class McpGateway:
             )
 
     async def _check_allowed(self, server: McpServer, identity: RunIdentity, message: McpMessage) -> None:
-        """Return if a message may be sent. Raises `_MessageRefused`."""
+        """Raise `_MessageRefused` if the message starts a task, or the owner does not allow it."""
         reason = NO_TASKS if message.is_of_task else None
         if reason is None and self._approve is not None:
             reason = await self._approve(identity, server.name, message)
@@ -180,7 +201,10 @@ class McpGateway:
             raise _MessageRefused(reason)
 
     async def _read_message(self, client: ClientSide, identity: RunIdentity, held: BodyBytes) -> McpMessage:
-        """Return the message to send; an empty one if the method sends none."""
+        """Read and parse the message of a POST; return an empty one for GET and DELETE, which have no body.
+
+        `held` counts the bytes of the body in memory.
+        """
         if client.method != "POST":
             await client.expect_no_body()
             return McpMessage()
@@ -204,7 +228,10 @@ class McpGateway:
 
 
 async def _send_with_secret(send: Send, secret: str | None, held: BodyBytes) -> None:
-    """Send with the secret that the owner has set, if there is one. Raises `ProxyRefused`."""
+    """Send a message with the secret that the owner has set, None if the server needs none.
+
+    `held` counts the bytes of the body in memory. Raises `ProxyRefused` if the server rejects the secret.
+    """
     try:
         await send(secret, held)
     except (_Unauthorised, _MoreRightsNeeded):
@@ -212,9 +239,13 @@ async def _send_with_secret(send: Send, secret: str | None, held: BodyBytes) -> 
 
 
 async def _send_with_token(send: Send, tokens: McpTokens, server: McpServer, held: BodyBytes) -> None:
-    """Send with the token of the owner's login, and once more if it had to be renewed.
+    """Send a message with the token of the owner's login, and again if the server rejects an old token.
 
-    Raises `ProxyRefused`.
+    `held` counts the bytes of the body in memory.
+
+    Raises:
+        _MessageRefused: the owner has to log in, or to log in again for more rights.
+        ProxyRefused: the token has to be renewed, and that is not possible now.
     """
     try:
         token = await tokens.token(server)
@@ -224,7 +255,7 @@ async def _send_with_token(send: Send, tokens: McpTokens, server: McpServer, hel
             renewed = await tokens.token(server, refused=token or "")
             if renewed is None:
                 raise
-            # No bytes to release: they were released when the first attempt was sent.
+            # No bytes to release: the first attempt has released them.
             await send(renewed, None)
     except _Unauthorised:
         raise _MessageRefused(mcp_logins.login_again_text(server.name)) from None
@@ -268,34 +299,42 @@ async def _send(
 
 
 async def _answer_refusal(client: ClientSide, message: McpMessage, reason: str) -> None:
-    """Answer a refused message as a server would, so that the agent reads the reason."""
-    if message.id is None:
+    """Answer a refused message as an MCP server would, so that the agent reads the reason."""
+    if message.id is None:  # a notification, to which the protocol has no answer
         await client.reply(202, b"")
         return
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.id}
     if message.method == CALL_METHOD:
         answer["result"] = {"content": [{"type": "text", "text": f"Not done: {reason}."}], "isError": True}
     else:
-        answer["error"] = {"code": -32601, "message": f"Not done: {reason}."}
+        method_not_found = -32601  # the code of JSON-RPC
+        answer["error"] = {"code": method_not_found, "message": f"Not done: {reason}."}
     await client.reply(200, json.dumps(answer).encode())
 
 
 def _audit_names(method: str, message: McpMessage) -> dict[str, Any]:
-    """Return the names of what is called, for the audit, without arguments."""
+    """Return the fields of the audit that name a request: the method, and the tool if one is called.
+
+    `method` is the one of HTTP; for a POST, the method of its message is named instead.
+    """
     if method != "POST":
         return {"method": method}
-    return {"method": message.method, **({"tool": message.tool} if message.tool is not None else {})}
+    tool_name = {} if message.tool is None else {"tool": message.tool}
+    return {"method": message.method, **tool_name}
 
 
 def _request_headers(
     server: McpServer, client: ClientSide, *, secret: str | None, session: bytes | None, body: bytes
 ) -> list[Header]:
-    """Return the headers for a server: a few of the container's, the secret, and the session's own id."""
+    """Return the headers for a server: a few of the container's, the secret, and the server's session id.
+
+    `secret` and `session` are None if there is none; `body` is what the request will send.
+    """
     headers = [*_select_headers(client.headers, _REQUEST_NAMES), *_added_headers(server, secret)]
     if session is not None:
         headers.append((SESSION, session))
     else:
-        # Event ids belong to sessions: without a session id, another group's events could be requested.
+        # Ids of events belong to a session: without one, another group's events could be requested.
         headers = [header for header in headers if header[0] != b"last-event-id"]
     if client.method == "POST":
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
@@ -303,10 +342,10 @@ def _request_headers(
 
 
 def _added_headers(server: McpServer, secret: str | None) -> list[Header]:
-    """Return the headers that the host adds, with the secret in the header that the server wants."""
+    """Return the headers that the host adds: its own, and the one in which the server wants the secret."""
     added: list[Header] = [(b"accept-encoding", b"identity"), (b"user-agent", b"andy")]
     if secret is not None:
-        # A secret with a blank names its scheme itself, such as `Basic …`.
+        # A secret with a space names its scheme itself, such as `Basic …`.
         is_bearer = server.header.lower() == "authorization" and " " not in secret
         added.append((server.header.lower().encode(), f"{'Bearer ' if is_bearer else ''}{secret}".encode()))
     return added
@@ -327,8 +366,12 @@ async def _pass_answer(
 ) -> None:
     """Send a request and pass its answer back without the secret.
 
-    Raises `_Unauthorised` and `_MoreRightsNeeded` before the answer starts, and `ProxyRefused`, `AnswerCut`.
-    `seal` makes the session's id that the client gets.
+    `secret` is the one that was sent, None if none was. `seal` makes the session's id that the client gets.
+
+    Raises:
+        _Unauthorised, _MoreRightsNeeded: the server rejects the secret; nothing was answered yet.
+        ProxyRefused: the server forbids the request, answers in an encoding, or is silent.
+        AnswerCut: the answer broke off or was too long.
     """
     mask = SecretMask(secret)
     async with upstream.send(request) as answer:
@@ -369,10 +412,14 @@ class SessionSeal:
     """Binds a session id to the group that started it: no other group can use it."""
 
     def __init__(self, key: bytes) -> None:
+        """`key` is a secret of the host, with which the seals are computed."""
         self._key = key
 
     def sealing(self, folder: Folder, server: str) -> Callable[[bytes], bytes]:
-        """Return a function that turns a server's session id into the one that the container sees."""
+        """Return a function that turns a server's session id into the one that the container sees.
+
+        `server` is the server's name, and `folder` the group that starts the session.
+        """
         return lambda session: self._seal_of(folder, server, session) + b"." + session
 
     def opened(self, folder: Folder, server: str, headers: list[Header]) -> bytes | None:
@@ -385,7 +432,7 @@ class SessionSeal:
         if not session_ids:
             return None
         seal, _, session = session_ids[0].partition(b".")
-        # In constant time, so that a mark cannot be guessed byte by byte.
+        # Compared in constant time, so that a seal cannot be guessed byte by byte.
         is_own = hmac.compare_digest(seal, self._seal_of(folder, server, session))
         if len(session_ids) > 1 or not is_own:
             raise ProxyRefused(error_responses.MCP_NO_SESSION)
@@ -398,25 +445,32 @@ class SessionSeal:
 
 
 class SecretMask:
-    """Removes a secret from a stream of chunks, in each form that JSON and URLs write it, even if divided."""
+    """Replaces a secret in a stream of chunks, also where one chunk ends and the next begins.
+
+    It finds the secret in each form in which JSON and URLs write it.
+    """
 
     def __init__(self, secret: str | None) -> None:
-        # `forms_of` leaves out short secrets, which are ordinary in stored texts; here they are masked as
-        # well.
+        """`secret` is None if there is nothing to replace."""
+        # `forms_of` leaves out short secrets, because stored texts contain such words by chance. Here they
+        # are masked as well.
         forms = [secret, *forms_of([secret]), *json_escapes(secret)] if secret else []
         self._forms = sorted({form.encode() for form in forms if form}, key=len, reverse=True)
         self._first = frozenset(form[0] for form in self._forms)
+        """The first byte of each form."""
         self._pending = b""
+        """The end of the stream so far, which may be the beginning of the secret."""
 
     def whole(self, text: bytes) -> bytes:
-        """Return a complete text without the secret."""
+        """Return a complete text with `MASK` in place of the secret."""
         for form in self._forms:  # a pattern of a token of some kilobytes would take 30 ms to compile
             text = text.replace(form, MASK)
         return text
 
     def part(self, chunk: bytes) -> bytes:
-        """Return the part of the chunks so far that may pass: the end is held while it may
-        start the secret.
+        """Add a chunk of the stream; return the bytes that may pass now, with the secret masked.
+
+        An end that may be the beginning of the secret is held back for the next call.
         """
         text = self.whole(self._pending + chunk)
         # The longest end of the text that is the beginning of one of the forms.
@@ -434,6 +488,6 @@ class SecretMask:
         return text[: len(text) - held_count]
 
     def rest(self) -> bytes:
-        """Return the held bytes, because nothing follows them."""
+        """Return the bytes that are held back, at the end of the stream."""
         pending, self._pending = self._pending, b""
         return pending

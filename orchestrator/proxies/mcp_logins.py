@@ -32,7 +32,9 @@ log = structlog.get_logger(__name__)
 FOLDER = "mcp-logins"
 """The folder of logins in `data/`."""
 MAX_FILE_BYTES = 256 * 1024
+"""Bytes of a login's file; a longer one counts as unreadable."""
 LOCK_SECONDS = 10.0
+"""Seconds to wait for another process that changes a login."""
 LEEWAY_MS = 30_000
 """Milliseconds before its expiry at which a token is renewed; for a short-lived one, the last tenth."""
 FRESH_MS = 30_000
@@ -40,6 +42,7 @@ FRESH_MS = 30_000
 CLOSE_SECONDS = 10.0
 """Seconds that running renewals get at the end of the host."""
 MAX_SCOPE_CHARS = 2_000
+"""Characters of all rights that are stored for the next login."""
 _INSUFFICIENT_SCOPE = re.compile(r'(?:^|[\s,])error="?insufficient_scope(?![\w-])')
 _SCOPE = re.compile(r'(?:^|[\s,])scope="([\x20\x21\x23-\x5b\x5d-\x7e]{1,1000})"')
 """A scope by RFC 6749: printable, without quotes and backslashes."""
@@ -82,23 +85,25 @@ class McpLogin(BaseModel):
     wanted_scope: str | None = None
     """The rights that the server has demanded since, for the next login."""
     obtained_ms: int
+    """The time when the token was obtained, in epoch milliseconds."""
     expires_ms: int | None
-    """When the token expires; None if the server does not say."""
+    """The time when the token expires, in epoch milliseconds; None if the server does not say."""
     refused: str | None = None
     """The code with which a renewal was finally refused, such as `invalid_grant`."""
 
     def is_spent(self, now_ms: int) -> bool:
-        """Whether the token has expired, or is about to."""
+        """Return whether the token has expired, or will within `LEEWAY_MS` or the last tenth of its time."""
         if self.expires_ms is None:
             return False
-        return now_ms >= self.expires_ms - min(LEEWAY_MS, max(0, self.expires_ms - self.obtained_ms) // 10)
+        lifetime_ms = max(0, self.expires_ms - self.obtained_ms)
+        return now_ms >= self.expires_ms - min(LEEWAY_MS, lifetime_ms // 10)
 
     def has_expired(self, now_ms: int) -> bool:
-        """Whether the token has expired."""
+        """Return whether the token has expired; one without a known time never does."""
         return self.expires_ms is not None and now_ms >= self.expires_ms
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether a new login is needed: this one was refused, or has expired and cannot be renewed."""
+        """Return whether the owner has to log in again: this login was refused, or expired for good."""
         return self.refused is not None or (self.refresh_token is None and self.has_expired(now_ms))
 
 
@@ -107,14 +112,15 @@ OnRefused = Callable[[str, McpLogin], Awaitable[None]]
 
 
 def _path(data: Path, name: str) -> Path:
-    """Return the path of the file with the login for a server."""
+    """Return the path of the file with the login for a server, under the folder `data/` of the home."""
     return data / FOLDER / f"{name}.json"
 
 
 def read(data: Path, server: McpServer) -> McpLogin | None:
-    """Return the login for a server under `data`, or None. Blocks.
+    """Return the stored login for a server, or None if there is none. Blocks.
 
-    A login for another address, or an unreadable file, counts as none.
+    `data` is the folder `data/` of the home. A login for another address, an unreadable file and a login at a
+    server that uses a secret from `.env` count as none.
     """
     try:
         with _path(data, server.name).open(encoding="utf-8") as file:
@@ -128,7 +134,7 @@ def read(data: Path, server: McpServer) -> McpLogin | None:
 
 
 def write(data: Path, name: str, login: McpLogin | None) -> None:
-    """Store a login in place of another, or delete it. Blocks."""
+    """Store the login for the server `name` in place of an earlier one; None deletes it. Blocks."""
     with _with_lock(data, name) as path:
         if login is None:
             path.unlink(missing_ok=True)
@@ -137,7 +143,10 @@ def write(data: Path, name: str, login: McpLogin | None) -> None:
 
 
 def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
-    """Change fields of a stored login. Return False if another login or a newer token is stored. Blocks."""
+    """Change fields of the stored login for the server `name`, and return whether they were changed. Blocks.
+
+    Nothing is changed if the file no longer has `login`: another login, a newer token, a refusal, or none.
+    """
     with _with_lock(data, name) as path:
         try:
             stored = McpLogin.model_validate_json(path.read_text(encoding="utf-8"))
@@ -152,10 +161,13 @@ def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
 
 @contextmanager
 def _with_lock(data: Path, name: str) -> Iterator[Path]:
-    """Yield the path of the file with the login for a server; others wait until the block ends."""
+    """Yield the path of the file with the login for a server; other writers wait until the block ends.
+
+    The file's folder is created if missing.
+    """
     path = _path(data, name)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Not only this process writes: `andy mcp login` is one of its own.
+    # A file lock, because other processes write, too: `andy mcp login` is one.
     with FileLock(path.parent / ".lock", timeout=LOCK_SECONDS):
         yield path
 
@@ -167,7 +179,7 @@ def delete_outdated(data: Path, server: McpServer) -> None:
 
 
 class McpTokens:
-    """Provides the token for a call to a server, and renews it once for all who wait."""
+    """Provides the token for a call to an MCP server, and renews it once for all calls that wait."""
 
     def __init__(
         self,
@@ -177,14 +189,17 @@ class McpTokens:
         clock: Clock,
         on_refused: OnRefused,
     ) -> None:
-        """`data` has the stored logins, `upstream` returns the client for requests; `on_refused` reports a
-        login that ended.
+        """Prepare for the servers' first calls.
+
+        `data` is the folder `data/` of the home, with the stored logins. `upstream` returns the HTTP client
+        for requests. `on_refused` is called for a login that is no longer accepted.
         """
         self._data = data
         self._upstream = upstream
         self._clock = clock
         self._on_refused = on_refused
         self._renewals: dict[str, asyncio.Task[McpLogin]] = {}
+        """The running renewals, by the name of the server."""
 
     async def token(self, server: McpServer, *, refused: str | None = None) -> str | None:
         """Return the token for calls to a server, renewed if due; None if there is no login.
@@ -257,12 +272,16 @@ class McpTokens:
             log.warning("mcp.login_not_renewed", server=name, error=type(error).__name__)
 
     async def _renew(self, server: McpServer, login: McpLogin) -> McpLogin:
-        """Return the login with a new token, or marked as refused; if another login
-        replaced it, return that one.
+        """Renew the token of a login, store the result, and return the login.
+
+        It has a new token, or the reason of a refusal, of which the owner is then notified. If another login
+        has replaced it meanwhile, that one is returned.
+
+        Raises `LoginUnreachable` if the token server or the disk fails; the old token stays stored.
         """
         mcp_oauth = await asyncio.to_thread(_oauth)
-        # Store it unchanged first: a disk that cannot be written has to be noticed before the old token is
-        # used up. `_store` returns False if another login was stored meanwhile.
+        # Store the login unchanged first: a disk that cannot be written has to be noticed before the old
+        # token is used up. `_store` returns False if another login was stored meanwhile.
         if not await self._store(server, login):
             return await self._newer_login(server, login)
         fields: dict[str, object]
@@ -282,9 +301,9 @@ class McpTokens:
         return renewed
 
     async def _store(self, server: McpServer, login: McpLogin, **fields: object) -> bool:
-        """Change a stored login, and return whether it was changed, as `change` does.
+        """Change fields of the stored login; return False if the file no longer has this login.
 
-        Raises `LoginUnreachable` if the disk refuses.
+        Raises `LoginUnreachable` if the file cannot be written.
         """
         try:
             return await asyncio.to_thread(change, self._data, server.name, login, **fields)
@@ -292,7 +311,7 @@ class McpTokens:
             raise LoginUnreachable("Its login cannot be stored.") from error
 
     async def _newer_login(self, server: McpServer, login: McpLogin) -> McpLogin:
-        """Return the stored login that replaced one; if there is none, the old one, marked as ended."""
+        """Return the stored login that has replaced `login`; if none is stored, `login` marked as refused."""
         stored = await asyncio.to_thread(read, self._data, server)
         return stored or login.model_copy(update={"refused": "logged_out"})
 
@@ -305,9 +324,10 @@ def _oauth() -> ModuleType:
 
 
 def wanted_scope(challenges: Sequence[bytes]) -> str | None:
-    """Return the scope that a server names when it demands more rights, empty if it names none.
+    """Return the rights that a refusal demands (OAuth's `scope`); empty if it demands more but names none.
 
-    `challenges` are the values of `www-authenticate`. None if it refuses for another reason.
+    `challenges` are the values of the refusal's header www-authenticate. Return None if the server refuses
+    for another reason than missing rights.
     """
     text = b", ".join(challenges).decode("latin-1")
     if not _INSUFFICIENT_SCOPE.search(text):
@@ -317,12 +337,12 @@ def wanted_scope(challenges: Sequence[bytes]) -> str | None:
 
 
 def more_rights_text(name: str) -> str:
-    """Return, for the agent, why a call is not passed on that the login does not allow."""
+    """Return the text for the agent that the login at the server `name` has too few rights for a call."""
     return (
         f"the MCP server '{name}' wants more rights, and its owner has to log in again: andy mcp login {name}"
     )
 
 
 def login_again_text(name: str) -> str:
-    """Return, for the agent, why a call is not passed on without a login."""
+    """Return the text for the agent that the owner has to log in at the server `name` first."""
     return f"the MCP server '{name}' wants a login, and its owner has to log in: andy mcp login {name}"

@@ -20,6 +20,7 @@ CALL_METHOD = "tools/call"
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The protocol's own rule for the name of a tool."""
 METHOD_NAME = re.compile(r"[A-Za-z0-9_/.$-]{1,128}")
+"""The characters in the names of the protocol's methods."""
 KNOWN_METHODS = frozenset(
     {
         "completion/complete",
@@ -43,8 +44,11 @@ KNOWN_METHODS = frozenset(
 )
 """Methods that clients send by the protocol's schema. Another method might do what a rule forbids."""
 _MEMBERS = ("jsonrpc", "id", "method", "params", "result", "error")
+"""Members of a message that are sent on; others are dropped."""
 _CALL_MEMBERS = ("name", "arguments", "_meta")
+"""Members of the params of a call that are sent on."""
 MAX_SHOWN_CHARS = 20_000
+"""Characters of a call's arguments that are kept for the question to the owner."""
 _ATTEMPT_MEMBERS = ("progressToken", "claudecode/toolUseId")
 """Members of `_meta` that identify one attempt at a call. They always differ, so
 they are not part of its hash.
@@ -59,6 +63,7 @@ class McpMessage:
     body: bytes = b""
     """ASCII JSON with the members that the protocol knows."""
     id: str | int | None = None
+    """The id that an answer repeats; None for a notification, which has no answer."""
     method: str | None = None
     """The method; None for an answer to a request of the server's."""
     tool: str | None = None
@@ -71,27 +76,30 @@ class McpMessage:
     """Whether it starts a task of protocol version 2025-11-25, or asks about one."""
 
     def to_wire(self) -> tuple[dict[str, Any], bytes]:
-        """Return it as a JSON object without the body, and the body."""
+        """Return the message for another process: its fields except the body as a JSON object, and the body.
+
+        The member "body" is None in the object, because JSON cannot contain bytes.
+        """
         return {**asdict(self), "body": None}, self.body
 
     @classmethod
     def from_wire(cls, fields: dict[str, Any], body: bytes) -> McpMessage:
-        """Return the message that `to_wire` has serialized."""
+        """Return the message from the two values that `to_wire` has returned."""
         return cls(**{**fields, "body": body})
 
 
 def read_message(body: bytes) -> McpMessage:
-    """Parse the one message in a body.
+    """Parse the one message in the body of a request, and write it anew with known members only.
 
     Raises:
-        NotStrictJson: it is none of the protocol, or is ambiguous.
+        NotStrictJson: the body is no message of the protocol, or parsers may differ on what it says.
     """
     document = strict_json.parse(body, folds_names=True)
     if not isinstance(document, dict):
         raise NotStrictJson("an MCP server takes one message at a time")
     message = {name: document[name] for name in _MEMBERS if name in document}
     identity, method, params = message.get("id"), message.get("method"), message.get("params", {})
-    # `isinstance` takes a truth value for a whole number.
+    # Excluded by itself, because True and False are instances of `int`.
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
         raise NotStrictJson("the id of a message is a text or a whole number")
     if method is None and not ({"result", "error"} & message.keys()):
@@ -107,9 +115,11 @@ def read_message(body: bytes) -> McpMessage:
 
 
 def _call(message: dict[str, Any], params: dict[str, Any], message_id: str | int | None) -> McpMessage:
-    """Return the call of a tool: `params` are those of `message`, `message_id` is its id.
+    """Return the message that calls a tool, with the params in `message` reduced to the known members.
 
-    Raises `NotStrictJson`.
+    `message` is the parsed message, `params` are its params, `message_id` is its id.
+
+    Raises `NotStrictJson` if the name, the arguments or `_meta` are not of the protocol's form.
     """
     tool, arguments = params.get("name"), params.get("arguments", {})
     if not (isinstance(tool, str) and TOOL_NAME.fullmatch(tool)):
@@ -122,7 +132,7 @@ def _call(message: dict[str, Any], params: dict[str, Any], message_id: str | int
     message["params"] = {name: params[name] for name in _CALL_MEMBERS if name in params}
     body = strict_json.to_ascii_json(message)
     judged_meta = {name: value for name, value in meta.items() if not _identifies_attempt(name, value)}
-    # Arguments are an object, so the list of a call with `_meta` never equals a call without it.
+    # A call with `_meta` is hashed as a list and one without it as an object, so the two never have one hash.
     sorted_call = json.dumps([arguments, judged_meta] if judged_meta else arguments, sort_keys=True)
     parts = [arguments, judged_meta] if judged_meta else [arguments]
     shown_arguments = " with _meta ".join(
@@ -142,14 +152,17 @@ def _call(message: dict[str, Any], params: dict[str, Any], message_id: str | int
 def _is_of_task(method: str | None, params: dict[str, Any]) -> bool:
     """Return whether a message starts a task of the protocol, or asks about one.
 
-    `method` is None for an answer.
+    A task is a call whose result is fetched later. `method` is None for an answer to the server.
     """
     is_about_tasks = method is not None and method.removeprefix("notifications/").startswith("tasks/")
     return is_about_tasks or params.get("task") is not None
 
 
 def _identifies_attempt(name: str, value: object) -> bool:
-    """Return whether a member of `_meta` identifies one attempt, with a value that can carry nothing else."""
+    """Return whether a member of `_meta` identifies one attempt at a call and carries nothing else.
+
+    Its value must be a number or a short name: a longer text could be content.
+    """
     if name not in _ATTEMPT_MEMBERS or isinstance(value, bool):
         return False
     return isinstance(value, int) or (isinstance(value, str) and _OPAQUE_NAME.fullmatch(value) is not None)

@@ -41,10 +41,12 @@ logging.getLogger(OAuthClientProvider.__module__).addFilter(lambda _: False)
 
 MAX_ANSWER_BYTES = 256 * 1024
 ANSWER_SECONDS = 30.0
+"""Seconds that a server has for one whole answer."""
 PROTOCOL_VERSION = "2025-11-25"
 MAX_ERROR_CHARS = 300
+"""Characters of a server's text that a message to the owner repeats."""
 LONG_AGO = 1.0
-"""An expired time in epoch seconds, which makes a client renew its token."""
+"""A past time in epoch seconds: with it as a token's expiry, the package renews the token."""
 _SENT_HEADERS = frozenset(
     {"accept", "authorization", "content-length", "content-type", "mcp-protocol-version"}
 )
@@ -52,7 +54,7 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,50}")
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 _TEMPORARY_ERRORS = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
-_HELLO = {
+_FIRST_MESSAGE = {
     "jsonrpc": "2.0",
     "id": 0,
     "method": "initialize",
@@ -88,12 +90,15 @@ class LoginRequest:
 async def log_in(
     request: LoginRequest, upstream: UpstreamClient, *, authorise: Authorise, now_ms: Callable[[], int]
 ) -> McpLogin:
-    """Log in to a server; return the login to store. Raises `LoginRefused`.
+    """Log in to an MCP server by OAuth, and return the login, which the caller stores.
 
-    `authorise` sends the owner to the browser; `now_ms` returns the present time.
+    `authorise` lets the owner allow the login in a browser; `now_ms` returns the time in epoch milliseconds.
+
+    Raises:
+        LoginRefused: the server, its authorisation server or the owner lets nobody log in.
     """
-    given = _given_client(request)
-    flow = _Flow(request.url, upstream, client=given, redirect_uri=request.redirect_uri)
+    owner_client = _client_of_owner(request)
+    flow = _Flow(request.url, upstream, client=owner_client, redirect_uri=request.redirect_uri)
     tokens = await flow.log_in(authorise, scope=request.scope)
     context = flow.provider.context
     metadata, client = context.oauth_metadata, context.client_info
@@ -106,7 +111,7 @@ async def log_in(
         id=secrets.token_hex(8),
         url=request.url,
         client=_json(client),
-        is_own_client=given is not None and client.client_id == given.client_id,
+        is_own_client=owner_client is not None and client.client_id == owner_client.client_id,
         metadata=_json(metadata),
         resource=None if resource is None else _json(resource),
         obtained_ms=at_ms,
@@ -115,7 +120,9 @@ async def log_in(
 
 
 async def renew(login: McpLogin, upstream: UpstreamClient, *, now_ms: int) -> dict[str, object]:
-    """Return the fields of a login that change with a new token.
+    """Request a new token for a login, and return the fields of `McpLogin` that it changes.
+
+    The caller stores them. `now_ms` is the present time in epoch milliseconds.
 
     Raises:
         LoginUnreachable: no token came; the old one stays valid.
@@ -127,7 +134,10 @@ async def renew(login: McpLogin, upstream: UpstreamClient, *, now_ms: int) -> di
 
 
 async def revoke(login: McpLogin, upstream: UpstreamClient) -> bool:
-    """Ask the authorisation server to revoke a login (RFC 7009). Return whether it confirms that."""
+    """Request that the authorisation server revokes a login (RFC 7009), and return whether it confirms that.
+
+    Return False also if the server cannot be reached.
+    """
     try:
         return await _Flow.of(login, upstream).revoke(login)
     except LoginRefused:
@@ -135,7 +145,10 @@ async def revoke(login: McpLogin, upstream: UpstreamClient) -> bool:
 
 
 class _Flow:
-    """One run through the package's flow, request by request."""
+    """One login, renewal or revocation at one server.
+
+    The package's flow is a generator: it yields each request to send, and is given the answer.
+    """
 
     def __init__(
         self,
@@ -146,16 +159,22 @@ class _Flow:
         redirect_uri: str,
         tokens: OAuthToken | None = None,
     ) -> None:
-        """`client` is this installation as the server has registered it, `tokens` those of the login; None
-        before that.
+        """Prepare a flow for the MCP server at `url`.
+
+        Args:
+            url: the address of the MCP server.
+            upstream: sends the requests.
+            client: Andy as the authorisation server has registered it; None before that.
+            redirect_uri: the address on this machine to which the browser is redirected.
+            tokens: the tokens of an existing login; None for a new one.
         """
         self._url = url
         self._upstream = upstream
         self._storage = _Storage(tokens, client)
-        self._hello = httpx2.Request(
+        self._first_request = httpx2.Request(
             "POST",
             url,
-            json=_HELLO,
+            json=_FIRST_MESSAGE,
             headers={
                 "accept": "application/json, text/event-stream",
                 "mcp-protocol-version": PROTOCOL_VERSION,
@@ -175,7 +194,10 @@ class _Flow:
 
     @classmethod
     def of(cls, login: McpLogin, upstream: UpstreamClient) -> _Flow:
-        """Return the flow for an existing login. Raises `LoginRefused`."""
+        """Return the flow that renews or revokes an existing login.
+
+        Raises `LoginRefused` if the package cannot read what is stored of the login.
+        """
         try:
             client = OAuthClientInformationFull.model_validate(login.client)
             tokens = OAuthToken(
@@ -193,13 +215,16 @@ class _Flow:
         return flow
 
     async def log_in(self, authorise: Authorise, *, scope: str | None) -> OAuthToken:
-        """Return the token of a login that the owner allows in a browser; `scope` as in `LoginRequest`.
+        """Return the token of a login that the owner allows in a browser.
+
+        `authorise` sends the owner to the browser. `scope` are the rights to request; None for those that the
+        server names.
 
         Raises:
             LoginRefused: the server, its authorisation server or the owner lets nobody log in.
         """
         self._authorise = authorise
-        flow = self.provider.async_auth_flow(self._hello)
+        flow = self.provider.async_auth_flow(self._first_request)
         try:
             await self._answer_requests(flow, scope)
         except OAuthRegistrationError as error:
@@ -222,30 +247,37 @@ class _Flow:
         return self._storage.tokens
 
     async def renew(self) -> OAuthToken:
-        """Return a new token for the existing login. Raises `LoginUnreachable`, `LoginRefused`."""
-        before = self._storage.tokens
-        flow = self.provider.async_auth_flow(self._hello)
+        """Return a new token for the existing login.
+
+        Raises:
+            LoginUnreachable: no token came, but it may come later.
+            LoginRefused: the login is no longer accepted; the text is the code of the refusal.
+        """
+        old_tokens = self._storage.tokens
+        flow = self.provider.async_auth_flow(self._first_request)
         try:
             outgoing = await anext(flow)
             # Without a refresh token the package does not renew, and sends the first message at once.
-            if outgoing is self._hello:
+            if outgoing is self._first_request:
                 raise LoginRefused("no_refresh_token")
             answer = await self._send(outgoing)
             if answer.status_code != httpx2.codes.OK:
                 raise _refusal(answer)
+            # The package reads the new token from the answer and stores it in `_storage`.
             await flow.asend(answer)
         except OAuthFlowError as error:
             raise LoginRefused("unreadable") from error
         finally:
             await flow.aclose()
-        if self._storage.tokens is None or self._storage.tokens is before:
+        if self._storage.tokens is None or self._storage.tokens is old_tokens:
             raise LoginUnreachable("It answers with what is no token.")
         return self._storage.tokens
 
     async def revoke(self, login: McpLogin) -> bool:
-        """Request that the login is revoked; return whether the server confirms it.
+        """Request that the login is revoked; return whether the authorisation server confirms it.
 
-        False also if the server has no address for revoking. Raises `LoginRefused`.
+        Return False also if it has no address for revoking. Raises `LoginRefused` if it cannot be reached or
+        its address may not be used.
         """
         context = self.provider.context
         context.client_info = await self._storage.get_client_info()
@@ -264,16 +296,17 @@ class _Flow:
     async def _answer_requests(
         self, flow: AsyncGenerator[httpx2.Request, httpx2.Response], scope: str | None
     ) -> None:
-        """Send each request of the flow and hand its answer back to it, until it has a token.
+        """Send each request that the flow yields, and give it the answer, until a token is stored.
 
-        `scope` are the rights to request; None for those that the server names.
+        `scope` are the rights to request; None for those that the server names. Raises `LoginRefused`.
         """
         outgoing = await anext(flow)
         while self._storage.tokens is None:
-            if outgoing.method == "POST" and outgoing is not self._hello:
+            if outgoing.method == "POST" and outgoing is not self._first_request:
+                # A POST registers Andy or requests a token: before it, the discovery must have succeeded.
                 self._check_metadata()
             answer = await self._send(outgoing)
-            if outgoing is self._hello:
+            if outgoing is self._first_request:
                 self._is_open = answer.is_success
                 answer = _challenge(answer, scope)
             try:
@@ -282,7 +315,11 @@ class _Flow:
                 return
 
     def _check_metadata(self) -> OAuthMetadata:
-        """Return the metadata of the authorisation server. Raises `LoginRefused` without any, or PKCE."""
+        """Return the metadata of the authorisation server.
+
+        Raises `LoginRefused` if there is none, or if the server does not name PKCE with S256, which protects
+        the code of a login.
+        """
         metadata = self.provider.context.oauth_metadata
         if metadata is None:
             why = "The server answers without a login, and" if self._is_open else "The server"
@@ -294,17 +331,19 @@ class _Flow:
     async def _open_browser(self, address: str) -> None:
         """Send the owner to the address at which a login is allowed, and store the result for `_result`.
 
-        The package calls it, before it requests the token. Raises `LoginRefused` if the address may not be
-        used.
+        The package calls this before it requests the token.
+
+        Raises `LoginRefused` if the address may not be used, or the owner did not allow the login.
         """
         metadata, client = self._check_metadata(), self.provider.context.client_info
         self._check_address(address)
-        # How the client shows its secret when it requests the token: in a way that the server knows.
+        # Choose a way to show the client's secret to the token server that the server knows: the registered
+        # way if possible.
         if client is not None and client.token_endpoint_auth_method in _SECRET_METHODS:
-            known = metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
-            preferred = (client.token_endpoint_auth_method, *_SECRET_METHODS)
-            usable = (method for method in preferred if method in known)
-            client.token_endpoint_auth_method = next(usable, client.token_endpoint_auth_method)
+            known_methods = metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
+            preferred_methods = (client.token_endpoint_auth_method, *_SECRET_METHODS)
+            usable_methods = (method for method in preferred_methods if method in known_methods)
+            client.token_endpoint_auth_method = next(usable_methods, client.token_endpoint_auth_method)
         assert self._authorise is not None
         self._redirect_result = await self._authorise(address)
 
@@ -314,7 +353,12 @@ class _Flow:
         return self._redirect_result
 
     async def _send(self, outgoing: httpx2.Request) -> httpx2.Response:
-        """Send one request of the flow and return the whole answer. Raises `LoginRefused`."""
+        """Send one request of the flow and return the answer, with an empty body for the first message.
+
+        Raises:
+            LoginRefused: the address may not be used.
+            LoginUnreachable: no whole answer came in time, or it is too long or encoded.
+        """
         url = str(outgoing.url)
         is_public_only = self._check_address(url)
         headers = [
@@ -334,7 +378,7 @@ class _Flow:
                 content = b""
                 # The body of the answer to the first message is not needed, and may be a stream without an
                 # end.
-                if outgoing is not self._hello:
+                if outgoing is not self._first_request:
                     if not answer.is_plain:
                         raise LoginUnreachable(f"{_host(url)} answers in a coding that was not asked for.")
                     async for chunk in answer.chunks:
@@ -352,7 +396,8 @@ class _Flow:
     def _check_address(self, url: str) -> bool:
         """Check an address of the flow, and return whether its host must be a public one of the internet.
 
-        The server's own host need not be, as the owner has named it; nor this machine if the server is there.
+        The MCP server's own host may be private, because the owner has named it. This machine may be used if
+        the MCP server runs on it.
 
         Raises:
             LoginRefused: the address may not be used.
@@ -367,9 +412,10 @@ class _Flow:
 
 
 class _Storage:
-    """Stores the package's data in memory."""
+    """Stores the package's data in memory, as the package demands of a storage."""
 
     def __init__(self, tokens: OAuthToken | None, client: OAuthClientInformationFull | None) -> None:
+        """Store the tokens of a login and Andy's registration as a client; None if there is none yet."""
         self.tokens = tokens
         self._client = client
 
@@ -390,7 +436,7 @@ class _Storage:
         self._client = client_info
 
 
-def _given_client(request: LoginRequest) -> OAuthClientInformationFull | None:
+def _client_of_owner(request: LoginRequest) -> OAuthClientInformationFull | None:
     """Return the client that the owner named, now or at the previous login; None if Andy registers itself."""
     redirect_uris = [AnyUrl(request.redirect_uri)]
     if request.client_id is None:
@@ -408,15 +454,18 @@ def _given_client(request: LoginRequest) -> OAuthClientInformationFull | None:
 
 
 def _challenge(answer: httpx2.Response, scope: str | None) -> httpx2.Response:
-    """Return a server's answer to a first message as a challenge for the rights in `scope`.
+    """Return the MCP server's answer to the first message as a challenge (401), which starts a login.
 
-    A server that answers without a login may demand one for its tools only. Raises `LoginRefused`.
+    A server that answers without a login may demand one for its tools only, so its answer becomes a
+    challenge, too. `scope` are the rights to demand in it; None for those that the server names.
+
+    Raises `LoginRefused` for any other answer.
     """
     if answer.status_code != httpx2.codes.UNAUTHORIZED and not answer.is_success:
         raise LoginRefused(f"The server answers with HTTP {answer.status_code}: is its URL right?")
     challenge = answer.headers.get("www-authenticate", "Bearer")
     if scope is not None:
-        # The first scope counts.
+        # Put first, because the package reads only the first scope of a challenge.
         challenge = f'Bearer scope="{scope}", {challenge.partition(" ")[2]}'
     return httpx2.Response(
         httpx2.codes.UNAUTHORIZED, headers={"www-authenticate": challenge}, request=answer.request
@@ -424,7 +473,11 @@ def _challenge(answer: httpx2.Response, scope: str | None) -> httpx2.Response:
 
 
 def _refusal(answer: httpx2.Response) -> LoginRefused:
-    """Return the error for an answer without a token: only OAuth's own refusal ends a login."""
+    """Return the error for an answer without a token.
+
+    It is a plain `LoginRefused`, which ends the login, only for a lasting refusal by OAuth's rules. For
+    anything else it is `LoginUnreachable`.
+    """
     code: object = None
     if answer.status_code in (httpx2.codes.BAD_REQUEST, httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
         try:
@@ -438,7 +491,10 @@ def _refusal(answer: httpx2.Response) -> LoginRefused:
 
 
 def _token_fields(tokens: OAuthToken, now_ms: int) -> dict[str, Any]:
-    """Return the fields of a `McpLogin` that a token determines. Raises `LoginUnreachable` for a bad one."""
+    """Return the fields of `McpLogin` that a token determines; `now_ms` is when it was obtained.
+
+    Raises `LoginUnreachable` for a token that cannot be sent in a header.
+    """
     lifetime_seconds = tokens.expires_in
     if not _TOKEN.fullmatch(tokens.access_token):
         raise LoginUnreachable("It gives a token that no header can carry.")
@@ -451,7 +507,7 @@ def _token_fields(tokens: OAuthToken, now_ms: int) -> dict[str, Any]:
 
 
 def _json(model: OAuthClientInformationFull | OAuthMetadata | ProtectedResourceMetadata) -> dict[str, Any]:
-    """Return what the package describes as JSON data, without the members that are not set."""
+    """Return a document of OAuth as JSON data, without the members that are not set."""
     return model.model_dump(mode="json", exclude_none=True)
 
 
@@ -476,6 +532,6 @@ def _host(url: str) -> str:
 
 
 def _bounded(text: str) -> str:
-    """Return a text of a server, shortened and with invisible characters made visible, for a message."""
+    """Return a server's text for a message to the owner, shortened and with all characters made visible."""
     shown = all_visible(text)
     return shown if len(shown) <= MAX_ERROR_CHARS else f"{shown[:MAX_ERROR_CHARS]}…"

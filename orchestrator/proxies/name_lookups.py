@@ -34,14 +34,17 @@ class NameLookups:
         """Lookups of all parties together that may still be started."""
         self._seconds = lookup_seconds
         self._shares: dict[str, asyncio.Semaphore] = {}
-        """The places of each party."""
+        """The lookups that each party may still start."""
 
     async def look_up(self, host: str, port: int, *, share: str) -> list[str]:
-        """Return the addresses of a host, each once; `share` names the party that it is looked up for.
+        """Return the IP addresses of a host, each once. A host that is an address is returned as it is.
+
+        `share` names the party, such as a group, for which the host is looked up; only `LOOKUPS_A_SHARE` of
+        its lookups run at once, and further ones wait.
 
         Raises:
             LookupRefused: no answer came in time, or too many lookups are running.
-            OSError: it has none.
+            OSError: the host has no address.
         """
         if _is_address(host):
             return [host]
@@ -54,21 +57,21 @@ class NameLookups:
             raise LookupRefused("the name was not looked up in time: its name server may be silent") from None
 
     def _start_lookup(self, host: str, port: int, places: asyncio.Semaphore) -> asyncio.Future[list[str]]:
-        """Start to look a host up in a thread, and return the future result.
+        """Start to look a host up in a thread, and return a future with its addresses or its `OSError`.
 
-        The caller has acquired one of the party's `places`. It is released when the thread ends, not at a
-        timeout, because a timeout does not end the thread.
+        The caller has acquired `places`, the semaphore of the party. It is released when the thread ends, not
+        at a timeout, because a timeout does not end the thread.
 
         Raises:
-            LookupRefused: no thread can be started now; the place is released.
+            LookupRefused: no thread can be started now; the semaphore is released.
         """
         loop = asyncio.get_running_loop()
         result: asyncio.Future[list[str]] = loop.create_future()
 
         def settle(addresses: list[str], error: OSError | None) -> None:
-            """Free the places of the lookup, and set its result unless nobody waits any more.
+            """Let another lookup start, and set the result of this one unless nobody waits any more.
 
-            `error` is why there are no addresses, if there are none.
+            `error` is the reason if there are no addresses, else None.
             """
             # Only the event loop changes the counts, so they need no lock.
             self._free += 1
@@ -89,12 +92,13 @@ class NameLookups:
         if self._free and _try_to_start(threading.Thread(target=work, name="name-lookup", daemon=True)):
             self._free -= 1
             return result
+        # All lookups are in use, or this machine can start no further thread.
         places.release()
         raise LookupRefused("too many names are being looked up: try again in a minute")
 
 
 def _is_address(host: str) -> bool:
-    """Return whether a host is an address already."""
+    """Return whether a host is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -112,11 +116,11 @@ def _try_to_start(thread: threading.Thread) -> bool:
 
 
 def _look_up(host: str, port: int) -> tuple[list[str], OSError | None]:
-    """Return the addresses of a host, each once, and the error if there are none. Blocks."""
+    """Return the IP addresses of a host, each once, and the error if there are none, else None. Blocks."""
     try:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     except OSError as error:
         return [], error
-    except Exception as error:  # noqa: BLE001 - such as UnicodeError: the place of the lookup is given back
+    except Exception as error:  # noqa: BLE001 - such as UnicodeError; raised here, it would end the thread unheard
         return [], OSError(str(error))
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries)), None

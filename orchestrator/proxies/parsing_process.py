@@ -44,6 +44,7 @@ others.
 BURST_MS, MS_A_SECOND = 2_000, 100
 """Milliseconds of processor time for one group: a burst, then a tenth of a processor."""
 MAX_GROUPS = 1_000
+"""Groups whose use of the processor is stored in memory."""
 MAX_HEAD_BYTES = 1024 * 1024
 """Bytes of an answer's line, which contains the arguments of a call as people are shown them."""
 
@@ -52,12 +53,19 @@ Job = Callable[[bytes, dict[str, Any]], tuple[dict[str, Any], bytes]]
 
 
 def _check_model_request(body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Run the job `model`: check a request, and return its facts."""
+    """Run the job `model`: check the body of a model request. Return its facts, and no bytes.
+
+    `options` are the keyword arguments of `check_request`.
+    """
     return asdict(request_policy.check_request(body, **options)), b""
 
 
 def _adapt_model_request(body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Run the job `adapt`: return the facts of a request, and its body as the service takes it."""
+    """Run the job `adapt`: check the body of a model request, and adapt it to another service.
+
+    Return the request's facts, and the adapted body. `options` are the keyword arguments of `read_request`
+    and, under "adapt", those of `adapt_request`.
+    """
     to_service = options.pop("adapt")
     facts, document = request_policy.read_request(body, **options)
     adapted = adaptation.adapt_request(document, **to_service)
@@ -65,7 +73,7 @@ def _adapt_model_request(body: bytes, options: dict[str, Any]) -> tuple[dict[str
 
 
 def _read_mcp_message(body: bytes, _: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Run the job `mcp`: return the message in a body."""
+    """Run the job `mcp`: return the MCP message in a body, as its fields and the bytes to send on."""
     return mcp_message.read_message(body).to_wire()
 
 
@@ -74,20 +82,27 @@ JOBS: dict[str, Job] = {
     "adapt": _adapt_model_request,
     "mcp": _read_mcp_message,
 }
+"""The jobs by the names that are sent to a child."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """A group, of which one body is parsed at a time, so that its bodies wait only for each other."""
+    """The state of one group. Its bodies are parsed one at a time, so that they wait only for each other."""
 
     lock: asyncio.Lock
+    """Held while a body is parsed."""
     work: TokenBucket
+    """The processor time that the group may use, in milliseconds."""
 
 
 class ParsingProcess:
-    """Parses containers' bodies: small ones here, others in two children, which start when needed."""
+    """Parses containers' bodies: small ones in the host's process, others in two child processes.
+
+    The child processes start when they are first needed.
+    """
 
     def __init__(self, *, clock: Clock) -> None:
+        """`clock` measures the time of groups."""
         self._clock = clock
         self._groups: dict[Folder, _Group] = {}
         self._ordinary = _ParserChild(ORDINARY_CPU_SECONDS)
@@ -102,9 +117,17 @@ class ParsingProcess:
         is_open: bool,
         features: Sequence[ModelFeature] = (),
     ) -> request_policy.RequestFacts:
-        """Return the facts of a request, if it may pass. Raises `ProxyRefused`.
+        """Check the body of a model request of a group, and return its facts if it may pass.
 
-        The arguments are those of `request_policy.check_request`.
+        Args:
+            folder: the group.
+            body: the body in JSON.
+            may_search: whether the model service may search the web for it.
+            is_open: whether the group's containers reach the internet anyway.
+            features: the features of the service that the owner lets the group pay for.
+
+        Raises:
+            ProxyRefused: the body is ambiguous, requests what the group may not, or took too long to parse.
         """
         options = {"may_search": may_search, "is_open": is_open, "features": list(features)}
         facts, _ = await self._run(folder, "model", body, options)
@@ -120,10 +143,20 @@ class ParsingProcess:
         may_search: bool,
         is_open: bool,
     ) -> tuple[request_policy.RequestFacts, bytes]:
-        """Return the facts of a request, and its body in the form that a service of these abilities takes.
+        """Check the body of a model request of a group, and adapt it to a service with these abilities.
 
-        Raises `ProxyRefused`. `model` replaces that of the request, unless it is None. `may_search` and
-        `is_open` are those of `request_policy.check_request`.
+        Return the request's facts and the adapted body.
+
+        Args:
+            folder: the group.
+            body: the body in JSON.
+            model: replaces the model of the request, unless it is None.
+            abilities: the names of the service's abilities.
+            may_search: whether the model service may search the web for it.
+            is_open: whether the group's containers reach the internet anyway.
+
+        Raises:
+            ProxyRefused: the body is ambiguous, requests what the group may not, or took too long to parse.
         """
         options = {
             "may_search": may_search,
@@ -134,20 +167,26 @@ class ParsingProcess:
         return request_policy.RequestFacts(**facts), adapted_body
 
     async def read_mcp_message(self, folder: Folder, body: bytes) -> mcp_message.McpMessage:
-        """Return the message in a body. Raises `ProxyRefused`."""
+        """Return the MCP message in a body that a group's container has sent.
+
+        Raises `ProxyRefused` if it is no such message, or took too long to parse.
+        """
         return mcp_message.McpMessage.from_wire(*await self._run(folder, "mcp", body, {}))
 
     async def aclose(self) -> None:
-        """End the children. May be called twice."""
+        """End the child processes. May be called twice."""
         await self._ordinary.aclose()
         await self._large.aclose()
 
     async def _run(
         self, folder: Folder, job: str, body: bytes, options: dict[str, Any]
     ) -> tuple[dict[str, Any], bytes]:
-        """Run a job for a group, here or in a child; return its result as JSON and bytes.
+        """Run a job of `JOBS` for a group, and return its result as a JSON object and bytes.
 
-        Raises `ProxyRefused`, also if the group's bodies have taken too much time.
+        A small body is processed in this process, a larger one in a child process. The processor time is
+        charged to the group.
+
+        Raises `ProxyRefused` if the job refuses the body, or the group's bodies have taken too much time.
         """
         group = self._group(folder)
         async with group.lock:
@@ -163,10 +202,10 @@ class ParsingProcess:
                 group.work.take(_milliseconds(time.thread_time() - started))
 
     def _group(self, folder: Folder) -> _Group:
-        """Return the state of a group, made if it is not known."""
+        """Return the state of a group, which is created if it is not known."""
         if folder not in self._groups and len(self._groups) >= MAX_GROUPS:
-            # A forgotten group starts with a new burst; those at work stay, or two of their bodies would run
-            # at once.
+            # A group that is dropped here starts with a new burst. Groups whose body is being parsed stay:
+            # with a new lock, two of their bodies would be parsed at once.
             self._groups = {name: group for name, group in self._groups.items() if group.lock.locked()}
         bucket = TokenBucket(self._clock, at_once=BURST_MS, a_second=MS_A_SECOND)
         return self._groups.setdefault(folder, _Group(asyncio.Lock(), bucket))
@@ -174,11 +213,12 @@ class ParsingProcess:
     async def _in_child(
         self, group: _Group, job: str, body: bytes, options: dict[str, Any]
     ) -> tuple[dict[str, Any], bytes]:
-        """Run a job in a child, and charge its processor time to the group; return the result as JSON and
-        bytes.
+        """Run a job in a child process, and charge the processor time that it used to the group.
 
-        Real time is not charged: another group's body, or a busy machine, is not this group's doing. Raises
-        `ProxyRefused`.
+        Return the job's result as a JSON object and bytes. Real time is not charged, because a busy machine
+        is not the group's fault, unless the child process fails.
+
+        Raises `ProxyRefused` if the job refuses the body, or the child process fails or takes too long.
         """
         child = self._ordinary if len(body) <= ORDINARY_BYTES else self._large
         async with child.lock:
@@ -200,7 +240,10 @@ class ParsingProcess:
 
 
 class _ParserChild:
-    """A process that does one job at a time, under its lock. It starts with its first job."""
+    """A child process that does one job at a time. It starts with its first job.
+
+    Callers hold `lock` during `run`.
+    """
 
     def __init__(self, cpu_seconds: float) -> None:
         """`cpu_seconds` is the processor time that one job may take."""
@@ -209,31 +252,42 @@ class _ParserChild:
         self.process: asyncio.subprocess.Process | None = None
 
     async def run(self, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the answer and its bytes. Raises `TimeoutError`, `OSError`, `EOFError`, `ValueError`."""
+        """Send a request with a body to the process; return its answer as a JSON object, and bytes.
+
+        After any error the process is ended, and the next request starts a new one.
+
+        Raises:
+            TimeoutError: no answer came within `JOB_SECONDS`.
+            OSError, EOFError: the process could not be started, or has ended.
+            ValueError: the answer is malformed.
+        """
         process = self.process = self.process or await _start()
         try:
             async with asyncio.timeout(JOB_SECONDS):
                 return await _exchange(process, {**request, "cpu_seconds": self._cpu_seconds}, body)
         except BaseException:
-            # An incomplete request or answer is in its pipes: the next body gets a new process.
+            # An incomplete request or answer may be in the pipes: the next body gets a new process.
             self.process = None
             await asyncio.shield(kill_and_wait(process))
             raise
 
     async def aclose(self) -> None:
-        """End the process. Safe to call twice."""
+        """End the process. May be called twice."""
         process, self.process = self.process, None
         if process is not None:
             await kill_and_wait(process)
 
 
 def _milliseconds(seconds: float) -> int:
-    """Return seconds as whole milliseconds."""
+    """Return a number of seconds as whole milliseconds."""
     return round(seconds * 1000)
 
 
 def _run_job(job: str, body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Run a job in this process. Raises `ProxyRefused`."""
+    """Run a job of `JOBS` in this process, and return its result as a JSON object and bytes.
+
+    Raises `ProxyRefused` if the job refuses the body.
+    """
     try:
         return JOBS[job](body, options)
     except NotStrictJson as error:
@@ -244,8 +298,8 @@ def _run_job(job: str, body: bytes, options: dict[str, Any]) -> tuple[dict[str, 
 
 
 async def _start() -> asyncio.subprocess.Process:
-    """Start a parsing process, which inherits no secret."""
-    # Only the search path is passed from the host's environment, so the child has no secret.
+    """Start a process that runs `serve` of this module, without the secrets of the host's environment."""
+    # Only the variables that Python needs to start are passed on.
     names = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG", "SYSTEMROOT")
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -263,9 +317,9 @@ async def _start() -> asyncio.subprocess.Process:
 async def _exchange(
     child: asyncio.subprocess.Process, request: dict[str, Any], body: bytes
 ) -> tuple[dict[str, Any], bytes]:
-    """Send a request with its body to a parsing process; return its JSON answer and the bytes after it.
+    """Send a request with its body to a child process; return its JSON answer and the bytes after it.
 
-    The answer's `size` is the number of these bytes. Raises `EOFError` if the process has ended.
+    The member `size` of each is the number of bytes that follow. Raises `EOFError` if the process has ended.
     """
     assert child.stdin is not None
     assert child.stdout is not None
@@ -283,10 +337,10 @@ async def _exchange(
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until there are no more, because the host has ended.
+    """Answer the host's requests from one pipe on another, until the first is closed. The child runs this.
 
-    A request that takes too much processor time ends the process: the signal's default action needs no Python
-    code, which does not run while a C function works.
+    A request that takes more than its `cpu_seconds` of processor time ends the process by a signal. The
+    signal's default action needs no Python code, which would not run while a C function works.
     """
     while line := requests.readline():
         request = json.loads(line)
@@ -294,7 +348,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         started = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, request["cpu_seconds"])
         answer, payload = _answer(request, body)
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)  # stops the timer
         spent_ms = _milliseconds(time.process_time() - started)
         answers.write(_json_line({**answer, "ms": spent_ms, "size": len(payload)}))
         answers.write(payload)
@@ -302,7 +356,10 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _answer(request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the answer to a request as JSON and bytes: the result, or the refusal."""
+    """Run the job of a request, and return the answer as a JSON object and bytes.
+
+    The object has the result as "found", or a refusal of the body as "refusal", without bytes.
+    """
     try:
         result, payload = _run_job(request["job"], body, request["options"])
     except ProxyRefused as error:
@@ -313,7 +370,7 @@ def _answer(request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes
 
 
 def _json_line(fields: dict[str, Any]) -> bytes:
-    """Return fields as one line of JSON in bytes."""
+    """Return the fields as one line of JSON."""
     return json.dumps(fields).encode() + b"\n"
 
 

@@ -10,19 +10,20 @@ from orchestrator.domain.values import RunId
 
 
 def new_token() -> str:
-    """Make a token of 256 random bits, printable, for one run."""
+    """Return a new printable token of 256 random bits, for one run."""
     return f"andy-{secrets.token_urlsafe(32)}"
 
 
 def token_hash(token: str) -> str:
-    """Return the SHA-256 in hex, the only part that is stored. A random token needs no salt and
-    no slow hash.
+    """Return the SHA-256 of a run's token in hex: the store has only this.
+
+    A random token needs no salt and no slow hash.
     """
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def new_token_and_hash() -> tuple[str, str]:
-    """Create a token. Return it, for the container, and its hash, for the store."""
+    """Create a run's token. Return the token, for the container, and its hash, for the store."""
     token = new_token()
     return token, token_hash(token)
 
@@ -36,10 +37,12 @@ class TokenBinding:
 
     def __init__(self) -> None:
         self._first_peers: OrderedDict[RunId, str] = OrderedDict()
+        """The first address of each run, the least recently used first."""
 
     def owns(self, run_id: RunId, peer: str) -> bool:
-        """Return whether `peer` may show the token of this run; the first that does is
-        taken for its container.
+        """Return whether the address `peer` may show the token of a run.
+
+        The first address that shows it is stored as that of the run's container, and no other may.
         """
         first_peer = self._first_peers.setdefault(run_id, peer)
         self._first_peers.move_to_end(run_id)

@@ -19,14 +19,15 @@ MAX_PARTS = 100_000
 MAX_NAME_CHARS = 256
 """Characters of a name that is folded and compared."""
 MAX_NUMBER_CHARS = 4_000
-"""Digits of all numbers that are longer than any clock, price or id needs."""
+"""Characters that all long numbers of a document have together, at most."""
 _LONG_NUMBER = 20
+"""Characters above which a number is longer than any clock, price or id needs."""
 # Possessive quantifiers: no text can make this pattern go back and try again.
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NUMBER = re.compile(rb"[0-9][0-9.eE+-]*")
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-
+"""The categories of Unicode whose characters are invisible."""
 
 _TOO_MANY_PARTS = f"its JSON has more than {MAX_PARTS:,} parts"
 _TOO_DEEP = "its JSON is nested too deeply"
@@ -37,13 +38,14 @@ class NotStrictJson(ValueError):
 
 
 def parse(body: bytes, *, folds_names: bool = False) -> Any:
-    """Return the document in `body`, which is UTF-8.
+    """Parse JSON in UTF-8, and return the document.
 
-    With `folds_names`, these are refused: names that some parsers take for the same, by case or by form;
-    names that are too long to compare; and texts that are no Unicode.
+    With `folds_names`, these are refused as well: two names in an object that some parsers take for the same,
+    by case or by form; names that are too long to compare; and texts that are no Unicode.
 
     Raises:
-        NotStrictJson: it is no JSON, has a repeated name, a number without a value, or exceeds the limits.
+        NotStrictJson: the body is no JSON, has a name twice in an object or a number that JSON does not know
+            such as `NaN`, or exceeds the limits.
     """
     _check_bounds(body)
     document = _load(body, folds_names=folds_names)
@@ -53,8 +55,11 @@ def parse(body: bytes, *, folds_names: bool = False) -> Any:
 
 
 def _check_bounds(body: bytes) -> None:
-    """Refuse a body of too many parts or digits. Each count stops at its limit, so memory stays small."""
-    # The contents of strings are free: a conversation has more commas than any document has parts.
+    """Raise `NotStrictJson` if a body has too many values or digits, without parsing it.
+
+    Each count stops at its limit, so memory stays small.
+    """
+    # Strings are replaced first: a long text may have more commas than a document may have parts.
     skeleton, strings = _STRINGS.subn(b'"', body, count=MAX_PARTS + 1)
     if strings + sum(map(skeleton.count, (b",", b"{", b"["))) > MAX_PARTS:
         raise NotStrictJson(_TOO_MANY_PARTS)
@@ -69,7 +74,10 @@ def _check_bounds(body: bytes) -> None:
 
 
 def _check_unicode(document: Any) -> None:
-    """Refuse half a surrogate pair: no server can read it, and the host's database cannot store it."""
+    """Raise `NotStrictJson` if a text in a document has half a surrogate pair, and so is no Unicode.
+
+    No server can read such a text, and the host's database cannot store it.
+    """
     try:
         json.dumps(document, ensure_ascii=False).encode("utf-8")
     except RecursionError as error:
@@ -79,7 +87,10 @@ def _check_unicode(document: Any) -> None:
 
 
 def _load(body: bytes, *, folds_names: bool) -> Any:
-    """Return the parsed document. Raises `NotStrictJson` if it is no JSON, or ambiguous."""
+    """Return the parsed document. Raises `NotStrictJson` if it is no JSON, or ambiguous.
+
+    With `folds_names`, names that some parsers take for the same are ambiguous.
+    """
     try:
         return json.loads(
             body.decode("utf-8"),
@@ -113,17 +124,24 @@ def fold_name(name: str) -> str:
 
 
 def _object_hook(*, folds_names: bool) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    """Return the function that makes an object from its names and values, and refuses ambiguous names."""
+    """Return the function by which the parser makes an object from its names and values.
 
-    def take(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Return an object of these names and values. Raises `ValueError` for an ambiguous name."""
+    It refuses a name that is there twice. With `folds_names`, it also refuses names that some parsers take
+    for the same, or that are too long to compare.
+    """
+
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return an object of these names and values.
+
+        Raises `ValueError` for an ambiguous name, of which `NotStrictJson` is one kind.
+        """
         members = dict(pairs)
         # For a repeated name, another parser could take the other value.
         if len(members) != len(pairs):
             raise ValueError("a name is there twice")
         if folds_names and any(len(name) > MAX_NAME_CHARS for name in members):
             raise NotStrictJson(f"a name in it has more than {MAX_NAME_CHARS} characters")
-        # Such long runs are not normalised, so some parser could take two such names for the same.
+        # `fold_name` does not normalise such long runs, so two such names could be missed.
         if folds_names and any(has_long_run(name) for name in members):
             raise NotStrictJson(f"a name in it has more than {MAX_MARKS} combining marks in a row")
         if folds_names and len({fold_name(name) for name in members}) != len(members):
@@ -131,9 +149,9 @@ def _object_hook(*, folds_names: bool) -> Callable[[list[tuple[str, Any]]], dict
             raise ValueError("two names are the same to some readers")
         return members
 
-    return take
+    return to_object
 
 
 def _refuse_constant(name: str) -> Any:
-    """Refuse `NaN` and `Infinity`, which are no JSON."""
+    """Raise `ValueError` for `NaN` and `Infinity`, which Python's parser accepts but JSON does not know."""
     raise ValueError(f"{name} is no number of JSON")

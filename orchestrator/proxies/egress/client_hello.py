@@ -15,6 +15,7 @@ HANDSHAKE_RECORD = 0x16
 MAX_HELLO_BYTES = 16 * 1024
 """Bytes that a ClientHello may take with its records; those of today's clients take 500 to 2,000."""
 _MAX_RECORD_BYTES = 2**14
+"""Bytes of an unencrypted record's content, at most."""
 _CHANGE_CIPHER_SPEC_RECORD = 0x14
 _ALERT_RECORD = 0x15
 _DATA_RECORD = 0x17
@@ -24,6 +25,7 @@ _HEADER_BYTES = 5
 _MAJOR_VERSION = 3
 """The first byte of the version in all records of TLS."""
 _MAX_ENCRYPTED_RECORD_BYTES = 2**14 + 2048
+"""Bytes of an encrypted record's content, at most: TLS 1.2 allows 2,048 more than in the clear."""
 _MIN_EARLY_DATA_BYTES = 17
 """Bytes of TLS 1.3's shortest encrypted record: its kind, and a tag of 16 bytes."""
 _MAX_CLEAR_RECORDS = 32
@@ -68,8 +70,11 @@ class ClientHelloReader:
 
     def __init__(self) -> None:
         self._received = bytearray()
+        """All bytes that were fed."""
         self._parsed = 0
+        """The number of bytes of the whole records at the start of `_received`."""
         self._message = bytearray()
+        """The contents of these records: the beginning of the hello."""
 
     @property
     def received(self) -> bytes:
@@ -87,7 +92,7 @@ class ClientHelloReader:
         return bytes(self._received[self._parsed :])
 
     def feed(self, data: bytes) -> ClientHello | None:
-        """Return the hello once it is whole, else None.
+        """Add bytes of the connection, and return the hello once it is whole, else None.
 
         Raises:
             BadClientHello: it is malformed or too long, or something else precedes it.
@@ -138,9 +143,11 @@ class LaterHellos:
     """
 
     def __init__(self, target: NetworkTarget, first: ClientHello) -> None:
+        """Start after `first`, the first hello, which was found to name `target`."""
         self._target = target
         self._offers_early_data = first.offers_early_data
         self._is_over = False
+        """Whether the checks have ended: all further bytes may be sent."""
         self._clear_records = 0
         self._may_be_encrypted = False
         """Whether a change_cipher_spec came: in TLS 1.2, later handshake records are encrypted."""
@@ -173,8 +180,11 @@ class LaterHellos:
         return bytes(sendable)
 
     def _take_early_data(self) -> bytearray:
-        """Take the leading whole records of early data off the received bytes and return them; at once, as
-        there may be thousands.
+        """Remove the whole records of early data that the received bytes begin with, and return them.
+
+        Early data are encrypted records that a client may send before the server's answer. All are taken in
+        one step, as there may be thousands. Return nothing if no hello offered early data, or in the middle
+        of a hello.
         """
         end, received = 0, self._received
         if self._offers_early_data and not self._message:
@@ -183,6 +193,7 @@ class LaterHellos:
                 and received[end] == _DATA_RECORD
                 and received[end + 1] == _MAJOR_VERSION
             ):
+                # The last two bytes of the header.
                 length = received[end + 3] << 8 | received[end + 4]
                 is_possible = _MIN_EARLY_DATA_BYTES <= length <= _MAX_ENCRYPTED_RECORD_BYTES
                 if not is_possible or end + _HEADER_BYTES + length > len(received):
@@ -193,9 +204,9 @@ class LaterHellos:
         return early_data
 
     def _next_record(self) -> bytes | None:
-        """Return the next whole record with its header, or None while it is not whole.
+        """Remove and return the next whole record with its header, or None while it is not whole.
 
-        Raises `BadClientHello` for what is no record.
+        Raises `BadClientHello` if the bytes are no record, even before the record is whole.
         """
         head = self._received[:_HEADER_BYTES]
         if (head and head[0] not in _RECORDS) or (len(head) > 1 and head[1] != _MAJOR_VERSION):
@@ -213,9 +224,13 @@ class LaterHellos:
         return record
 
     def _pass_record(self, record: bytes) -> bytes:
-        """Return the bytes that may be sent after this whole record: it, nothing yet, or a held hello.
+        """Check a whole record and return the bytes that may be sent now.
 
-        Raises `BadClientHello`.
+        These are the record itself, nothing while a hello is incomplete, or all records of a checked hello.
+
+        Raises:
+            BadClientHello: a client never sends this record here.
+            HelloRefused: the record completes a hello that names another host, or hides one.
         """
         if record[0] == HANDSHAKE_RECORD:
             return self._pass_handshake(record)
@@ -231,7 +246,10 @@ class LaterHellos:
         return self._count_clear(record)
 
     def _count_clear(self, records: bytes) -> bytes:
-        """Return unencrypted records, which may be sent unless too many came. Raises `BadClientHello`."""
+        """Count one unencrypted record, or one hello in its records, and return the same bytes to be sent.
+
+        Raises `BadClientHello` if there were too many.
+        """
         self._clear_records += 1
         if self._clear_records > _MAX_CLEAR_RECORDS:
             raise BadClientHello("too many TLS records follow the hello in the clear")
@@ -240,14 +258,19 @@ class LaterHellos:
     def _pass_handshake(self, record: bytes) -> bytes:
         """Return the bytes that may be sent after this record of a handshake.
 
-        A hello is held until it is whole and checked. Another message ends the checks, if a server that waits
-        for a hello would not accept it. Raises `BadClientHello`.
+        A hello is held until it is whole and checked. A message with the client's keys ends all checks: a
+        server that waits for a hello does not accept it.
+
+        Raises:
+            BadClientHello: the message is neither, or the hello is malformed or too long.
+            HelloRefused: the hello names another host, or hides one.
         """
         starts_message = not self._message
-        self._message += record[5:]
+        self._message += record[_HEADER_BYTES:]
         if not self._may_be_hello(self._message):
             kind = self._message[0]
             self._message.clear()
+            # The kind of an encrypted message cannot be read: it is passed on, and the checks go on.
             if starts_message and self._may_be_encrypted:
                 return self._count_clear(record)
             if kind not in _KEY_MESSAGES:
@@ -274,7 +297,12 @@ class LaterHellos:
         return highest_length_byte <= b"\x03" and session_id_length <= b"\x20"
 
     def _pass_hello(self, hello: ClientHello) -> bytes:
-        """Return the held records of a whole hello that may be sent. Raises `HelloRefused`."""
+        """Check a whole hello and return its held records, which may be sent.
+
+        Raises:
+            HelloRefused: the hello names another host than the target, or hides one.
+            BadClientHello: too many unencrypted records and hellos came.
+        """
         if (reason := refusal(hello, self._target)) is not None:
             raise HelloRefused(reason, server_name=hello.server_name)
         self._offers_early_data = self._offers_early_data or hello.offers_early_data
@@ -285,11 +313,11 @@ class LaterHellos:
 
 
 def _whole_hello(message: bytes | bytearray) -> bytes | None:
-    """Return the body of a ClientHello, or None while it is not whole.
+    """Return the body of a ClientHello, or None while the message is not whole.
 
     Before the body there is one byte for the kind of the message, and three for the body's length.
 
-    Raises `BadClientHello`.
+    Raises `BadClientHello` if the hello is too long, or something follows it.
     """
     if len(message) < 4:
         return None
@@ -303,7 +331,7 @@ def _whole_hello(message: bytes | bytearray) -> bytes | None:
 
 
 def parse(body: bytes) -> ClientHello:
-    """Parse a ClientHello without its message header. Raises `BadClientHello`."""
+    """Parse the body of a ClientHello, which follows its header of four bytes. Raises `BadClientHello`."""
     fields = _FieldReader(body)
     fields.take(2 + 32)  # legacy_version, random
     for length_bytes in (1, 2, 1):  # session id, cipher suites, compression methods
@@ -320,7 +348,9 @@ def parse(body: bytes) -> ClientHello:
 
 
 def refusal(hello: ClientHello, target: NetworkTarget) -> str | None:
-    """Return why this hello may not be sent to a target that the group's list allows, or None if it may.
+    """Return why a hello may not be sent to the target of its connection, or None if it may.
+
+    The group's list allows the target, so the hello must name the same host, readably.
 
     A client that connects to an address sends no name (RFC 6066): any name is then another host's.
     """
@@ -332,7 +362,7 @@ def refusal(hello: ClientHello, target: NetworkTarget) -> str | None:
 
 
 def _extensions(data: bytes) -> dict[int, bytes]:
-    """Return the extensions of a hello, by their numbers. Raises `BadClientHello`."""
+    """Map the number of each extension of a hello to its content. Raises `BadClientHello`."""
     fields = _FieldReader(data)
     extensions: dict[int, bytes] = {}
     while fields.has_more:
@@ -361,11 +391,12 @@ def _server_name(data: bytes) -> str:
 
 
 class _FieldReader:
-    """Takes fields off the front of some bytes. Raises `BadClientHello` if the bytes do not match them."""
+    """Reads the fields of a part of a hello one after another, from its start."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._taken = 0
+        """The number of bytes that were read."""
 
     @property
     def has_more(self) -> bool:
@@ -373,14 +404,17 @@ class _FieldReader:
         return self._taken < len(self._data)
 
     def take(self, count: int) -> bytes:
-        """Take the next `count` bytes. Raises `BadClientHello`."""
+        """Return the next `count` bytes. Raises `BadClientHello` if fewer are left."""
         start, self._taken = self._taken, self._taken + count
         if self._taken > len(self._data):
             raise BadClientHello("the TLS hello is malformed")
         return self._data[start : self._taken]
 
     def vector(self, length_bytes: int) -> bytes:
-        """Take a field that begins with its own length, in so many bytes."""
+        """Return the content of the next field, which begins with its length in `length_bytes` bytes.
+
+        Raises `BadClientHello` if fewer bytes are left.
+        """
         return self.take(int.from_bytes(self.take(length_bytes)))
 
     def finish(self) -> None:

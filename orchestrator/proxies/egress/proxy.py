@@ -46,6 +46,7 @@ log = structlog.get_logger(__name__)
 Counted = TypeVar("Counted", str, Folder)
 
 LINGER_SECONDS = 2.0
+"""Seconds that a closing connection has to deliver what was written."""
 TLS_PORT = 443
 """The port on which only TLS is accepted. Other ports, which the owner lists by number, may carry anything.
 """
@@ -72,15 +73,20 @@ class EgressLimits:
     connections: int = 512
     """All connections together, more than five containers can have."""
     requests_at_once: int = 256
+    """Requests that a run, or an address without a valid token, may send before it is slowed down."""
     requests_a_second: float = 64.0
     """Requests per second of one run after its first ones, and of an address without a valid token.
 
     Each costs a look into the database, and a row in the audit if it passes.
     """
     head_seconds: float = 10.0
+    """Seconds until the head of a request must be whole."""
     hello_seconds: float = 10.0
+    """Seconds until the first TLS hello must be whole."""
     connect_seconds: float = 10.0
+    """Seconds until the target must be connected."""
     idle_seconds: float = 600.0
+    """Seconds without a byte in either direction, after which a connection is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +103,16 @@ class EgressCaller:
 
 
 class OpeningRefused(Exception):
-    """The target may not be sent these bytes; `server_name` is the other host that they name."""
+    """The first bytes of a connection, or a later hello, may not be sent to the target."""
 
     def __init__(self, text: str, *, is_tls: bool = True, server_name: str | None = None) -> None:
+        """Store why.
+
+        Args:
+            text: the reason, for the container and the log.
+            is_tls: whether the client speaks TLS, and so understands a TLS alert.
+            server_name: the other host that the hello names; None if it names none.
+        """
         super().__init__(text)
         self.is_tls = is_tls
         self.server_name = server_name
@@ -133,8 +146,10 @@ class EgressProxy:
             listener: the listening socket.
             identify: returns the holder of a token.
             note: takes a row for the audit.
+            clock: the host's clock, for the audit and the pace of requests.
             approve: asks the owner about a target; without it, nobody is asked.
-            internet: resolves and connects.
+            internet: resolves and connects; the default is the real one.
+            limits: numbers and times that bound the connections; the default has its own values.
         """
         self._listener = listener
         self._identify = identify
@@ -168,7 +183,8 @@ class EgressProxy:
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 """Start a task that serves a new connection, unless there are too many."""
                 peer = _peer(writer)
-                # Those that were accepted together were all let in before the first of them counted.
+                # Checked again: connections that are accepted together pass the listener's check before the
+                # first of them is counted.
                 if self._is_full(peer):
                     writer.transport.abort()
                     return
@@ -198,15 +214,16 @@ class EgressProxy:
             await _hang_up(writer)
 
     def _forget_connection(self, peer: str) -> None:
-        """Count a connection of a container no more."""
+        """Subtract one closed connection from the count of a container, which `peer` is the address of."""
         self._connections_by_peer[peer] -= 1
         if not self._connections_by_peer[peer]:
             del self._connections_by_peer[peer]
 
     def _is_full(self, peer: str) -> bool:
-        """Return whether there is no room for one more connection, and record it if so.
+        """Return whether there is no room for one more connection of a container, and record it if so.
 
-        The connection gets no answer: there is no time for one.
+        `peer` is the container's address. The caller closes the connection without an answer, as writing one
+        would need a task of its own.
         """
         reason = self._overload_reason(peer)
         if reason is not None:
@@ -214,7 +231,7 @@ class EgressProxy:
         return reason is not None
 
     def _overload_reason(self, peer: str) -> str | None:
-        """Return why there is no room for one more connection, or None."""
+        """Return why there is no room for one more connection from the address `peer`, or None."""
         if self._connections_by_peer[peer] >= self._limits.connections_a_peer:
             return "this container has too many connections open"
         if self._connections_by_peer.total() >= self._limits.connections:
@@ -222,7 +239,10 @@ class EgressProxy:
         return None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
-        """Read one request, check it, and carry bytes to its target; a refusal is answered and recorded."""
+        """Read one request, check it, and carry bytes to its target; a refusal is answered and recorded.
+
+        `peer` is the address of the container.
+        """
         caller: EgressCaller | None = None
         target: NetworkTarget | None = None
         is_counted = False
@@ -233,7 +253,7 @@ class EgressProxy:
             caller = await self._identify(request.token)
             caller = self._check_caller(caller, peer)
             is_counted = True
-            # By its run, not its address: with the process runtime all groups have the same one.
+            # Paced by run, not by address: with the process runtime all groups have the same address.
             if await self._keep_pace(f"run {caller.run_id}"):
                 # What the run may reach can have changed meanwhile.
                 caller = self._check_caller(await self._identify(request.token), peer)
@@ -245,27 +265,34 @@ class EgressProxy:
             status = error.status if isinstance(error, BadHead) else 403
             self._record_refusal(caller, target, peer, str(error))
             if not is_counted:
+                # Without a valid token there is no run to count the request for.
                 await self._keep_pace(peer)
             await _refuse(writer, status, str(error))
         except OpeningRefused as error:
-            named = {} if error.server_name is None else {"server_name": error.server_name}
-            self._record_refusal(caller, target, peer, str(error), **named)
+            name_detail = {} if error.server_name is None else {"server_name": error.server_name}
+            self._record_refusal(caller, target, peer, str(error), **name_detail)
             if error.is_tls:
                 writer.write(ACCESS_DENIED)
             else:
                 await _refuse(writer, 403, str(error))
 
     async def _keep_pace(self, name: str) -> bool:
-        """Count a request of a run or an address; wait if it has sent many, and return whether."""
+        """Count a request under a name, of a run or an address, and wait if it has sent many lately.
+
+        Return whether it waited.
+        """
         seconds = self._pace.request_seconds(name)
         if seconds > 0:
             await asyncio.sleep(seconds)
         return seconds > 0
 
     def _check_caller(self, caller: EgressCaller | None, peer: str) -> EgressCaller:
-        """Return the run of a token; `caller` is None for an unknown token.
+        """Return the run of a token, `caller`, once it is sure that its own container has shown the token.
 
-        Raises `BadHead` (407) for such a token, or for one that another container has shown.
+        A token belongs to the first address, `peer`, that shows it.
+
+        Raises `BadHead` (407) if `caller` is None, as for an unknown token, or if another container has shown
+        the token before.
         """
         if caller is None:
             raise BadHead(407, "this token belongs to no run that is alive")
@@ -302,9 +329,17 @@ class EgressProxy:
         container: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         outside: EgressConnection,
     ) -> None:
-        """Tell the container that it is connected, and copy bytes until the end; then record what was sent.
+        """Tell the container that it is connected, copy bytes until the end, and record the connection.
 
-        `container` is the reader and the writer of its connection. Raises `OpeningRefused`.
+        Args:
+            caller: the run that sent the request.
+            request: its CONNECT.
+            container: the reader and the writer of the container's connection.
+            outside: the connection to the target, which is closed at the end.
+
+        Raises:
+            OpeningRefused: the client's first bytes, or a later hello, may not go to the target.
+            Gone, OSError, TimeoutError: the client left, a side broke, or both were silent.
         """
         tunnel = Tunnel(idle_seconds=self._limits.idle_seconds)
         started = time.monotonic()
@@ -326,11 +361,14 @@ class EgressProxy:
                 )
 
     async def _first_bytes(self, request: Connect, reader: asyncio.StreamReader) -> Opening:
-        """Return the first bytes for the target once they may go there, and how to judge the others.
+        """Read and check the client's first bytes; return them with the filter for the bytes after them.
+
+        On `TLS_PORT` they must be a TLS hello that names the target. On other ports bytes that are not TLS
+        pass unfiltered. `reader` is the container's.
 
         Raises:
-            OpeningRefused: they may not.
-            Gone: they ended before they could be judged.
+            OpeningRefused: they may not go to the target.
+            Gone: the client closed the connection before its hello was whole.
         """
         early = request.early
         if request.target.port != TLS_PORT:
@@ -354,7 +392,10 @@ class EgressProxy:
     def _record_connection(
         self, caller: EgressCaller, target: NetworkTarget, address: str, counts: ByteCounts, seconds: float
     ) -> None:
-        """Record a connection that has ended, in the log and in the audit."""
+        """Record a connection that has ended, in the log and in the audit.
+
+        `address` is the one that the target's name led to; `seconds` is how long the connection was open.
+        """
         detail = {
             "target": str(target),
             "address": address,
@@ -375,8 +416,8 @@ class EgressProxy:
     ) -> None:
         """Record a refusal in the log and in the audit, unless similar ones come in a loop.
 
-        `caller` is None if the token is not known, `target` if the request could not be read. `more` are
-        further fields.
+        `caller` is None if the token is not known, `target` if the request could not be read. `peer` is the
+        address of the container. `more` are further fields of the record.
         """
         # A container that tries in a loop must not fill the log and the audit.
         key = (caller.folder if caller else peer, reason)
@@ -406,7 +447,7 @@ class EgressProxy:
 
 @contextmanager
 def _one_more(counter: Counter[Counted], key: Counted) -> Iterator[None]:
-    """Count one more under `key` while the block runs."""
+    """Raise the count of `key` by one while the block runs; a key that counts nothing is removed."""
     counter[key] += 1
     try:
         yield
@@ -417,7 +458,14 @@ def _one_more(counter: Counter[Counted], key: Counted) -> Iterator[None]:
 
 
 async def _read_hello(hellos: ClientHelloReader, early: bytes, reader: asyncio.StreamReader) -> ClientHello:
-    """Return the hello of a connection that began with `early`. Raises `BadClientHello`, `Gone`."""
+    """Read until the first TLS hello of a connection is whole, and return it.
+
+    `hellos` collects the bytes; `early` are those that were read already.
+
+    Raises:
+        BadClientHello: it is no hello, or malformed or too long.
+        Gone: the connection ended before.
+    """
     data = early
     while (hello := hellos.feed(data)) is None:
         data = await reader.read(MAX_HELLO_BYTES)
@@ -427,7 +475,10 @@ async def _read_hello(hellos: ClientHelloReader, early: bytes, reader: asyncio.S
 
 
 def _check_later(hellos: LaterHellos, data: bytes) -> bytes:
-    """Return the bytes of `data` that may go out now. Raises `OpeningRefused`."""
+    """Feed bytes of the client to the check of later hellos, and return the bytes that may go out now.
+
+    Bytes that were held back earlier may be among them. Raises `OpeningRefused`.
+    """
     try:
         return hellos.feed(data)
     except BadClientHello as error:
@@ -437,7 +488,7 @@ def _check_later(hellos: LaterHellos, data: bytes) -> bytes:
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:
-    """Return the address of a container, `?` if it is gone."""
+    """Return the IP address of the connection's other end, or `?` if it has closed already."""
     address = writer.get_extra_info("peername")
     return str(address[0]) if address else "?"
 
@@ -454,7 +505,7 @@ async def _hang_up(writer: asyncio.StreamWriter) -> None:
 
 
 async def _refuse(writer: asyncio.StreamWriter, status: int, text: str) -> None:
-    """Answer with a refusal whose text the container can show."""
+    """Write a refusal as an HTTP answer: a status of `_REASONS`, and a text that the container can show."""
     body = f"Andy refuses this connection: {text}.\n".encode()
     challenge = b'proxy-authenticate: Basic realm="andy"\r\n' if status == 407 else b""
     head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"

@@ -37,6 +37,7 @@ _PRIVATE_V4 = tuple(
     )
 )
 _V6_INTERNET = ipaddress.IPv6Network("2000::/3")
+"""The range of IPv6 that is assigned for the internet."""
 _PRIVATE_V6 = tuple(
     ipaddress.IPv6Network(network)
     for network in (
@@ -48,6 +49,7 @@ _PRIVATE_V6 = tuple(
     )
 )
 _V6_WITH_V4 = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
+"""Ranges of IPv6 whose addresses contain an IPv4 address in their last 32 bits."""
 
 
 def is_public(address: str) -> bool:
@@ -70,7 +72,7 @@ def is_public(address: str) -> bool:
 
 
 def _is_public_v4(address: ipaddress.IPv4Address) -> bool:
-    """Return whether an IPv4 address is outside of all networks that are not of the internet."""
+    """Return whether an IPv4 address is of the internet: in none of the private and reserved networks."""
     return not any(address in network for network in _PRIVATE_V4)
 
 
@@ -93,10 +95,13 @@ class Resolver:
     """
 
     def __init__(self, *, lookups: int = LOOKUPS, lookup_seconds: float = LOOKUP_SECONDS) -> None:
+        """Allow so many lookups at once, each of which may take `lookup_seconds`."""
         self._lookups = NameLookups(lookups=lookups, lookup_seconds=lookup_seconds)
 
     async def resolve(self, target: NetworkTarget, folder: Folder) -> Sequence[str]:
-        """Return the addresses of a host; a limited number of lookups per group run at once.
+        """Return the IP addresses of the target's host, looked up for a group.
+
+        The number of lookups that run at once is limited, in all and for a group.
 
         Raises:
             OSError: it has none.
@@ -117,7 +122,8 @@ class Resolver:
 async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> EgressConnection:
     """Connect to a target on the internet, for one group.
 
-    A name with even one address that is not public is refused: no such name is set up by mistake.
+    A name is refused if even one of its addresses is not public: nobody sets up such a name by mistake. The
+    addresses are tried in turn, and the first that answers is used.
 
     Raises:
         EgressUnreachable: it is not public, has no address, or does not answer.

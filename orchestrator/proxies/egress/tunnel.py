@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 CHUNK_BYTES = 64 * 1024
+"""Bytes that are read at a time, at most."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ByteCounts:
-    """The number of bytes sent and received so far."""
+    """The number of bytes sent to the target and received from it so far."""
 
     bytes_out: int = 0
     bytes_in: int = 0
@@ -30,7 +31,7 @@ class Tunnel:
     """Copies until both sides have ended, one breaks, or nothing moves for `idle_seconds`."""
 
     def __init__(self, *, idle_seconds: float) -> None:
-        """A tunnel ends when nothing was sent either way for `idle_seconds`."""
+        """Prepare a tunnel that ends when nothing was sent either way for `idle_seconds`."""
         self._idle_seconds = idle_seconds
         self._limit: asyncio.Timeout | None = None
         """The time limit of the running `carry`, which each copied piece postpones; None before `carry`."""
@@ -42,13 +43,14 @@ class Tunnel:
         target: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         opening: Callable[[], Awaitable[Opening]],
     ) -> None:
-        """Copy in both directions; `opening` provides the first bytes for the target, before any other.
+        """Copy in both directions until both sides have ended.
 
-        `container` and `target` are the two connections, each as its reader and its writer.
+        `container` and `target` are the two connections, each as its reader and its writer. `opening` is
+        awaited once: it returns the first bytes for the target, and the filter for those that follow.
 
         Raises:
             OSError: a side broke.
-            TimeoutError: both were silent.
+            TimeoutError: both were silent for `idle_seconds`.
             Exception: whatever `opening` or its filter raises.
         """
         async with asyncio.timeout(self._idle_seconds) as self._limit:
@@ -62,7 +64,7 @@ class Tunnel:
                         self._copy(target[0], container[1], is_out=False), name="egress-in"
                     )
             except BaseExceptionGroup as errors:
-                # Callers match on the exception itself, not on a group of it.
+                # Callers match on the exception itself, not on a group. The first one ended the copying.
                 raise errors.exceptions[0] from None
 
     async def _copy_out(
@@ -89,23 +91,27 @@ class Tunnel:
     ) -> None:
         """Copy from a reader to a writer until the reader ends; `is_out` is the direction, for the counts.
 
-        `byte_filter` returns what of a chunk is passed on; without it, all is.
+        `byte_filter` returns the bytes to pass on after each chunk; without it, every chunk is passed on.
         """
         while chunk := await reader.read(CHUNK_BYTES):
-            if sendable := chunk if byte_filter is None else byte_filter(chunk):
+            sendable = chunk if byte_filter is None else byte_filter(chunk)
+            if sendable:
                 await self._send(writer, sendable, is_out=is_out)
-        # Only this way ends: a client that has sent all may still wait for the answer.
+        # Only this direction ends: a client that has sent all may still wait for the answer.
         if writer.can_write_eof():
             writer.write_eof()
 
     async def _send(self, writer: asyncio.StreamWriter, chunk: bytes, *, is_out: bool) -> None:
-        """Write and count bytes, and start the time for silence anew."""
+        """Write bytes, count them, and restart the time limit for silence.
+
+        `is_out` says whether they go to the target.
+        """
         if is_out:
             self.counts.bytes_out += len(chunk)
         else:
             self.counts.bytes_in += len(chunk)
         writer.write(chunk)
         await writer.drain()
-        # Bytes in either direction count: a long download is silent in the other one.
+        # Bytes in either direction restart it: a long download is silent in the other one.
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + self._idle_seconds)

@@ -30,10 +30,16 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 WINDOW = "window"
 """The name of the finding with the size of the window."""
 NEEDED = "Andy's agent needs it"
+MAX_EXCERPT_CHARS = 60
+"""Characters of a model's answer that a finding shows."""
+MAX_REASON_CHARS = 160
+"""Characters of a service's own reason that a finding shows."""
 _WINDOW_PATHS = {"llama.cpp": "/props", "lmstudio": "/api/v0/models", "ollama": "/api/ps"}
 """The paths under which services report the window of a loaded model, by kind; others list it with models."""
 _MODEL_NAMES = ("id", "name", "model")
+"""The members in which services name a model in a list of models."""
 _WINDOW_NAMES = ("n_ctx", "loaded_context_length", "max_model_len", "max_input_tokens", "context_length")
+"""The members in which services report the size of a window."""
 _COMMON = [
     (b"content-type", b"application/json"),
     (b"anthropic-version", b"2023-06-01"),
@@ -66,10 +72,14 @@ class AbilityFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
+    """An HTTP answer of a model service, as far as it was read."""
+
     status: int
     kind: bytes
+    """The value of content-type; empty without one."""
     body: bytes
     is_streamed: bool = False
+    """Whether the request demanded a stream of events."""
 
     @property
     def error(self) -> ModelError | None:
@@ -88,11 +98,11 @@ class _Reply:
 async def examine_service(
     credentials: CredentialSource, service: ModelService, model: str, *, briefly: bool = False
 ) -> list[AbilityFinding]:
-    """Test a service with its own key, and return a finding for each ability.
+    """Send requests to a model service with its own key, and return a finding for each ability.
 
-    If `briefly`, the only finding is whether it answers.
+    If `briefly`, or if the service does not answer a message at all, that is the only finding.
 
-    Raises `SettingError` if its key is not set or cannot be used.
+    Raises `SettingError` if the service's key is not set or cannot be used.
     """
     credential = await asyncio.to_thread(credentials.credential_of, service)
     if credential is None:
@@ -102,11 +112,9 @@ async def examine_service(
         credential=credential, base_url=service.url, is_public_only=not service.is_near, service=service
     )
     try:
-        return (
-            [await _AbilityTests(client, target, model).text()]
-            if briefly
-            else await examine_abilities(client, target, model)
-        )
+        if briefly:
+            return [await _AbilityTests(client, target, model).text()]
+        return await examine_abilities(client, target, model)
     finally:
         await client.close()
 
@@ -114,7 +122,10 @@ async def examine_service(
 async def examine_abilities(
     client: UpstreamClient, target: UpstreamTarget, model: str
 ) -> list[AbilityFinding]:
-    """Test a service. The first finding is whether it answers at all; if not, it is the only one."""
+    """Send a model service requests, and return a finding for each ability.
+
+    The first finding is whether the service answers a message at all. If it does not, that is the only one.
+    """
     tests = _AbilityTests(client, target, model)
     text_finding = await tests.text()
     if not text_finding.is_there:
@@ -133,7 +144,7 @@ async def examine_abilities(
 
 
 def abilities_of(findings: list[AbilityFinding]) -> frozenset[Ability]:
-    """Return the abilities among the findings."""
+    """Return the abilities that the findings show to be there."""
     names = {ability.value for ability in Ability}
     return frozenset(
         Ability(finding.name) for finding in findings if finding.is_there and finding.name in names
@@ -141,7 +152,10 @@ def abilities_of(findings: list[AbilityFinding]) -> frozenset[Ability]:
 
 
 def window_of(document: dict[str, Any], model: str) -> int | None:
-    """Return the size of a model's window in tokens, from what the service reports; None if it does not."""
+    """Return the size of a model's window in tokens; None if the service does not report it.
+
+    `document` is the JSON in which the service describes its models; each kind of service has its own form.
+    """
     descriptions = [document.get("default_generation_settings")]  # of llama.cpp, which has one model
     for listed in (document.get("data"), document.get("models")):
         entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
@@ -155,11 +169,15 @@ def window_of(document: dict[str, Any], model: str) -> int | None:
         if isinstance(description, dict)
         for name in _WINDOW_NAMES
     )
+    # `type`, because True is an instance of `int`.
     return next((tokens for tokens in sizes if type(tokens) is int and tokens > 0), None)
 
 
 class _AbilityTests:
+    """The tests of one model at one service; each sends one request and returns its finding."""
+
     def __init__(self, client: UpstreamClient, target: UpstreamTarget, model: str) -> None:
+        """`client` sends the requests, `target` is the service with its key, `model` the model's name."""
         self._client = client
         self._target = target
         self._model = model
@@ -174,7 +192,7 @@ class _AbilityTests:
             return AbilityFinding(
                 name="text", is_there=False, detail=_failure_detail(reply), error=reply.error
             )
-        excerpt = " ".join(_texts(document))[:60]
+        excerpt = " ".join(_texts(document))[:MAX_EXCERPT_CHARS]
         return AbilityFinding(name="text", is_there=True, detail=f"it says {excerpt!r}")
 
     async def stream(self) -> AbilityFinding:
@@ -198,7 +216,10 @@ class _AbilityTests:
         )
 
     async def tool(self) -> AbilityFinding:
-        """Test whether the service takes tools and the model calls one."""
+        """Test whether the service takes tools and the model calls one.
+
+        A model whose answer was cut before a call counts as able.
+        """
         reply = await self._ask(
             messages=_user_message("Note the colour red: call the tool note__colour."),
             max_tokens=256,
@@ -218,12 +239,13 @@ class _AbilityTests:
             return AbilityFinding(
                 name=Ability.TOOLS, is_there=True, detail="it takes tools; its answer was cut before a call"
             )
-        otherwise = (
-            "it takes tools, but this model called none" if reply.error is None else _failure_detail(reply)
-        )
-        return AbilityFinding(
-            name=Ability.TOOLS, is_there=called_it, detail="it called the tool" if called_it else otherwise
-        )
+        if called_it:
+            detail = "it called the tool"
+        elif reply.error is None:
+            detail = "it takes tools, but this model called none"
+        else:
+            detail = _failure_detail(reply)
+        return AbilityFinding(name=Ability.TOOLS, is_there=called_it, detail=detail)
 
     async def image(self) -> AbilityFinding:
         """Test whether the service takes a picture."""
@@ -272,12 +294,16 @@ class _AbilityTests:
         return AbilityFinding(name=WINDOW, is_there=is_enough, detail=detail, tokens=tokens)
 
     async def _ask(self, path: str = "/v1/messages", **fields: Any) -> _Reply | AbilityFinding:
-        """Send the model a request with these fields; return the reply, or the finding that none came."""
+        """Send the model a request with these fields of the Messages API.
+
+        Return the reply, or a finding with the reason if no whole reply came.
+        """
         return await self._send("POST", path, {"model": self._model, **fields})
 
     async def _send(self, method: str, path: str, document: dict[str, Any] | None) -> _Reply | AbilityFinding:
-        """Send a request, with `document` as JSON if there is one; return the reply, or the finding that
-        none came.
+        """Send a request to a path of the service, with `document` as its JSON body if there is one.
+
+        Return the reply, or a finding with the reason if no whole reply came.
         """
         body = None if document is None else json.dumps(document).encode()
         length = [] if body is None else [(b"content-length", str(len(body)).encode())]
@@ -318,7 +344,7 @@ async def _read_body(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def _missing_ability(failure: AbilityFinding, ability: Ability) -> AbilityFinding:
-    """Return the finding that an ability is missing because no reply came at all."""
+    """Return the finding that an ability is missing, for the reason in `failure`: no whole reply came."""
     return AbilityFinding(name=ability, is_there=False, detail=failure.detail, error=failure.error)
 
 
@@ -328,14 +354,14 @@ def _user_message(text: str) -> list[dict[str, str]]:
 
 
 def _texts(document: dict[str, Any]) -> list[str]:
-    """Return the texts in an answer of the Messages API."""
+    """Return the texts of the blocks in an answer of the Messages API; none if it has another form."""
     content = document.get("content")
     blocks = [item for item in content if isinstance(item, dict)] if isinstance(content, list) else []
     return [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
 
 
 def _failure_detail(reply: _Reply) -> str:
-    """Return in one line what came instead of an answer."""
+    """Return one line that says what came instead of the expected answer, with the service's own reason."""
     if reply.error is ModelError.FOREIGN:
         kind = reply.kind.decode("latin-1").partition(";")[0] or "nothing that it names"
         return f"HTTP {reply.status} with {kind}: no answer of the Messages API"
@@ -344,4 +370,4 @@ def _failure_detail(reply: _Reply) -> str:
     if reply.status in (404, 405) and reply.document().get("type") != "error":
         return f"HTTP {reply.status}: no answer of the Messages API"
     message = error.get("message") if isinstance(error, dict) else error
-    return f"HTTP {reply.status}: {' '.join(str(message or 'no reason given').split())[:160]}"
+    return f"HTTP {reply.status}: {' '.join(str(message or 'no reason given').split())[:MAX_REASON_CHARS]}"

@@ -37,9 +37,10 @@ time: it defeats prompt caches.
 def adapt_request(
     document: Mapping[str, Any], *, model: str | None, abilities: Collection[str]
 ) -> dict[str, Any]:
-    """Return a request in the form that a service with these abilities takes, for this model.
+    """Return a request of the Messages API in the form that a service with these abilities can read.
 
-    The CLI names Anthropic's models for side work; the service has one model for everything.
+    `model` replaces the request's model: for side work such as titles the Claude CLI names models that only
+    Anthropic has. None leaves the request's model.
     """
     adapted = {name: value for name, value in document.items() if name in FIELDS}
     if model is not None:
@@ -62,7 +63,10 @@ def adapt_request(
 
 
 def _system(system: Any) -> Any:
-    """Return the system prompt without the text that differs each time, and without cache marks."""
+    """Return the system prompt without cache marks, and without the part that differs in every request.
+
+    It is a text, which is returned unchanged, or a list of parts.
+    """
     if not isinstance(system, list):
         return system
     return [
@@ -78,7 +82,10 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message(message: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, Any]:
-    """Return a message whose parts the service can read; `can_see` and `can_call` are its abilities."""
+    """Return a message with only parts that the service can read.
+
+    `can_see` says whether the service takes pictures, `can_call` whether it takes tools.
+    """
     content = message.get("content")
     if not isinstance(content, list):
         return message
@@ -87,7 +94,10 @@ def _message(message: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[
 
 
 def _part(part: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, Any]:
-    """Return a part of a message; what the service cannot read is replaced by text."""
+    """Return a part of a message, or a text in its place if the service cannot read it.
+
+    `can_see` says whether the service takes pictures, `can_call` whether it takes tools.
+    """
     kind = part.get("type")
     if kind in ("image", "document") and not can_see:
         return {"type": "text", "text": UNSEEN}

@@ -27,6 +27,7 @@ from orchestrator.store.runs import turn_outages
 log = structlog.get_logger(__name__)
 
 WHOLE_PERCENT = 100
+"""The share of a role that may use a group's budgets without a limit of its own."""
 SEARCHES_A_TURN = 50
 """Web searches per turn. One costs about as much as two thousand input tokens."""
 
@@ -52,12 +53,14 @@ class Admission:
         """Set up the admission of one host.
 
         Args:
+            database: has the budgets and the usage.
+            clock: the host's clock.
             zone: the time zone in which days and months of budgets begin.
             requests_a_turn: the most model requests of one turn.
             on_queued: called when a message to a chat was queued.
             on_runaway: ends a run that sends requests without end.
             on_noted: called when rows were added to the audit.
-            prices: by which costs are estimated; the list's by default.
+            prices: the prices by which costs are estimated; the built-in list by default.
         """
         self._database = database
         self._clock = clock
@@ -78,7 +81,9 @@ class Admission:
         self._budget_cache = BudgetCache(zone=zone, waiting=lambda: self.usage_writer.waiting)
 
     async def admit(self, identity: RunIdentity) -> None:
-        """Return if a request may pass. A refusal is recorded before the container gets it.
+        """Count a request of a run, and raise if it may not pass.
+
+        The reason for a refusal is recorded before the container gets it.
 
         Raises:
             ProxyRefused: a budget is spent, the turn has sent too many requests, or nothing can be recorded.
@@ -94,9 +99,10 @@ class Admission:
             await self._check_share(identity)
 
     async def _check_count(self, identity: RunIdentity) -> None:
-        """Count a request of a turn; if the turn has sent too many, stop its run and refuse the request.
+        """Count a request of a turn.
 
-        Raises `ProxyRefused`.
+        If the turn has sent too many, its run is stopped, the reason is recorded, and `ProxyRefused` is
+        raised.
         """
         count = self._request_counts.add(identity.run_id, identity.turn_id, 1)
         if count <= self._requests_a_turn:
@@ -117,9 +123,12 @@ class Admission:
         return next((standing for standing in standings if standing.is_spent), None)
 
     async def _check_share(self, identity: RunIdentity) -> None:
-        """Refuse a request of a role that has used its part of a budget, and record that its turn is stopped.
+        """Check that the role behind a turn has not used its share of a budget.
 
-        Raises `ProxyRefused`. Unstored answers of other turns are left out; they count at the next request.
+        `identity.spend` is the share in percent. Usage of other turns that is not stored yet is left out; it
+        counts at a later request.
+
+        Raises `ProxyRefused` if the share is used up, and records first that the turn is stopped.
         """
         if identity.spend == 0:
             raise ProxyRefused(error_responses.not_allowed(f"the model in a turn of a {identity.role}"))
@@ -134,7 +143,7 @@ class Admission:
             async with self._database.reading() as tx:
                 stored_sums = await usage.spent_by(
                     tx,
-                    # This role and all below it: they use the share together.
+                    # This role and all that may do less: they use the share together.
                     tuple(Role)[rank(identity.role) :],
                     folder=identity.folder,
                     since_ms=span.start_ms,
@@ -151,7 +160,7 @@ class Admission:
                 raise ProxyRefused(error_responses.budget_spent(reason))
 
     async def _standings(self, wanted: Sequence[budgets.Budget]) -> list[rules.BudgetStanding]:
-        """Return the standings of budgets, which are loaded if they are not cached."""
+        """Return how much of each budget is used, from the cache or, if that has not all, from the store."""
         now_ms = self._clock.now_ms()
         if not self._budget_cache.knows(wanted, now_ms):
             async with self._database.reading() as tx:
@@ -159,7 +168,7 @@ class Admission:
         return self._budget_cache.standings(wanted, now_ms)
 
     async def _refuse(self, identity: RunIdentity, spent_budget: rules.BudgetStanding) -> None:
-        """Record that a budget stops a turn, notify of it, and refuse the request."""
+        """Record that a spent budget stops a turn, notify the chats, and raise `ProxyRefused`."""
         reason = rules.spent_in_words(spent_budget, self._zone)
         # The reason is stored before the container reads the refusal: otherwise the turn could end first,
         # without one.
@@ -173,7 +182,10 @@ class Admission:
         raise ProxyRefused(error_responses.budget_spent(reason))
 
     async def _stop(self, identity: RunIdentity, code: str, reason: str) -> None:
-        """Record why a turn is stopped; `code` is the kind of the reason."""
+        """Record why a turn is stopped, if the run has one; its people are answered with the reason.
+
+        `code` is the kind of the reason, such as "budget".
+        """
         if identity.turn_id is not None:
             async with self._database.transaction() as tx:
                 await turn_outages.note_stop(
@@ -181,13 +193,13 @@ class Admission:
                 )
 
     def _count(self, entry: usage.UsageEntry) -> None:
-        """Count an entry for the budgets, and its searches for its turn."""
+        """Add the usage of one answer to the cached sums, and its web searches to the count of its turn."""
         self._budget_cache.count(entry)
         if entry.searches:
             self.searches.add(entry.run_id, entry.turn_id, entry.searches)
 
     async def _settle(self, entries: Sequence[usage.UsageEntry]) -> None:
-        """Report the budgets that new entries have nearly or wholly used up."""
+        """Notify chats of the budgets that newly stored usage has nearly or wholly used up."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             all_budgets = await budgets.every(tx)
@@ -199,17 +211,24 @@ class Admission:
         self._on_queued()
 
     async def _notify(self, tx: Tx, standing: rules.BudgetStanding, folder: Folder) -> None:
-        """Notify the owner, and the group for its own budget; each once per period and limit."""
+        """Notify the owner, and perhaps the group `folder`, that a budget is nearly or wholly spent.
+
+        The group is notified of its own budgets, and of any other that is wholly spent. Each chat is notified
+        once per period and limit. Nothing is sent below `WARNING_PERCENT`.
+        """
         text = rules.notice_of(standing, self._zone)
         if text is None:
             return
-        is_groups_own = standing.is_spent or standing.budget.folder is not None
+        concerns_group = standing.is_spent or standing.budget.folder is not None
         for group in await groups.every(tx):
-            if group.is_main or (is_groups_own and group.folder == folder):
+            if group.is_main or (concerns_group and group.folder == folder):
                 await self._notify_group(tx, standing, group, text)
 
     async def _notify_group(self, tx: Tx, standing: rules.BudgetStanding, group: Group, text: str) -> None:
-        """Notify a group of a budget's standing, once for each period, amount and limit."""
+        """Queue a text about a budget for a group's chat and its agent.
+
+        It is sent once for each period, amount and limit, which is `WARNING_PERCENT` or all of the budget.
+        """
         percent_mark = 100 if standing.is_spent else rules.WARNING_PERCENT
         # The amount is in the key, so that a raised budget warns again in the same period.
         key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{percent_mark}"
@@ -229,7 +248,7 @@ class Admission:
 
 
 def _account_of(identity: RunIdentity) -> rules.BudgetAccount:
-    """Return the account to which a run's requests are charged."""
+    """Return the account to which a run's requests are charged: its group, and if it is background work."""
     return rules.BudgetAccount(
         folder=identity.folder,
         is_main=identity.is_main,

@@ -14,12 +14,14 @@ from orchestrator.store.money import usage
 from orchestrator.store.money.budgets import Budget, Period, Unit
 
 WARNING_PERCENT = 80
+"""The used part of a budget, in percent, at which chats are warned."""
 NANO = 1_000_000_000
+"""Billionths of a dollar in a dollar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPeriod:
-    """The period that contains a moment, in epoch milliseconds."""
+    """A day or month of a budget, in epoch milliseconds; `end_ms` belongs to the next period."""
 
     start_ms: int
     end_ms: int
@@ -31,7 +33,9 @@ class BudgetAccount:
 
     folder: Folder
     is_main: bool
+    """Whether it is the owner's own group."""
     is_background: bool
+    """Whether the request is for background work, which nobody in the chat waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,7 @@ class BudgetStanding:
     budget: Budget
     span: BudgetPeriod
     used: int
+    """The usage in the budget's unit: tokens, or billionths of a dollar."""
     unpriced: int
     """Answers of unknown cost, which are not in `used` of a budget in money."""
 
@@ -61,7 +66,10 @@ class BudgetStanding:
 
 
 def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> BudgetPeriod:
-    """Return the day or month of `zone` that contains `now_ms`; days may have 23 or 25 hours."""
+    """Return the day or month that contains `now_ms` in a time zone.
+
+    A day may have 23 or 25 hours, when clocks are changed.
+    """
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     match period:
         case Period.DAY:
@@ -74,22 +82,25 @@ def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> BudgetPeriod:
 
 
 def concerns(budget: Budget, account: BudgetAccount) -> bool:
-    """Return whether `budget` counts this account's usage."""
+    """Return whether a budget counts the usage of an account.
+
+    A budget without a folder is for all groups. One for background work counts no other usage.
+    """
     is_its_group = budget.folder in (None, account.folder)
     return is_its_group and (account.is_background or not budget.is_background)
 
 
 def stops(budget: Budget, account: BudgetAccount) -> bool:
-    """Return whether `budget`, once spent, refuses the account's requests.
+    """Return whether a budget, once it is spent, refuses an account's requests.
 
-    The owner's chat is stopped only by its own budget.
+    The owner's own chat is never stopped by a budget for all groups.
     """
     is_owners_chat = account.is_main and not account.is_background
     return concerns(budget, account) and not (is_owners_chat and budget.folder is None)
 
 
 def standing_of(budget: Budget, span: BudgetPeriod, sums: usage.Sums) -> BudgetStanding:
-    """Return a budget's standing from the sums of what it counts."""
+    """Return how much of a budget is used: `sums` is the usage in `span` that the budget counts."""
     is_tokens = budget.unit is Unit.TOKENS
     return BudgetStanding(
         budget=budget,
@@ -102,7 +113,10 @@ def standing_of(budget: Budget, span: BudgetPeriod, sums: usage.Sums) -> BudgetS
 async def standings(
     tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo
 ) -> list[BudgetStanding]:
-    """Return the standing of each budget, from the store."""
+    """Return how much of each budget is used in its present period, with one query for each.
+
+    Only stored usage counts. Days and months are those of `zone`.
+    """
     rows = []
     for budget in budgets:
         span = span_of(budget.period, now_ms, zone)
@@ -113,8 +127,12 @@ async def standings(
 async def all_standings(
     tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo
 ) -> list[BudgetStanding]:
-    """Return the standing of many budgets, with one query for all that start at the same time."""
+    """Return how much of each budget is used in its present period, for many budgets.
+
+    Unlike `standings`, it needs one query for all periods with the same start. Only stored usage counts.
+    """
     rows: list[BudgetStanding] = []
+    # By the start of the period in epoch milliseconds; a share is a group's usage by one kind of turn.
     shares: dict[int, dict[usage.Share, usage.Sums]] = {}
     for budget in budgets:
         span = span_of(budget.period, now_ms, zone)
@@ -128,7 +146,7 @@ async def all_standings(
 
 
 def _counts_share(budget: Budget, share: usage.Share) -> bool:
-    """Return whether a budget counts a group's usage by a kind of turn."""
+    """Return whether a budget counts a share: the usage of one group by one kind of turn."""
     is_chat = share.kind == TurnKind.CHAT
     return budget.folder in (None, share.folder) and not (budget.is_background and is_chat)
 
@@ -136,7 +154,10 @@ def _counts_share(budget: Budget, share: usage.Share) -> bool:
 async def spent_budget(
     tx: Tx, budgets: Iterable[Budget], account: BudgetAccount, *, now_ms: int, zone: ZoneInfo
 ) -> BudgetStanding | None:
-    """Return the first budget that is spent and refuses the account, as stored; None when it may ask."""
+    """Return the first spent budget that refuses an account's requests; None if they may pass.
+
+    Only stored usage counts.
+    """
     stopping = [budget for budget in budgets if stops(budget, account)]
     return next(
         (
@@ -149,19 +170,19 @@ async def spent_budget(
 
 
 def share_of(budget: Budget, percent: int) -> Budget:
-    """Return the part, in percent, of a budget that a role may use, as a budget."""
+    """Return the same budget with its amount reduced to so many percent, the part that a role may use."""
     return replace(budget, amount=budget.amount * percent // 100)
 
 
 async def spent_of(tx: Tx, budget: Budget, span: BudgetPeriod) -> usage.Sums:
-    """Return the stored sum of what a budget counts."""
+    """Return the sums of the stored usage that a budget counts since the start of `span`."""
     return await usage.spent(
         tx, folder=budget.folder, since_ms=span.start_ms, only_background=budget.is_background
     )
 
 
 def counts(budget: Budget, span: BudgetPeriod, entry: usage.UsageEntry) -> bool:
-    """Return whether `budget` counts this answer in this period."""
+    """Return whether a budget counts the usage of one answer (`entry`) in the period `span`."""
     return (
         budget.folder in (None, entry.folder)
         and (entry.is_background or not budget.is_background)
@@ -173,7 +194,10 @@ def counts(budget: Budget, span: BudgetPeriod, entry: usage.UsageEntry) -> bool:
 
 
 def amount_in_words(unit: Unit, amount: int) -> str:
-    """Return an amount of tokens or billionths of a dollar in words, such as `12,000 tokens` or `$1.50`."""
+    """Return an amount in words, such as `12,000 tokens` or `$1.50`.
+
+    The amount is in tokens, or in billionths of a dollar. Below a dollar, parts of a cent are shown.
+    """
     if unit is Unit.TOKENS:
         return f"{amount:,} tokens"
     usd = amount / NANO
@@ -189,14 +213,17 @@ def name_of(budget: Budget) -> str:
 
 
 def spent_in_words(standing: BudgetStanding, zone: ZoneInfo) -> str:
-    """Return the reason that finishes the sentence "I could not answer: …"."""
+    """Return the reason for a spent budget, which finishes the sentence "I could not answer: …"."""
     limit = amount_in_words(standing.budget.unit, standing.budget.amount)
     next_start = local_minute(standing.span.end_ms, zone)
     return f"{name_of(standing.budget)} is spent ({limit}). The next begins on {next_start}."
 
 
 def share_in_words(standing: BudgetStanding, role: Role, percent: int, zone: ZoneInfo) -> str:
-    """Return the reason that finishes the sentence "I could not answer: …" for people of a role."""
+    """Return the reason that a role's share of a budget is spent; it finishes "I could not answer: …".
+
+    `percent` is the share, and `standing` belongs to the whole budget or to its share.
+    """
     next_start = local_minute(standing.span.end_ms, zone)
     name = name_of(standing.budget)
     return (
@@ -205,7 +232,7 @@ def share_in_words(standing: BudgetStanding, role: Role, percent: int, zone: Zon
 
 
 def notice_of(standing: BudgetStanding, zone: ZoneInfo) -> str | None:
-    """Return the warning that a chat gets, or None below `WARNING_PERCENT`."""
+    """Return the text that tells a chat of a spent or nearly spent budget; None below `WARNING_PERCENT`."""
     name = name_of(standing.budget)
     amount = amount_in_words(standing.budget.unit, standing.budget.amount)
     if standing.is_spent:
@@ -226,9 +253,9 @@ class _SumKey:
 
 
 class BudgetCache:
-    """Caches the sums of stored and unstored entries for the present periods.
+    """Caches the usage that budgets count in their present periods, stored and not yet stored.
 
-    Only this process writes usage, so its sums stay correct.
+    Only this process writes usage, so the cached sums stay correct.
     """
 
     def __init__(self, *, zone: ZoneInfo, waiting: Callable[[], Sequence[usage.UsageEntry]]) -> None:
@@ -237,9 +264,10 @@ class BudgetCache:
         self._waiting = waiting
         self._sums: dict[_SumKey, usage.Sums] = {}
         self._spans: dict[Period, BudgetPeriod] = {}
+        """The present day and month, as they were last computed."""
 
     def count(self, entry: usage.UsageEntry) -> None:
-        """Add an entry when it is noted, before it is stored."""
+        """Add the usage of one answer to the cached sums that count it, before it is stored."""
         for key in self._sums:
             if counts(key.budget, key.span, entry):
                 self._sums[key] += usage.sums_of([entry])
@@ -249,9 +277,9 @@ class BudgetCache:
         return all(self._key(budget, now_ms) in self._sums for budget in wanted)
 
     async def learn(self, tx: Tx, wanted: Iterable[Budget], now_ms: int) -> None:
-        """Load the missing sums, and forget those of earlier periods.
+        """Load the missing sums of budgets for the periods of `now_ms`, and drop those of ended periods.
 
-        `tx` is a transaction of the database that stores the entries.
+        `tx` is a transaction of the connection that also stores the usage.
         """
         for budget in wanted:
             key = self._key(budget, now_ms)
@@ -263,23 +291,24 @@ class BudgetCache:
                 self._sums[key] = stored + usage.sums_of(waiting)
 
     def standings(self, wanted: Iterable[Budget], now_ms: int) -> list[BudgetStanding]:
-        """Return the standings of budgets. Raises `KeyError` for one whose sums were not
-        loaded in this period.
+        """Return how much of each budget is used.
+
+        Raises `KeyError` for a budget whose sum was not loaded in the period of `now_ms`.
         """
         keys = [(budget, self._key(budget, now_ms)) for budget in wanted]
         return [standing_of(budget, key.span, self._sums[key]) for budget, key in keys]
 
     def _key(self, budget: Budget, now_ms: int) -> _SumKey:
-        """Return the key of a budget's running sum in the present period."""
+        """Return the key of a budget's cached sum: the budget without id and amount, and its period now."""
         return _SumKey(replace(budget, id=0, amount=0), self._span(budget.period, now_ms))
 
     def _span(self, period: Period, now_ms: int) -> BudgetPeriod:
-        """Return the present period, cached because date arithmetic is slow."""
+        """Return the day or month that contains `now_ms`, cached because date arithmetic is slow."""
         cached = self._spans.get(period)
         if cached is None or not cached.start_ms <= now_ms < cached.end_ms:
             cached = self._spans[period] = span_of(period, now_ms, self._zone)
         return cached
 
     def _forget_ended(self, span: BudgetPeriod) -> None:
-        """Forget the sums of periods that ended before `span` began."""
+        """Drop the sums of periods that ended before `span` began."""
         self._sums = {key: sums for key, sums in self._sums.items() if key.span.end_ms > span.start_ms}

@@ -24,7 +24,10 @@ class ClientSide:
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, limits: ModelProxyLimits, pace: CallerPace
     ) -> None:
-        """Wrap one request of ASGI; `pace` slows down callers that send much."""
+        """Wrap one request of ASGI: `scope`, `receive` and `send` are its parts.
+
+        `limits` bound its body in time, and `pace` slows down callers that send much.
+        """
         self.headers: list[Header] = list(scope["headers"])
         self.method: str = scope["method"]
         self.query: bytes = scope["query_string"]
@@ -36,18 +39,26 @@ class ClientSide:
         self.is_early = False
         """Whether a stream was started before the service's answer: only events can follow then."""
         self.is_answered = False
+        """Whether the whole answer was sent."""
         self.bytes_in = 0
+        """Bytes of the request's body so far."""
         self.bytes_out = 0
+        """Bytes of the answer's body so far."""
         self._receive = receive
         self._send = send
         self._limits = limits
         self._pace = pace
         self._is_counted = False
+        """Whether the request was counted for its caller's pace."""
         self._seconds_left = limits.body_seconds
+        """Seconds that the host still waits for pieces of the body, in all."""
         self._body_ended = asyncio.Event()
 
     async def keep_pace(self) -> bool:
-        """Count this request for its caller, once; wait if the caller has sent many, and return whether."""
+        """Count this request for its caller, and wait if the caller has sent many. Return whether it waited.
+
+        A second call does nothing.
+        """
         if self._is_counted:
             return False
         self._is_counted = True
@@ -62,8 +73,8 @@ class ClientSide:
         """Yield the body as it comes.
 
         Raises:
-            ProxyRefused: it is larger than `limit` bytes (413), or takes too long (408).
-            ClientGone: it will not come.
+            ProxyRefused: the body is larger than `limit` bytes (413), or takes too long (408).
+            ClientGone: the container has closed the connection.
         """
         while not self._body_ended.is_set():
             chunk = await self._next_chunk()
@@ -79,7 +90,11 @@ class ClientSide:
             pass
 
     async def _next_chunk(self) -> bytes:
-        """Return the next piece of the body. Raises `ProxyRefused` (408), `ClientGone`."""
+        """Wait for the next piece of the body and return it.
+
+        Raises `ProxyRefused` (408) if the time for the body is used up, `ClientGone` if the container has
+        closed the connection.
+        """
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -87,15 +102,15 @@ class ClientSide:
                 message = await self._receive()
         except TimeoutError:
             raise ProxyRefused(TOO_SLOW) from None
-        # Only waiting counts. The sleeps of the pace, and the time of the upstream, are not the container's
-        # fault.
+        # Only the wait for the container counts. The pauses of the pace, and the time in which the service
+        # takes the body, are not the container's fault.
         self._seconds_left -= loop.time() - started
         return await self._chunk_of(message)
 
     async def _chunk_of(self, message: Message) -> bytes:
         """Return the bytes in a message of ASGI, after the pause that the caller's pace demands.
 
-        Raises `ClientGone`.
+        Raises `ClientGone` if the message says that the container has closed the connection.
         """
         if message["type"] == "http.disconnect":
             raise ClientGone
@@ -116,7 +131,10 @@ class ClientSide:
             raise ClientGone
 
     async def begin(self, status: int, headers: Iterable[Header]) -> None:
-        """Send the head of the answer. A client that still sends learns that the rest will not be read."""
+        """Send the head of the answer.
+
+        A client that still sends its body learns that the connection closes after the answer.
+        """
         closing = [] if self._body_ended.is_set() else [(b"connection", b"close")]
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *closing]})
@@ -127,7 +145,10 @@ class ClientSide:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self) -> None:
-        """Complete the answer. An answer that is not ended leaves the client with a broken connection."""
+        """Complete the answer, after dropping what the client still sends of its body.
+
+        Without this call the client sees a broken connection.
+        """
         if not self._body_ended.is_set():
             await self._drop_unread_body()
         self.is_answered = True
@@ -143,7 +164,7 @@ class ClientSide:
         await self.end()
 
     async def begin_stream(self) -> None:
-        """Start a stream of events before the service has started its answer."""
+        """Start an answer that is a stream of events, before the service has started its own."""
         self.is_early = True
         await self.begin(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
 
@@ -160,9 +181,9 @@ class ClientSide:
         await self.reply(refusal.status, refusal.body(), refusal.headers)
 
     async def _drop_unread_body(self) -> None:
-        """Read and drop what the client still sends.
+        """Read and drop the rest of the request's body, for at most `linger_seconds`.
 
-        Closing with unread data would reset the connection, and lose the answer.
+        Closing with unread data would reset the connection, and the client would lose the answer.
         """
         with suppress(TimeoutError, ClientGone):
             async with asyncio.timeout(self._limits.linger_seconds):

@@ -27,10 +27,12 @@ from orchestrator.store.runs.model_refusals import ModelRefusal
 
 DEFAULT_UPSTREAM = "https://api.anthropic.com"
 UPSTREAM_SETTING = "ANTHROPIC_BASE_URL"
+"""The setting with the base URL of the model service."""
 # A header can carry nothing else, and a library that refuses a value quotes it in its error.
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
 _OAUTH_PREFIX = "sk-ant-oat"
+"""The beginning of a subscription's token."""
 _PREFIXES = {_OAUTH_PREFIX: "CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-": "ANTHROPIC_API_KEY"}
 
 
@@ -55,7 +57,7 @@ _SETTINGS = {
 
 
 SETTINGS = tuple(_SETTINGS)
-"""The names of a credential; the first that is set counts."""
+"""The settings that can contain the credential; the first that is set counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class Credential:
 
 
 MAX_SECRET_BYTES = 64 * 1024
+"""Bytes of a file with a secret; a longer one is refused."""
 NO_KEY_NEEDED = Credential(kind=CredentialKind.NONE, secret="", setting="no key")
 
 
@@ -83,6 +86,8 @@ class _Stamp:
 
 @dataclass(frozen=True, slots=True)
 class _DotEnv:
+    """The values of `.env` as last read, with the file's attributes; `stamp` is None for a missing file."""
+
     stamp: _Stamp | None
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -91,7 +96,7 @@ def read_credential(text: str) -> Credential:
     """Return the credential in a pasted text: a key, a token, or either as `NAME=…`.
 
     Raises:
-        SettingError: it is none.
+        SettingError: the text is no credential.
     """
     pasted = text.strip()
     setting, equals, secret = pasted.partition("=")
@@ -116,7 +121,10 @@ class CredentialSource:
     """
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
-        """Read the files that `NAME_FILE` variables name; `current` raises the errors."""
+        """Read the files that variables `NAME_FILE` of the environment name.
+
+        `home` is the folder with `.env`. An error in a file is raised later, by `current`.
+        """
         self._path = home / ".env"
         self._environment = environment
         self._problem: SettingError | None = None
@@ -139,7 +147,8 @@ class CredentialSource:
         """Return the present credential, or None when none is configured.
 
         Raises:
-            SettingError: it has characters that no key has, or `.env` or a file of the key cannot be read.
+            SettingError: the credential has characters that no key has, or `.env` or a file that `NAME_FILE`
+                names cannot be read.
         """
         if self._problem is not None:
             raise self._problem
@@ -149,15 +158,17 @@ class CredentialSource:
         """Return the base URL of the model service, without a slash at its end.
 
         Raises:
-            SettingError: it is no http(s) URL, or `.env` cannot be read.
+            SettingError: the setting is no http(s) URL, or `.env` cannot be read.
         """
-        own = self._environment.get(UPSTREAM_SETTING, "").strip()
-        return _check_url(own or self.dotenv().get(UPSTREAM_SETTING, "").strip() or DEFAULT_UPSTREAM)
+        from_environment = self._environment.get(UPSTREAM_SETTING, "").strip()
+        if from_environment:
+            return _check_url(from_environment)
+        return _check_url(self.dotenv().get(UPSTREAM_SETTING, "").strip() or DEFAULT_UPSTREAM)
 
     def has_gateway(self) -> bool:
         """Return whether `ANTHROPIC_BASE_URL` names another service than Anthropic's own.
 
-        An unusable address counts as one: it is reported where it is asked.
+        An unusable address counts as another service: `upstream` reports the fault.
         """
         try:
             return urlsplit(self.upstream()).hostname != urlsplit(DEFAULT_UPSTREAM).hostname
@@ -165,12 +176,19 @@ class CredentialSource:
             return True
 
     def value(self, name: str) -> str | None:
-        """Return the value of `name` in the environment or in `.env`; None if none is usable."""
+        """Return the value of a setting in the environment or, if it is not there, in `.env`.
+
+        Return None if it is not set, or has characters that no header can carry. Raises `SettingError` if
+        `.env` cannot be read.
+        """
         value = (self._environment.get(name) or self.dotenv().get(name, "")).strip()
         return value if _HEADER_VALUE.fullmatch(value) else None
 
     def credential_of(self, service: ModelService) -> Credential | None:
-        """Return the credential of a service; None if its key is not set. Raises `SettingError`."""
+        """Return the credential of a model service that the owner added; None if its key is not set.
+
+        Raises `SettingError` if the key has characters that no key has, or `.env` cannot be read.
+        """
         if service.key_env is None:
             return NO_KEY_NEEDED
         secret = (self._environment.get(service.key_env) or self.dotenv().get(service.key_env, "")).strip()
@@ -193,7 +211,7 @@ class CredentialSource:
         """Return the values of `.env`; the same mapping object as long as the file has not changed.
 
         Raises:
-            SettingError: it cannot be read.
+            SettingError: the file cannot be read.
         """
         try:
             stamp = _stamp(self._path)
@@ -216,7 +234,7 @@ def _stamp(path: Path) -> _Stamp | None:
 
 
 def _parse(path: Path) -> dict[str, str]:
-    """Return the values of `.env`, with the secrets of the files that it names."""
+    """Return the values of `.env`, with the secrets of the files that its values `NAME_FILE` name. Blocks."""
     from dotenv import dotenv_values
 
     # A key may contain a dollar sign.
@@ -271,21 +289,28 @@ def _credential(values: Mapping[str, str]) -> Credential | None:
 
 
 def _kind(kind: CredentialKind, secret: str) -> CredentialKind:
-    """Return how a secret is sent, by the name under which it is set and by its own prefix."""
-    # A subscription's token may stand under the name for gateways; the API takes it only with the OAuth beta.
+    """Return how a secret is sent; `kind` is the way that belongs to the setting in which it was found."""
+    # A subscription's token may be set as ANTHROPIC_AUTH_TOKEN, the setting for gateways. The API accepts it
+    # only with the OAuth beta.
     is_oauth = kind is CredentialKind.BEARER and secret.startswith(_OAUTH_PREFIX)
     return CredentialKind.OAUTH if is_oauth else kind
 
 
 def _check_secret(setting: str, secret: str) -> str:
-    """Return a secret that can be sent in a header. Raises `SettingError`, which does not contain it."""
+    """Return a secret unchanged if it can be sent in a header.
+
+    Raises `SettingError` otherwise, with the setting's name and without the secret.
+    """
     if not _PRINTABLE.fullmatch(secret):
         raise SettingError(f"{setting} holds a space or a character that no key has: copy it again.")
     return secret
 
 
 def _check_url(url: str) -> str:
-    """Return the URL of a service without a slash at its end. Raises `SettingError`."""
+    """Return the URL of a service without a slash at its end.
+
+    Raises `SettingError` for a URL that is unusable, has a query, or contains a password.
+    """
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -314,10 +339,11 @@ class KnownSecrets:
     """Returns the forms of all secrets, the longest first. Safe in any thread; blocks for one `stat`."""
 
     def __init__(self, source: CredentialSource, *, own: Iterable[str] = ()) -> None:
-        """`own` are secrets that the host created itself."""
+        """`source` has the secrets of the environment and `.env`; `own` are those that the host created."""
         self._source = source
         self._own = tuple(own)
         self._cached_forms: tuple[Mapping[str, str] | None, tuple[str, ...]] = (None, ())
+        """The values of `.env` from which the forms were made, and the forms."""
 
     def __call__(self) -> tuple[str, ...]:
         """Return the forms of all present secrets, the longest first.
@@ -352,21 +378,24 @@ def secret_values(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def is_ordinary(value: str) -> bool:
-    """Return whether a value may appear in any text: it is short, words, or a number. Pure."""
+    """Return whether a value is too common to be removed from texts: short, words, or a number. Pure."""
     if len(value) < LEAST_CHARS or _NUMBER.fullmatch(value):
         return True
     return len(value) < ORDINARY_CHARS and _WORDS.fullmatch(value) is not None
 
 
 def forms_of(values: Iterable[str]) -> tuple[str, ...]:
-    """Return all forms of some values, the longest first. Pure."""
+    """Return all forms in which some secrets may be quoted in stored data, the longest first. Pure.
+
+    Forms of fewer than `LEAST_CHARS` characters are left out.
+    """
     forms = {form for value in values for form in _forms(value) if len(form) >= LEAST_CHARS}
     # The longest first: if a shorter form were removed from it, the rest of the longer one would stay.
     return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether the value under a name is secret, and so removed from stored data."""
+    """Return whether a setting's name says that its value is secret: a part between underscores does."""
     return not _SECRET_WORDS.isdisjoint(part.removesuffix("S") for part in name.upper().split("_"))
 
 
@@ -376,7 +405,7 @@ def _is_path(value: str) -> bool:
 
 
 def _passwords_in(value: str) -> tuple[str, ...]:
-    """Return the password in a URL, as written and decoded; nothing if there is none."""
+    """Return the password in a URL, as written and decoded; nothing if the value is no URL with one."""
     try:
         password = urlsplit(value).password if "://" in value else None
     except ValueError:
@@ -385,9 +414,9 @@ def _passwords_in(value: str) -> tuple[str, ...]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield the forms in which a value may be quoted, some of them several times."""
+    """Yield the forms in which a value may be quoted in stored data, some of them several times."""
     yield value
-    yield " ".join(value.split())
+    yield " ".join(value.split())  # some texts have their line breaks and runs of spaces replaced
     # As a part of JSON, and of JSON that is a text of JSON again, as in a tool's result.
     in_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     for form in {*in_json, *json_escapes(value), *_all_escaped(value)}:
@@ -401,7 +430,7 @@ def _forms(value: str) -> Iterator[str]:
         yield re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), escaped)
     for encoded in _base64_forms(value.encode()):
         yield encoded
-        yield encoded.translate(str.maketrans("+/", "-_"))
+        yield encoded.translate(str.maketrans("+/", "-_"))  # the alphabet for URLs
 
 
 _ESCAPED_BY_SOME = (
@@ -420,9 +449,10 @@ _NEVER_ESCAPED = re.compile(r"[A-Za-z0-9._~=-]*")
 
 
 def json_escapes(value: str) -> Iterator[str]:
-    """Yield the forms of JSON with unneeded escapes, as Go, .NET and PHP write it."""
+    """Yield the forms of a value inside JSON with unneeded escapes, as Go, .NET and PHP write it."""
     if _NEVER_ESCAPED.fullmatch(value):
-        yield value  # a token of some kilobytes would take a tenth of a second below
+        # All forms would be the value itself; making them takes a tenth of a second for some kilobytes.
+        yield value
         return
     for escaped_characters in _ESCAPED_BY_SOME:
         for is_ascii in (True, False):
@@ -438,7 +468,7 @@ def json_escapes(value: str) -> Iterator[str]:
 
 
 def _all_escaped(value: str) -> Iterator[str]:
-    """Yield the forms of JSON in which each character is an escape such as `\\u0041`."""
+    """Yield the forms of a value inside JSON in which each character is an escape such as `\\u0041`."""
     digits = value.encode("utf-16-be", "surrogatepass").hex()
     units = [digits[start : start + 4] for start in range(0, len(digits), 4)]
     yield "".join(f"\\u{unit}" for unit in units)
@@ -446,7 +476,7 @@ def _all_escaped(value: str) -> Iterator[str]:
 
 
 def _html_forms(value: str) -> Iterator[str]:
-    """Yield the forms of HTML and XML, with each way of writing quotes.
+    """Yield the forms of a value inside HTML and XML, with each way of writing quotes.
 
     Some programs also escape plus signs and slashes, or all characters beyond ASCII.
     """
@@ -461,8 +491,9 @@ def _html_forms(value: str) -> Iterator[str]:
 
 
 def _base64_forms(data: bytes) -> Iterator[str]:
-    """Yield the base64 of the data alone, and the part that is the same at any offset
-    inside a longer text.
+    """Yield the base64 of the data alone, and the parts that it has in the base64 of a longer text.
+
+    These parts depend only on the offset of the data in that text, modulo 3.
     """
     yield base64.b64encode(data).decode()
     for offset in range(3):
@@ -502,11 +533,11 @@ class CredentialStatus:
     refusals: Sequence[ModelRefusal] = ()
     """The current reasons why the model service refuses all requests, or those for one model."""
     accepted_ms: int | None = None
-    """When a model last answered."""
+    """The time when a model last answered, in epoch milliseconds; None before any did."""
 
     def to_json_dict(self) -> CredentialView:
         """Return the status as the API and `--json` show it."""
-        is_accepted: bool | None = None
+        is_accepted: bool | None = None  # not known before a model was asked
         if self.refusals:
             is_accepted = False
         elif self.accepted_ms:

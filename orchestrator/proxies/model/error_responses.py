@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from orchestrator.proxies.model.headers import Header
 
 MAX_MESSAGE_CHARS = 2_000
+"""Characters of a service's error message that are passed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRefusal:
-    """An answer of the proxy itself."""
+    """An error that the proxy itself answers, instead of the model service."""
 
     status: int
     kind: str
@@ -31,9 +32,10 @@ class ProxyRefused(Exception):
     """The request is not passed on, or got no answer."""
 
     def __init__(self, refusal: ProxyRefusal, *, cause: str | None = None) -> None:
+        """`refusal` is for the container; `cause` is for the log."""
         self.refusal = refusal
         self.cause = cause
-        """The upstream's behaviour, for the log; quotes no request."""
+        """The fault of the model service or the network, for the log; None if the container caused it."""
         super().__init__(refusal.message)
 
 
@@ -46,7 +48,10 @@ NOT_AGAIN: tuple[Header, ...] = ((b"x-should-retry", b"false"),)
 
 
 def service_error(status: int, body: bytes) -> ProxyRefusal:
-    """Return the refusal for an error in the body of a service's answer, sent instead of a stream."""
+    """Return the refusal that passes on a service's error, given its status and the body of its answer.
+
+    It is for a client whose stream has started, so that the answer itself cannot be passed on.
+    """
     try:
         error = json.loads(body)["error"]
         kind, message = str(error["type"])[:100], str(error["message"])[:MAX_MESSAGE_CHARS]
@@ -103,7 +108,7 @@ NOT_FOUND = ProxyRefusal(status=404, kind="not_found_error", message="Only the M
 
 
 def wrong_method(allowed: str) -> ProxyRefusal:
-    """Return the refusal of a method; `allowed` are those that the path takes."""
+    """Return the refusal of an HTTP method; `allowed` names the methods that the path takes."""
     return ProxyRefusal(
         status=405,
         kind="invalid_request_error",
@@ -125,7 +130,7 @@ def too_large(limit: int) -> ProxyRefusal:
 
 
 def busy(limit: int, things: str = "requests") -> ProxyRefusal:
-    """Return the refusal when `limit` requests, or other things, are under way already."""
+    """Return the refusal when `limit` requests, or what `things` names, are under way already."""
     return ProxyRefusal(
         status=429,
         kind="rate_limit_error",
@@ -135,7 +140,10 @@ def busy(limit: int, things: str = "requests") -> ProxyRefusal:
 
 
 def parsed_too_much(wait_ms: float) -> ProxyRefusal:
-    """Return the refusal of a group whose bodies took too long to parse; it may go on after `wait_ms`."""
+    """Return the refusal of a group whose bodies took too long to parse.
+
+    The group's requests are served again after `wait_ms` milliseconds.
+    """
     return ProxyRefusal(
         status=429,
         kind="rate_limit_error",
@@ -159,13 +167,16 @@ NO_SEARCH = ProxyRefusal(
 
 
 def too_many_searches(left: int) -> ProxyRefusal:
-    """Return the refusal of a request that may make more web searches than its turn has left."""
+    """Return the refusal of a request that allows more web searches than its turn has left.
+
+    `left` is the number that the turn may still make.
+    """
     text = f"This turn may search the web {left} more times: send max_uses of at most {left}."
     return ProxyRefusal(status=403, kind="permission_error", message=text, headers=NOT_AGAIN)
 
 
 def not_allowed(feature: str) -> ProxyRefusal:
-    """Return the refusal of a feature that a group may not use."""
+    """Return the refusal of a feature that a group may not use; `feature` finishes "may not use …"."""
     text = f"This group may not use {feature}."
     return ProxyRefusal(status=403, kind="permission_error", message=text, headers=NOT_AGAIN)
 
@@ -211,7 +222,7 @@ MCP_NO_SESSION = ProxyRefusal(
 
 
 def mcp_not_done(reason: str) -> ProxyRefusal:
-    """Return the refusal of a request to an MCP server that is no call of a tool."""
+    """Return the refusal of a GET or DELETE at an MCP server, with the reason."""
     return ProxyRefusal(
         status=403, kind="permission_error", message=f"Not done: {reason}.", headers=NOT_AGAIN
     )

@@ -28,24 +28,27 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """The run that a token belongs to. `turn_id` is its turn, if any; `kind` and `task_id` are the turn's.
-
-    `budgets` are all that are set now.
-    """
+    """The run that a token belongs to, with its present turn and rights."""
 
     run_id: RunId
     folder: Folder
+    """The folder of its group."""
     turn_id: TurnId | None = None
+    """The turn that the run works on; None between turns, and for the host's own requests."""
     kind: TurnKind | None = None
+    """The kind of that turn."""
     task_id: str | None = None
+    """The scheduled task of that turn, if any."""
     is_main: bool = False
+    """Whether it works for the owner in their own group."""
     role: Role = Role.OWNER
-    """The role by which its requests are judged."""
+    """The role of the person whose turn it is, by which its requests are judged."""
     may_call_servers: bool = True
     """Whether that role may call MCP servers."""
     spend: int = 100
     """The part of each budget that turns of that role may use, in percent."""
     budgets: tuple[Budget, ...] = ()
+    """All budgets that are set now, also those of other groups."""
     may_search: bool = False
     """Whether the model service may search the web for it."""
     is_open: bool = False
@@ -145,6 +148,7 @@ class ExchangeLog:
     def __init__(self) -> None:
         self._throttle = LogThrottle()
         self._refused: Credential | None = None
+        """The credential that the service last rejected."""
 
     def passed(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
         """Log an exchange that has ended."""
@@ -161,7 +165,10 @@ class ExchangeLog:
         )
 
     def answered(self, status: int, credential: Credential) -> None:
-        """Log once that the service rejects a credential, until it accepts one or another is set."""
+        """Log that the service rejects a credential, once until it accepts one or another is set.
+
+        `status` is the one of the service's answer; 401 means a rejected credential.
+        """
         if status != 401:
             self._refused = None
         elif self._refused != credential:
@@ -171,9 +178,13 @@ class ExchangeLog:
     def refused(
         self, refusal: ProxyRefusal, *, path: str, peer: str, identity: RunIdentity | None
     ) -> Denial | None:
-        """Log a refusal and return it; return None for one of a burst, which is only counted."""
-        # For each group, or container without a known token: one that is refused in a loop hides nobody
-        # else's refusals.
+        """Log that the proxy refuses a request, and return the record of it.
+
+        Return None for one of many similar refusals, which is only counted. `peer` is the container's
+        address, and `identity` its run, if its token is known.
+        """
+        # Counted for each group, or container without a known token: a group that is refused in a loop does
+        # not hide another's refusals.
         key = (identity.folder if identity else peer, refusal.status)
         if not self._throttle.passes(key):
             return None
@@ -191,7 +202,7 @@ class ExchangeLog:
         return denial
 
     def unanswered(self, refused: ProxyRefused) -> None:
-        """Log why the service gave no answer, unless the container caused it."""
+        """Log the cause for which a service gave no answer; a refusal that the container caused has none."""
         if refused.cause and self._throttle.passes(refused.cause):
             _log.warning(
                 "the model service did not answer",
@@ -201,15 +212,16 @@ class ExchangeLog:
             )
 
     def quoted(self, status: int) -> None:
-        """Log that an answer contained the credential and was cut."""
+        """Log that a service's answer, with this status, contained the credential and was cut."""
         _log.error("the upstream quoted the credential: answer cut", status=status)
 
     def failed(self, error: Exception, path: str) -> None:
-        """Log the place of an error, not its text or locals, which may contain a header."""
+        """Log the place in the code of an error, without its text or values, which may contain a header."""
         trace = "".join(traceback.format_tb(error.__traceback__))
         _log.error("credential proxy failed", path=path, error=type(error).__name__, trace=trace)
 
 
+# Phrases in the messages of services that answer 400 or 422 where others answer 401, 402 or 404.
 _NO_CREDIT = (
     "billing",
     "budget has been exceeded",
@@ -229,9 +241,9 @@ _NO_MODEL = (
     "unknown model",
 )
 _NO_KEY = ("invalid api key", "organization has been disabled")
-"""Messages of services that answer 400 or 422 where others answer 404."""
 _ERROR_EVENT = b"event: error"
 _KINDS = (b"application/json", EVENT_STREAM)
+"""The content types of answers of the Messages API."""
 _STATUS_OF_TYPE = {
     "authentication_error": 401,
     "billing_error": 402,
@@ -248,15 +260,17 @@ _EVENT_NAME = re.compile(r"[a-z][a-z_]*")
 def classify(
     status: int, body: bytes = b"", kind: bytes | None = None, *, is_streamed: bool = False
 ) -> ModelError | None:
-    """Judge an answer by its status, the beginning of its body and its content type; None is a real answer.
+    """Return the error that a model service's answer stands for; None if a model has answered.
 
     A rejected key, an account without credit and an unknown model are rejected at every further request. A
-    reached limit and trouble of the service pass by themselves. Anything else is the request's own fault.
+    reached limit and trouble of the service pass by themselves. `FOREIGN` is an answer of another API than
+    the Messages API. Anything else is the request's own fault.
 
     Args:
-        body: all of it, or of a stream the first event with data.
-        kind: the content type, in lower case.
-        is_streamed: whether a stream was requested.
+        status: the HTTP status.
+        body: the whole body, or of a stream the first event with data.
+        kind: the content type, in lower case; None without one.
+        is_streamed: whether the request demanded a stream.
     """
     if 200 <= status < 300:
         return _error_in_successful_answer(body, kind, is_streamed=is_streamed)
@@ -287,8 +301,13 @@ def _error_in_successful_answer(
 ) -> ModelError | None:
     """Return the error in an answer with a successful status; None if the answer is a message.
 
-    An error is also another API's document. `content_type` is in lower case; for an answer without one, the
-    first byte decides whether it is a stream. `is_streamed`: the client asked for a stream.
+    A document of another API than the Messages API is an error, too.
+
+    Args:
+        body: the whole body, or of a stream the first event with data.
+        content_type: the content type, in lower case. Without one, the first byte of the body decides whether
+            it is a stream.
+        is_streamed: whether the request demanded a stream.
     """
     if content_type is not None and not content_type.startswith(_KINDS):
         return ModelError.FOREIGN
@@ -307,13 +326,16 @@ def _error_in_successful_answer(
         is_expected = isinstance(name, str) and _EVENT_NAME.fullmatch(name) is not None
     else:
         is_expected = document.get("type") == "message" and isinstance(document.get("content"), list)
-        # A client that asked for a stream cannot read a whole message.
+        # A client that demanded a stream cannot read a whole message.
         is_expected = is_expected and not is_streamed
     return None if is_expected else ModelError.FOREIGN
 
 
 def _status_of_error(error: Any) -> int:
-    """Return the HTTP status that an error should have had: some services send it with a successful one."""
+    """Return the HTTP status that an error stands for, by its own code or type; 500 if neither is known.
+
+    Some services send errors with a successful status. `error` is the member "error" of the answer.
+    """
     code = error.get("code", error.get("status")) if isinstance(error, dict) else None
     if isinstance(code, int) and 400 <= code <= 599:
         return code
@@ -322,7 +344,7 @@ def _status_of_error(error: Any) -> int:
 
 
 def _first_event_data(events: bytes) -> bytes:
-    """Return the data of the first event that has any."""
+    """Return the data of the first event that has any, from the beginning of a stream of events."""
     for event in events.replace(b"\r", b"").split(b"\n\n"):
         lines = [
             line.removeprefix(b"data:").strip() for line in event.split(b"\n") if line.startswith(b"data:")
@@ -333,7 +355,7 @@ def _first_event_data(events: bytes) -> bytes:
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
-    """Return the object in a body; an empty one if it has none."""
+    """Return the JSON object in a body; an empty one if the body is no object."""
     try:
         value = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -342,7 +364,7 @@ def _parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _error_by_message(message: str) -> ModelError:
-    """Return the error that the message of an answer stands for; it is in lower case."""
+    """Return the error that the message of an answer stands for; `message` is in lower case."""
     if any(phrase in message for phrase in _NO_CREDIT):
         return ModelError.NO_CREDIT
     if any(phrase in message for phrase in _NO_KEY):
@@ -351,6 +373,6 @@ def _error_by_message(message: str) -> ModelError:
 
 
 def _error_message(body: bytes) -> str:
-    """Return the message and the kind of an error in the form of the Messages API."""
+    """Return the type and the message of an error in the form of the Messages API; empty for another form."""
     error = _parse_object(body).get("error")
     return f"{error.get('type', '')} {error.get('message', '')}" if isinstance(error, dict) else ""

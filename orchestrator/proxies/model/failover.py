@@ -31,7 +31,7 @@ PROBE_EVERY_SECONDS = 30.0
 MAX_WAIT_MS = 5_000
 """Milliseconds that a turn stays at a service that is overloaded or in trouble: that may pass soon."""
 MAX_FAILED_TRIES = 3
-"""Such answers in one run after which its turn leaves."""
+"""Answers of a service in trouble, in one run, after which its turn leaves the service."""
 _OF_THE_REQUEST = (ModelError.OTHER, ModelError.UNKNOWN_MODEL)
 """Errors of a service that answers, but not to this request."""
 _OF_THE_SERVICE = (ModelError.OUTAGE, ModelError.FOREIGN)
@@ -54,7 +54,10 @@ class _Notice:
 
 
 class Failover:
-    """Judges the services' answers, and tells the router which services are down. The stored rows count."""
+    """Judges the services' answers, and tells the router which services are down.
+
+    What it decides is stored, so that a restarted host goes on with it.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,15 @@ class Failover:
         probe: Probe,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called after a turn has moved, or a service has recovered."""
+        """Build it without outages; `load` adds the stored ones.
+
+        Args:
+            database: stores outages, and the services that turns have left.
+            router: chooses services, and is told which are down.
+            clock: the host's clock.
+            probe: sends the host's own request to a service.
+            on_change: called after a service was found down, has recovered, or did not answer a turn.
+        """
         self._database = database
         self._router = router
         router.on_unusable = self.suspect
@@ -73,6 +84,7 @@ class Failover:
         self._probe = probe
         self._on_change = on_change
         self._failed_tries: Counter[RunId] = Counter()
+        """Answers of a service in trouble, by run, since its last good answer."""
         self._suspects: dict[str, str | None] = {}
         """Services to test now, each with the model that a turn used there."""
         self._models: dict[str, str | None] = {}
@@ -82,7 +94,7 @@ class Failover:
         self._causes_of_leaving: dict[str, ModelError] = {}
         """Services that turns have left since the last look, each with its cause."""
         self._notices: dict[str, _Notice] = {}
-        """The last notice to the owner that a service is down."""
+        """The last notice to the owner that a service is down, by service."""
         self._wakeup = Wakeup()
 
     async def load(self) -> None:
@@ -100,7 +112,7 @@ class Failover:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Test services that are down or suspected, at once and then every half a minute."""
+        """Test services that are suspected, at once, and those that are down, every `PROBE_EVERY_SECONDS`."""
         async with asyncio.TaskGroup() as group:
             while True:
                 # A service that is tested now may turn out to be down.
@@ -109,9 +121,10 @@ class Failover:
                 self._start_tests(group)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Decide whether a run's turn leaves its service for another because of this answer; return that.
+        """Return whether a run's turn leaves its service for another because of the service's answer.
 
-        That it leaves is recorded, and the host tests the service.
+        If so, that is recorded, and the service will be tested by the host. An answer without an error resets
+        the count of the run's failed tries.
         """
         if answered.error is None:
             # A `Counter` ignores a missing key here.
@@ -124,7 +137,8 @@ class Failover:
         if not self._has_waited_enough(identity, answered):
             return False
         if not identity.may_move:
-            # The turn has left every other service. It returns to one if the host finds this one down.
+            # The turn has left every other service, so it stays. If the host finds this service down, the
+            # turn may return to one of the others.
             self.suspect(identity.service_name, identity.model)
             return False
         del self._failed_tries[identity.run_id]
@@ -134,7 +148,7 @@ class Failover:
             await turn_moves.leave(
                 tx, identity.turn_id, service, run_id=identity.run_id, cause=answered.error, now_ms=now_ms
             )
-            # The turn waits for nothing any more.
+            # The turn no longer waits for the service that it has left.
             await turn_outages.end(tx, identity.turn_id, Outage.MODEL)
         log.warning(
             "turn.leaves_service",
@@ -148,7 +162,10 @@ class Failover:
         return True
 
     def suspect(self, service: str, model: str | None = None) -> None:
-        """Let the host soon test whether a service answers, with the model that failed, if it is known."""
+        """Make `run` test soon whether a service answers.
+
+        `model` is the model that failed; None if it is not known.
+        """
         self._suspects.setdefault(service, model)
         self._wakeup.set()
 
@@ -158,7 +175,10 @@ class Failover:
             self._start_tests(group)
 
     def _start_tests(self, group: asyncio.TaskGroup) -> None:
-        """Test each service in a task of its own, unless its test is still running: one may take minutes."""
+        """Start a test of each service that is suspected or down, as a task of `group`.
+
+        A service whose last test is still running is left out, as a test may take minutes.
+        """
         for service in sorted(self._suspects.keys() | self._router.down):
             if service not in self._being_tested:
                 self._being_tested.add(service)
@@ -166,9 +186,9 @@ class Failover:
                 group.create_task(test, name=f"probe-{service}")
 
     async def _test(self, service: str, suspected_model: str | None) -> None:
-        """Test a service, and soon again if it came under suspicion meanwhile.
+        """Test a service, and wake `run` to test it again if it was suspected meanwhile.
 
-        `suspected_model` failed for a turn; None means any.
+        `suspected_model` is the model that failed for a turn; with None, any model is requested.
         """
         try:
             await self._test_and_record(service, suspected_model)
@@ -178,7 +198,10 @@ class Failover:
             self._wakeup.set()
 
     async def _test_and_record(self, service: str, suspected_model: str | None) -> None:
-        """Test a service, with a model that failed for a turn or with any, and record the result."""
+        """Send the host's own request to a service, record the result, and notify the owner if it is due.
+
+        `suspected_model` is the model that failed for a turn; with None, any model is requested.
+        """
         model = suspected_model or self._models.get(service)
         answered = await self._probe(service, model)
         error = answered.error
@@ -186,6 +209,7 @@ class Failover:
         cause_of_leaving = self._causes_of_leaving.pop(service, None)
         if error is None:
             self._router.note_answer(service)
+        # A slow answer may still come, and an error of the request shows that the service works.
         is_fault = error not in (None, ModelError.SLOW, *_OF_THE_REQUEST)
         if is_fault and await self._has_another_model(service, model):
             # Only one model fails behind a gateway that works: the service stays in use, and the owner reads
@@ -196,15 +220,19 @@ class Failover:
         if error is None or error in _OF_THE_REQUEST:
             await self._note_up(service)
         if error is None and cause_of_leaving in _OF_THE_SERVICE:
+            # The host gets an answer, though a turn got none.
             await self._notify_left(service)
         elif error is ModelError.UNKNOWN_MODEL and suspected_model is not None:
             await self.note_down(service, error, status=answered.status, model=model)
-        elif error is not None and is_fault:
+        elif error is not None and is_fault:  # the first part is for the type checker
             self._models[service] = model
             await self.note_down(service, error, status=answered.status, model=model)
 
     async def _has_another_model(self, service: str, model: str | None) -> bool:
-        """Return whether a service that fails with one model answers with another, as a gateway may."""
+        """Return whether a service that fails with `model` answers with another of its models.
+
+        A gateway may. This sends the service a request with the other model.
+        """
         other_models = [
             known_model for known_model in self._router.known_models(service) if known_model != model
         ]
@@ -213,10 +241,16 @@ class Failover:
     async def note_down(
         self, service: str, cause: ModelError, *, status: int | None, model: str | None = None
     ) -> None:
-        """Make all turns use other services from now on, and notify the owner once, with the fix.
+        """Record that a service is down, so that all turns use others, and notify the owner with the fix.
 
-        `status` is the HTTP status, if it answered; `model` the one that it does not know. An unknown model
-        concerns only those who request it: the service answers others.
+        The owner is not notified again while a notice holds. If the cause is an unknown model, the service
+        stays in use, because it answers requests for other models, and the owner is notified once a day.
+
+        Args:
+            service: the service's name.
+            cause: the error that the host's own request has met.
+            status: the HTTP status of the answer; None if none came.
+            model: the model that was requested, if it is known.
         """
         now_ms = self._clock.now_ms()
         text = failures.stand_in_notice(
@@ -240,15 +274,19 @@ class Failover:
         self._on_change()
 
     def _is_notice_due(self, service: str, now_ms: int) -> bool:
-        """Return whether to notify the owner that a service is down.
+        """Return whether to notify the owner now that a service is down.
 
-        Not while the last notice still holds, nor within `QUIET_MS` of it: a service may come and go.
+        Return False while the last notice still holds, and for `QUIET_MS` after it, because a service may
+        come and go.
         """
         last = self._notices.get(service)
         return last is None or (last.is_taken_back and now_ms - last.at_ms >= QUIET_MS)
 
     async def _note_up(self, service: str) -> None:
-        """Record that a service answers again, and notify the owner if they were told that it was down."""
+        """Record that a service answers again, so that turns use it.
+
+        The owner is notified if they were notified that it was down. Nothing happens if it was not down.
+        """
         if service not in self._router.down:
             return
         self._router.down.discard(service)
@@ -268,7 +306,7 @@ class Failover:
         self._on_change()
 
     async def _notify_left(self, service: str) -> None:
-        """Notify the owner, once a day, of a service that answers the host but did not answer a turn."""
+        """Notify the owner, at most once a day, of a service that answers the host but not a turn."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             await owner.notify(
@@ -287,14 +325,15 @@ class Failover:
         return stored.key_env if stored is not None else None
 
     def _has_waited_enough(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Return whether a turn has waited long enough for a service with such answers.
+        """Return whether a turn has waited long enough for a service that answers with this error.
 
-        Each call counts the answer as a failed try of the run, if the service was in trouble.
+        If the error is an outage, each call counts it as one failed try of the run.
         """
         match answered.error:
             # A slow answer may still come, and a faulty request would be refused elsewhere, too.
             case ModelError.SLOW | ModelError.OTHER:
                 return False
+            # The service itself reports an overload or a fault: that may pass in a moment.
             case ModelError.OUTAGE if answered.status is not None and answered.status >= 400:
                 self._failed_tries[identity.run_id] += 1
                 waited_ms = answered.waited_ms + answered.retry_after_ms

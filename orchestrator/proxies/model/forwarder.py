@@ -30,12 +30,14 @@ from orchestrator.proxies.parsing_process import ParsingProcess
 
 
 class LeakCheck:
-    """Finds a secret in a stream of chunks, even divided between them, before its last byte passes."""
+    """Finds a secret in a stream of chunks, also if one chunk has its start and the next its end."""
 
     def __init__(self, secret: str) -> None:
+        """An ordinary word as a secret is never found."""
         # A key that is a plain word, as local services accept, would cut each answer that contains the word.
         self._secret = b"" if is_ordinary(secret) else secret.encode()
         self._tail = b""
+        """The last bytes of the stream so far: one fewer than the secret has."""
 
     def quotes_secret(self, chunk: bytes) -> bool:
         """Return whether `chunk` has the secret, or the end of one that began in earlier chunks.
@@ -54,7 +56,9 @@ MAX_FIRST_EVENT_BYTES = 64 * 1024
 MAX_HEAD_BYTES = 256
 """Bytes of an event that contain its name."""
 MAX_JUDGED_BYTES = 4 * 1024 * 1024
-"""The same for an answer that is no stream. A model's longest answer has an eighth of it."""
+"""Bytes of an answer that is no stream which are read and judged before it is passed on. A model's longest
+answer has an eighth of it.
+"""
 _ERROR_EVENT = re.compile(rb'^(?:event: ?error\s|data: ?\{\s*"type": ?"error")', re.MULTILINE)
 _FIRST_EVENT = re.compile(rb"^data:.*?\n\r?\n", re.MULTILINE | re.DOTALL)
 
@@ -66,9 +70,9 @@ class UpstreamTarget:
     credential: Credential
     base_url: str
     is_public_only: bool = False
-    """Whether its name may only resolve to internet addresses, because the owner wrote no private one."""
+    """Whether its host name may only lead to addresses of the internet, as the owner named no private one."""
     service: ModelService | None = None
-    """The service by its name; None: the one of `.env`."""
+    """The service that the owner added; None for the one of `.env`."""
 
     @property
     def is_plain(self) -> bool:
@@ -86,9 +90,21 @@ async def upstream_request(
     held: BodyBytes,
     parsing: ParsingProcess,
 ) -> UpstreamRequest:
-    """Build the upstream's request from the container's.
+    """Read a container's request, check it, and build the request that is sent to the model service.
 
-    Raises `ProxyRefused` when a GET has a body, or a POST requests what its group may not.
+    For a service other than Anthropic's, the body is rewritten to what the service can read.
+
+    Args:
+        path: the path of the request, without the query.
+        client: the container's request.
+        identity: the run that sent it.
+        target: the service to which it goes, with the credential.
+        limits: bound the body and the time.
+        held: counts the bytes of the body in memory.
+        parsing: parses the body in a process of its own.
+
+    Raises:
+        ProxyRefused: a GET has a body, or a POST is malformed or requests what its group may not.
     """
     body = await whole_body(client, limits.body_bytes, held) if _is_post(client) else None
     facts = RequestFacts()
@@ -134,7 +150,10 @@ async def upstream_request(
 def _first_byte_seconds(
     identity: RunIdentity, target: UpstreamTarget, facts: RequestFacts, limits: ModelProxyLimits
 ) -> float:
-    """Return how long an answer may take to start: less if another service could continue the turn."""
+    """Return how many seconds an answer may take to start: less if another service could continue the turn.
+
+    The owner may have set the time for a service.
+    """
     usual_seconds = limits.first_byte_of(target.base_url)
     if target.service is not None and target.service.first_byte_seconds is not None:
         usual_seconds = float(target.service.first_byte_seconds)
@@ -146,28 +165,36 @@ def _first_byte_seconds(
 
 
 def _may_leave(identity: RunIdentity, facts: RequestFacts) -> bool:
-    """Return whether a turn leaves a service that does not answer this request in time."""
+    """Return whether a turn would leave a service that does not answer this request in time.
+
+    Only a streamed answer is known to start soon.
+    """
     return identity.has_other and facts.is_streamed
 
 
 def _without_betas(received: Sequence[Header]) -> list[Header]:
-    """Return the headers without the one that names betas."""
+    """Return the headers without `anthropic-beta`, which requests features of Anthropic's own service."""
     return [header for header in received if header[0].lower() != b"anthropic-beta"]
 
 
 def _with_length(received: Sequence[Header], length: int) -> list[Header]:
-    """Return the headers for a body that was rebuilt."""
+    """Return the headers with `content-length` replaced by a new length in bytes."""
     others = [header for header in received if header[0].lower() != b"content-length"]
     return [*others, (b"content-length", str(length).encode())]
 
 
 def _is_post(client: ClientSide) -> bool:
-    """Return whether a request has a body that is passed on."""
+    """Return whether a request is a POST: only those have a body."""
     return client.method == "POST"
 
 
 async def whole_body(client: ClientSide, limit: int, held: BodyBytes) -> bytes:
-    """Return the body of a request, with its bytes counted as they come. Raises `ProxyRefused`."""
+    """Read the body of a request and return it; `held` counts its bytes in memory as they come.
+
+    Raises:
+        ProxyRefused: the body is longer than `limit` bytes, comes too slowly, or there is no memory for it.
+        ClientGone: the container has closed the connection.
+    """
     chunks = []
     async for chunk in client.body(limit):
         held.add(len(chunk))
@@ -176,20 +203,24 @@ async def whole_body(client: ClientSide, limit: int, held: BodyBytes) -> bytes:
 
 
 async def one_piece(body: bytes, held: BodyBytes | None = None) -> AsyncIterator[bytes]:
-    """Yield a body in one piece, and release the bytes that are `held` for it after it was sent."""
+    """Yield a body in one piece, and afterwards release the bytes that `held` counts, if any.
+
+    The HTTP client continues the iteration once it has sent the piece.
+    """
     yield body
     if held is not None:
         held.release()
 
 
 async def read_opening(answer: UpstreamResponse, *, first_byte_seconds: float) -> bytes:
-    """Read the part of an answer by which it is judged.
+    """Read and return the beginning of an answer's body, as much as is needed to judge the answer.
 
     That is a stream's first event with data, all of an error, and all of any other body. For an encoded body,
     which nobody requested, it is the first bytes.
 
     Raises:
-        ProxyRefused: it does not start, or breaks off before that.
+        ProxyRefused: the beginning of a stream, an error, or the first byte of another body did not come
+            within `first_byte_seconds`; or the answer broke off.
     """
     received = bytearray()
     try:
@@ -199,7 +230,8 @@ async def read_opening(answer: UpstreamResponse, *, first_byte_seconds: float) -
                 if _can_be_judged(answer, received, chunk):
                     break
                 if answer.status < 400 and not answer.is_event_stream:
-                    deadline.reschedule(None)  # the client limits each wait for more of a started answer
+                    # The HTTP client limits each wait for more of an answer that has started.
+                    deadline.reschedule(None)
     except TimeoutError:
         raise ProxyRefused(error_responses.SILENT, cause="silent: no byte of its answer") from None
     except AnswerCut as error:
@@ -208,12 +240,16 @@ async def read_opening(answer: UpstreamResponse, *, first_byte_seconds: float) -
 
 
 def _can_be_judged(answer: UpstreamResponse, received: bytes | bytearray, chunk: bytes) -> bool:
-    """Return whether the part read so far is enough to judge the answer. It ends with `chunk`."""
+    """Return whether the part of an answer read so far is enough to judge it.
+
+    `received` is that part, and `chunk` the piece that was added last.
+    """
     if answer.status >= 400:
         return len(received) >= MAX_ERROR_BYTES
     if not answer.is_plain:
         return True
     if answer.is_event_stream:
+        # Only a line break can complete an event, so other chunks need no search.
         has_event = b"\n" in chunk and _FIRST_EVENT.search(received) is not None
         return has_event or len(received) >= MAX_FIRST_EVENT_BYTES
     return len(received) >= MAX_JUDGED_BYTES
@@ -232,13 +268,22 @@ async def pass_back(
     ping_seconds: float = 0,
     on_chunk: Callable[[], None],
 ) -> None:
-    """Send `answer` to the client; `beginning` is the part of its body that was read already.
+    """Send a service's answer to the client, piece by piece.
 
-    `event_seconds` limits how long a stream may bring no whole event, and `ping_seconds` then how long it may
-    bring nothing but pings. `may_try_again` says whether the client may send the request again. `on_quote` is
-    called with the status if the answer quotes the credential, `on_chunk` for each piece of the body.
+    Args:
+        answer: the service's answer.
+        client: the container's side.
+        credential: the one that was sent, which must not reach the container.
+        beginning: the part of the answer's body that was read already.
+        may_try_again: whether the client may send the same request again.
+        parser: reads the usage from the answer.
+        on_quote: called with the answer's status if the answer quotes the credential.
+        event_seconds: limits how long a stream may bring no whole event; None for no limit.
+        ping_seconds: limits then how long a stream may bring nothing but pings.
+        on_chunk: called for each piece of the body.
 
-    Raises `AnswerCut` when it breaks off, comes to a stop, or would quote the credential.
+    Raises:
+        AnswerCut: the answer breaks off, comes to a stop, or would quote the credential.
     """
     parser.begin(answer.status, answer.headers)
     leak_check = LeakCheck(credential.secret)
@@ -258,8 +303,8 @@ async def pass_back(
         await client.begin(answer.status, headers)
 
     async def pass_on(chunk: bytes) -> None:
-        """Send a piece of the body, unless it completes the credential. Raises `AnswerCut`."""
-        # Counted before it is written: a client that disconnects now has caused it all the same.
+        """Send a piece of the body. Raises `AnswerCut` instead if it completes the credential."""
+        # Counted before it is written: the usage has cost something even if the client disconnects now.
         parser.feed(chunk)
         if leak_check.quotes_secret(chunk):
             on_quote(answer.status)
@@ -281,24 +326,27 @@ class EventPace:
     """
 
     def __init__(self, seconds: float, ping_seconds: float, now_seconds: float) -> None:
-        """Start the times at `now_seconds`, in the event loop's seconds.
+        """Start both limits at `now_seconds`, the present time in the event loop's seconds.
 
-        `seconds` limit the wait for any event, `ping_seconds` the wait for one that is no ping.
+        `seconds` limit the wait for any event or comment, `ping_seconds` that for an event that is no ping.
         """
         self._seconds, self._ping_seconds = seconds, max(seconds, ping_seconds)
         self._block = b""
+        """The beginning of the event that is not complete yet, shortened."""
         self.deadline = now_seconds + seconds
         """The time by which the next event must have come."""
         self._progress_deadline = now_seconds + self._ping_seconds
         """The time by which the next event that is no ping must have come."""
 
     def feed(self, chunk: bytes, now_seconds: float) -> None:
-        """Process the next bytes, and extend the deadline for each event that they complete.
+        """Process the next bytes of the stream, and extend `deadline` if they complete an event or comment.
 
-        Raises `AnswerCut` at an error: nothing follows it, and the client would disconnect first.
+        `now_seconds` is the present time in the event loop's seconds.
+
+        Raises `AnswerCut` for an event that is an error, because nothing follows it.
         """
         *events, rest = (self._block + chunk.replace(b"\r", b"")).split(b"\n\n")
-        # The head of an event contains its name, and the last byte shows where it ends.
+        # The head of an event contains its name. The last byte is needed to see the line break that ends it.
         self._block = rest if len(rest) <= MAX_HEAD_BYTES else rest[:MAX_HEAD_BYTES] + rest[-1:]
         heads = [event[:MAX_HEAD_BYTES] for event in events if event.strip()]
         if any(_ERROR_EVENT.search(head) for head in heads):
@@ -312,10 +360,12 @@ class EventPace:
 async def paced_events(
     chunks: AsyncIterator[bytes], beginning: bytes, seconds: float | None, ping_seconds: float
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes in `beginning` and then chunks, while they complete events in time.
+    """Yield the bytes in `beginning` and then those of `chunks`, as long as they complete events in time.
 
-    `seconds` limit the wait for any event (None: no limit), `ping_seconds` the wait for one that is no
-    ping. Raises `AnswerCut` when events are late: a byte per second is no answer.
+    `seconds` limit the wait for any event, and `ping_seconds` the wait for one that is no ping. If `seconds`
+    is None, there is no limit.
+
+    Raises `AnswerCut` when an event is late, even if single bytes still come.
     """
     if seconds is None:
         if beginning:
@@ -340,7 +390,10 @@ async def paced_events(
 
 
 async def read_to_its_end(answer: UpstreamResponse, beginning: bytes) -> None:
-    """Read the rest of an answer that started with `beginning`. Raises `AnswerCut` if it is not whole."""
+    """Read the rest of an answer whose first bytes are `beginning`, without keeping it.
+
+    Raises `AnswerCut` if the answer is not whole.
+    """
     parser = UsageParser()
     parser.begin(answer.status, answer.headers)
     parser.feed(beginning)
@@ -354,6 +407,7 @@ class ServiceWatch:
     """Watches one of the owner's own services while it works on a request, to notice if it hangs."""
 
     def __init__(self, upstream: UpstreamClient, target: UpstreamTarget, limits: ModelProxyLimits) -> None:
+        """`upstream` sends the small requests that check the service `target`, as often as `limits` say."""
         self._upstream = upstream
         self._request = UpstreamRequest(
             method="GET",
@@ -368,23 +422,28 @@ class ServiceWatch:
         self.has_begun = False
         """Whether passing the answer back has started."""
         self._is_flowing = False
+        """Whether a piece of the service's answer has come since the last check began."""
 
     def note(self) -> None:
-        """Count a piece of its answer as a sign of life: a single-threaded server gives
-        no other meanwhile.
+        """Note that a piece of the service's answer has come, which shows that the service works.
+
+        A server with a single thread gives no other sign while it answers.
         """
         self._is_flowing = True
 
     async def watch(self) -> None:
-        """Check repeatedly that it answers at all; any answer will do.
+        """Check again and again that the service answers a small request; any answer counts.
+
+        It returns only by an error:
 
         Raises:
-            ProxyRefused: it did not, twice in a row.
-            AnswerCut: the same, in the middle of its answer.
+            ProxyRefused: the service failed two checks in a row, before its answer was passed on.
+            AnswerCut: the service failed two checks in a row, in the middle of its answer.
         """
         misses = 0
         while misses < 2:
-            # After a miss the next check follows at once, so that a service that hangs is soon given up.
+            # After a failed check the next one follows at once, so that a service that hangs is soon given
+            # up.
             if misses == 0:
                 await asyncio.sleep(self._limits.life_after_seconds)
             self._is_flowing = False
@@ -403,8 +462,10 @@ class ServiceWatch:
 
 
 async def run_while_connected(client: ClientSide, work: Coroutine[Any, Any, None], *, name: str) -> None:
-    """Run `work`, and cancel it the moment the client disconnects. Raises the
-    exceptions of either, ungrouped.
+    """Run `work` to its end, but cancel it the moment the client disconnects.
+
+    `name` is for the task that watches the client. Exceptions of `work` are raised as they are, and
+    `ClientGone` if the client has disconnected.
     """
     async with run_beside(client.until_gone(), name=name):
         await work
@@ -412,7 +473,10 @@ async def run_while_connected(client: ClientSide, work: Coroutine[Any, Any, None
 
 @asynccontextmanager
 async def run_beside(watch: Coroutine[Any, Any, None], *, name: str) -> AsyncIterator[None]:
-    """Run `watch` while the block runs, and cancel it after. Raises the exceptions of either, ungrouped."""
+    """Run `watch` in a task with this name while the block runs, and cancel it when the block ends.
+
+    If either raises, the other is cancelled, and the exception is raised as it is, not in a group.
+    """
     try:
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watch, name=name)
@@ -424,9 +488,10 @@ async def run_beside(watch: Coroutine[Any, Any, None], *, name: str) -> AsyncIte
 
 
 async def send_pings(client: ClientSide, limits: ModelProxyLimits, *, is_streamed: bool) -> None:
-    """Keep a client connected whose answer takes long to start, for as long as this runs.
+    """Send pings to a client whose answer takes long to start, so that it stays connected, until cancelled.
 
-    That is only possible for a stream: it is started at once, with pings as the service itself sends them.
+    That is possible only if the client requested a stream (`is_streamed`), which is started at once. For any
+    other request nothing is done.
     """
     if not is_streamed:
         return

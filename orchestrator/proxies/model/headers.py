@@ -12,8 +12,9 @@ from orchestrator.proxies.model.credentials import Credential, CredentialKind
 Header = tuple[bytes, bytes]
 
 EVENT_STREAM = b"text/event-stream"
-
+"""The content type of a stream of events."""
 OAUTH_BETA = b"oauth-2025-04-20"
+"""The beta without which Anthropic's API accepts no token of a subscription."""
 SUBAGENT_NAME = b"x-claude-code-agent-id"
 """The header in which the CLI names the subagent that sends a request; the agent's own have none."""
 
@@ -83,7 +84,10 @@ _LINE_BREAK = re.compile(rb"[\r\n\0]")
 
 
 def framing_fault(headers: Iterable[Header]) -> str | None:
-    """Return how two parsers could read different requests from these headers, or None when they cannot."""
+    """Return the fault by which two parsers could read different requests from these headers; None if none.
+
+    Such requests are refused, because one parser's body could be another's second request.
+    """
     lowered = [(name.lower(), value) for name, value in headers]
     lengths = _header_values(lowered, b"content-length")
     codings = _header_values(lowered, b"transfer-encoding")
@@ -107,21 +111,24 @@ def content_length(headers: Iterable[Header]) -> int | None:
 
 
 def retry_after_ms(headers: Iterable[Header]) -> int:
-    """Return for how many milliseconds a service asks for no request; 0 if it names no number of seconds."""
+    """Return for how many milliseconds a service wants no further request, by its header `retry-after`.
+
+    Return 0 if the header is missing or no number of seconds.
+    """
     values = _header_values(headers, b"retry-after")
     return int(values[0]) * 1000 if values and values[0].isdigit() and len(values[0]) <= 6 else 0
 
 
 def is_from_subagent(headers: Iterable[Header]) -> bool:
-    """Return whether a request is marked as a subagent's.
+    """Return whether a request is marked as one of a subagent, which an agent starts for a part of its work.
 
-    A container that lies only divides its own usage in another way.
+    The mark is not checked: a container that lies only divides its own usage in another way.
     """
     return bool(_header_values(headers, SUBAGENT_NAME))
 
 
 def run_token(headers: Iterable[Header]) -> str | None:
-    """Return the token in `x-api-key`, else in `Authorization: Bearer`; None if a container shows none."""
+    """Return the run's token in `x-api-key`, else in `Authorization: Bearer`; None if there is none."""
     token_headers = {name.lower(): value for name, value in headers if name.lower() in _TOKEN_NAMES}
     key = token_headers.get(b"x-api-key", b"").strip()
     if key:
@@ -135,11 +142,11 @@ def run_token(headers: Iterable[Header]) -> str | None:
 def request_headers(
     headers: Sequence[Header], credential: Credential, *, features: Collection[ModelFeature] = ()
 ) -> list[Header]:
-    """Return the headers for the upstream: the allowed ones and the real credential in exactly one form.
+    """Return the headers for the model service: the allowed ones of a container's, and the real credential.
 
-    `features` are those of the model service that the owner lets the group pay for.
-
-    The answer is requested uncompressed, so that it can be passed on and checked piece by piece.
+    Whatever the container sent as a credential is dropped. `features` are those of the model service that the
+    owner lets the group pay for. The answer is requested uncompressed, so that it can be passed on and
+    checked piece by piece.
     """
     dropped = _connection_headers(headers)
     passed = [
@@ -159,7 +166,7 @@ def request_headers(
 
 
 def response_headers(headers: Sequence[Header], credential: Credential) -> list[Header]:
-    """Return the headers for the container: the allowed ones, none of which may quote the credential."""
+    """Return the headers for the container: the allowed ones, without any that quotes the credential."""
     dropped = _connection_headers(headers)
     secret = credential.secret.encode()
     return [
@@ -182,14 +189,20 @@ def _is_allowed(name: bytes, names: frozenset[bytes], prefixes: tuple[bytes, ...
 
 
 def _connection_headers(headers: Iterable[Header]) -> frozenset[bytes]:
-    """Return the names that `Connection` lists for this hop only; the length is not among them."""
+    """Return the names that the header `Connection` lists: those headers are not passed on.
+
+    `content-length` is left out, because it always has to be passed on.
+    """
     listed = b",".join(_header_values(headers, b"connection")).lower().split(b",")
-    # Without its length, the body would go on in chunks.
+    # Without its length, the body would be sent in chunks.
     return frozenset(name.strip() for name in listed) - {b"content-length"}
 
 
 def _allowed_betas(headers: Iterable[Header], features: Collection[ModelFeature]) -> tuple[bytes, ...]:
-    """Return the betas that a request names and its group may use, each once, without unknown ones."""
+    """Return the betas (features of the API) that a request names and its group may use, each once.
+
+    `features` are those that the owner lets the group pay for. Unknown betas are left out.
+    """
     requested = b",".join(_header_values(headers, b"anthropic-beta")).split(b",")
     names = dict.fromkeys(name.strip() for name in requested)
     allowed = _BETAS | {beta for beta, feature in _PAID_BETAS.items() if feature in features}
@@ -197,7 +210,10 @@ def _allowed_betas(headers: Iterable[Header], features: Collection[ModelFeature]
 
 
 def _beta_header(betas: tuple[bytes, ...], kind: CredentialKind) -> list[Header]:
-    """Return the beta header; the OAuth beta is added for OAuth tokens only, whatever the container sends."""
+    """Return the header `anthropic-beta` with these betas; none if there are none.
+
+    The OAuth beta is sent exactly for OAuth tokens, whatever the container requests.
+    """
     others = [name for name in betas if name != OAUTH_BETA]
     names = [*others, OAUTH_BETA] if kind is CredentialKind.OAUTH else others
     return [(b"anthropic-beta", b",".join(names))] if names else []

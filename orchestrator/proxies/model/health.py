@@ -29,9 +29,10 @@ from orchestrator.store.runs.model_refusals import OWN_CHOICE, ModelRefusal
 log = structlog.get_logger(__name__)
 
 PROBE_EVERY_MS = 60_000
+"""Milliseconds between two of the host's own requests for the same model."""
 MAX_PROBE_WAIT_SECONDS = 5.0
-"""Seconds that a turn waits for the host's own request before it may be refused:
-all other turns wait behind it.
+"""Seconds that a turn waits for the host's own request before it may be refused; all other turns wait
+behind it.
 """
 _REFUSED_REASON = "the model service refuses its questions."
 
@@ -46,7 +47,9 @@ class _Key:
     """The settings that decide the service's answer; a change is noticed at once. It contains no secret."""
 
     setting: str | None
+    """The name of the setting with the credential."""
     fingerprint: int
+    """A hash of the credential and the service's URL, valid in this process only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class _LastProbe:
 
     key: _Key
     model: str | None
+    """The model of the probed refusal: a model, `OWN_CHOICE`, or None for any."""
     at_ms: int
 
 
@@ -63,8 +67,9 @@ _KEY_CAUSES = (ModelError.NO_KEY, ModelError.KEY_UNREADABLE)
 
 
 class ModelHealth:
-    """Judges every answer of the model service. The stored rows count; present refusals are
-    cached in memory.
+    """Judges every answer of the service of `.env`, and stores its refusals and the turns that wait for it.
+
+    A refusal is a lasting error, such as a rejected key. Present refusals are also cached in memory.
     """
 
     def __init__(
@@ -78,10 +83,16 @@ class ModelHealth:
         on_recovery: Callable[[Tx, ModelRefusal], Awaitable[None]],
         on_change: Callable[[], None],
     ) -> None:
-        """Set up the tracking.
+        """Build it without refusals; `load` adds the stored ones.
 
-        `on_recovery` is called in the transaction that ends a refusal; `on_change` after a chat starts to
-        wait, or no longer has to.
+        Args:
+            database: stores refusals and outages.
+            source: returns the service's credential.
+            clock: the host's clock.
+            model_of: returns the model that is set for a group's turns of a kind.
+            probe: sends the host's own request to the service.
+            on_recovery: called with each refusal that ends, in the transaction that ends it.
+            on_change: called after a chat starts to wait, or no longer has to.
         """
         self._database = database
         self._source = source
@@ -91,18 +102,24 @@ class ModelHealth:
         self._on_recovery = on_recovery
         self._on_change = on_change
         self._open_refusals: list[ModelRefusal] = []
+        """The refusals that have not ended."""
         self._waiting_turns: set[TurnId] = set()
+        """Turns that have met an outage or a refusal, and no answer since."""
         self._refused_key: _Key | None = None
+        """The key with which the last refusal was met."""
         self._own_choice: str | None = None
         """The model that an agent chose itself and that was last refused."""
         self._last_probe: _LastProbe | None = None
         self._probing = asyncio.Lock()
         self._wakeup = Wakeup()
         self.accepted_ms: int | None = None
-        """When the model last answered since the host's start."""
+        """The time when a model last answered, in epoch milliseconds; None if none has since the start."""
 
     async def load(self) -> None:
-        """Load an earlier process's refusals. The key may have changed since: the first turn tests again."""
+        """Load the refusals and outages that an earlier process has stored.
+
+        The key may have changed since, so the first turn makes the host test again.
+        """
         async with self._database.reading() as tx:
             self._open_refusals = await model_refusals.unfinished(tx)
             self._waiting_turns = await turn_outages.of_model(tx)
@@ -117,13 +134,18 @@ class ModelHealth:
 
     @property
     def refusals(self) -> list[ModelRefusal]:
-        """Return the present refusals; none once the key has changed, since the new one
-        was not refused yet.
+        """Return the present refusals; none after the key was changed, as the new one was not refused yet.
+
+        May block for the file of the key.
         """
         return list(self._open_refusals) if self._refused_key in (None, self._present_key()) else []
 
     async def refusal(self, model: str | None) -> ModelRefusal | None:
-        """Return why a turn for a model would be refused now, or None. May probe the service first."""
+        """Return the refusal that a turn with this model would meet now, or None.
+
+        While there is one, the service is first sent the host's own request, which may end it; the wait for
+        that is limited to `MAX_PROBE_WAIT_SECONDS`. A missing key is recorded as a refusal.
+        """
         if (problem := await asyncio.to_thread(self._key_problem)) is not None:
             await self._begin_refusal(problem, None, status=None)
         elif self._blocking_refusal(model) is not None:
@@ -133,8 +155,10 @@ class ModelHealth:
         return self._blocking_refusal(model)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Record how the service answered a run's request; return whether the same request may be sent
-        again.
+        """Record how the service answered a run's request.
+
+        Return whether the client may send the same request again: False after a lasting refusal, and after an
+        outage that has lasted too long.
         """
         error = answered.error
         if error is None:
@@ -153,7 +177,11 @@ class ModelHealth:
     # The service answers
 
     async def _record_answer(self, identity: RunIdentity) -> None:
-        """Record that the service answered a run: the refusals of its model, and of all models, are over."""
+        """Record that the service answered a run.
+
+        This ends its turn's outage, and the refusals of the turn's model, of all models, and of a model that
+        an agent chose.
+        """
         self.accepted_ms = self._clock.now_ms()
         await self.end_outage(identity)
         if self._open_refusals:
@@ -163,7 +191,7 @@ class ModelHealth:
             )
 
     async def end_outage(self, identity: RunIdentity) -> None:
-        """Record that a turn got its answer, from whichever service: its earlier outage no longer counts."""
+        """Record that a run's turn got an answer, from any service: its outage and its refusal are over."""
         if identity.turn_id in self._waiting_turns and identity.turn_id is not None:
             self._waiting_turns.discard(identity.turn_id)
             async with self._database.transaction() as tx:
@@ -173,10 +201,14 @@ class ModelHealth:
     # It refuses
 
     async def _record_refusal(self, identity: RunIdentity, answered: Answered) -> None:
-        """Stop the turn if the host meets the same refusal, or cannot tell which model was requested."""
+        """Record a lasting refusal that a run has met, and stop its turn, if the refusal is confirmed.
+
+        It is confirmed if the host's own request meets it as well. An unknown model that the agent chose
+        itself needs no confirmation, as it stops no other turn.
+        """
         error, model = answered.error, await self._model_of(identity.folder, identity.kind)
         assert error is not None
-        # No model is set here, so the agent chose this one: the refusal blocks no other turn.
+        # No model is set for the group, so the agent chose it: the refusal blocks no other turn.
         if error is ModelError.UNKNOWN_MODEL and model is None:
             self._own_choice = answered.model
             await self._begin_refusal(error, OWN_CHOICE, status=answered.status)
@@ -195,8 +227,10 @@ class ModelHealth:
                 )
 
     async def _is_confirmed(self, error: ModelError, model: str | None) -> bool:
-        """Return whether the host's own request, for `model` or else the usual one, meets the same
-        refusal.
+        """Return whether the host's own request meets a refusal that explains the error of a run.
+
+        It is a refusal of all models, or, for an unknown model, one of `model`. Without `model`, the request
+        is for any model. If a refusal is recorded already, no request is sent.
         """
         if self._blocking_refusal(model) is None:
             await self._probe_model(model)
@@ -204,7 +238,11 @@ class ModelHealth:
         return refusal is not None and (refusal.model is None or error is ModelError.UNKNOWN_MODEL)
 
     async def _probe_refused_models(self) -> None:
-        """Send the host's own request for each refused model, or for any, unless that was just done."""
+        """Test whether the recorded refusals still hold.
+
+        Refusals for want of a key end if there is a key. For the others, the host's own request is sent for
+        each refused model, at most once a minute.
+        """
         if await asyncio.to_thread(self._key_problem) is None:
             await self._end_refusals(
                 [refusal for refusal in self._open_refusals if refusal.cause in _KEY_CAUSES]
@@ -224,14 +262,15 @@ class ModelHealth:
             key, now_ms = await asyncio.to_thread(self._present_key), self._clock.now_ms()
             if key is None or self._was_just_probed(key, model, now_ms=now_ms):
                 return
-            # Before the answer: it counts as done also if the caller stops waiting for it.
+            # Noted before the answer: the request counts as sent also if the caller stops waiting for it.
             self._last_probe = _LastProbe(key=key, model=model, at_ms=now_ms)
             answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
             error = answered.error
             log.info("model.probed", model=model, status=answered.status, error=error and error.value)
             if error is ModelError.OUTAGE:
                 return
-            # The service judges the model only after it has accepted the key: refusals of the key are over.
+            # A service looks at the model only after it has accepted the key. So an unknown model shows that
+            # the refusals of all models, such as for the key, are over.
             if error is ModelError.UNKNOWN_MODEL:
                 await self._end_refusals(
                     [refusal for refusal in self._open_refusals if refusal.model is None]
@@ -256,7 +295,10 @@ class ModelHealth:
     # It is down
 
     async def _record_slowness(self, identity: RunIdentity, answered: Answered) -> None:
-        """Record since when a turn waits for the first byte of an answer, which may still come."""
+        """Record that a turn waits long for the first byte of an answer, which may still come.
+
+        The outage begins with the request. A run without a turn is not recorded.
+        """
         if identity.turn_id is None:
             return
         since_ms = self._clock.now_ms() - answered.duration_ms
@@ -267,10 +309,11 @@ class ModelHealth:
         self._on_change()
 
     async def _record_outage(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Record since when the turn meets the outage, and return whether it may go on waiting.
+        """Record that a run's turn has met an outage, and return whether it may go on waiting.
 
-        It may not if the outage has lasted too long, or will have at the end of the pause that the service
-        asks for: then it is recorded that the turn stops.
+        It may not if the outage has lasted `MAX_OUTAGE_MS`, or will have at the end of the pause that the
+        service wants. Then the reason for stopping the turn is recorded. A run without a turn may always go
+        on.
         """
         turn_id, now_ms = identity.turn_id, self._clock.now_ms()
         if turn_id is None:
@@ -281,7 +324,7 @@ class ModelHealth:
             )
             has_lasted_too_long = now_ms + answered.retry_after_ms - since_ms >= MAX_OUTAGE_MS
             if has_lasted_too_long:
-                reason = TOO_LONG[Outage.MODEL] if not answered.retry_after_ms else _limit_reached(answered)
+                reason = _limit_reached(answered) if answered.retry_after_ms else TOO_LONG[Outage.MODEL]
                 await turn_outages.note_stop(
                     tx, turn_id, code=turn_outages.OUTAGE, reason=reason, now_ms=now_ms
                 )
@@ -294,11 +337,17 @@ class ModelHealth:
     # Rows
 
     def _blocking_refusal(self, model: str | None) -> ModelRefusal | None:
-        """Return the first open refusal that concerns a model; None if there is none."""
+        """Return the first present refusal that stops turns with this model; None if there is none.
+
+        A `model` of None stands for a model that the agent chooses.
+        """
         return next((refusal for refusal in self._open_refusals if refusal.blocks(model)), None)
 
     def _key_problem(self) -> ModelError | None:
-        """Return why no request could have a key now, or None when one is set. May block for a file."""
+        """Return the error that the key or the service's URL has now, or None. May block for a file.
+
+        It is `NO_KEY` if none is set, and `KEY_UNREADABLE` if a setting is unusable.
+        """
         try:
             self._source.upstream()
             return ModelError.NO_KEY if self._source.current() is None else None
@@ -306,22 +355,21 @@ class ModelHealth:
             return ModelError.KEY_UNREADABLE
 
     def _present_key(self) -> _Key | None:
-        """Return the present key, None without one. Blocks for a `stat`, or for reading the file."""
+        """Return the present key; None if none is set or it is unusable. May block for a file."""
         try:
             credential = self._source.current()
             upstream = self._source.upstream()
         except SettingError:
             return None  # `andy status` reports the fault
-        return (
-            None
-            if credential is None
-            else _Key(setting=credential.setting, fingerprint=hash((credential.secret, upstream)))
-        )
+        if credential is None:
+            return None
+        return _Key(setting=credential.setting, fingerprint=hash((credential.secret, upstream)))
 
     async def _begin_refusal(self, cause: ModelError, model: str | None, *, status: int | None) -> None:
         """Store that the service refuses requests for this cause, unless that is stored already.
 
-        `model` is None if it refuses all of them.
+        `model` is None if it refuses all of them. `status` is the HTTP status of its answer; None if there
+        was no answer, as without a key.
         """
         key = await asyncio.to_thread(self._present_key)
         self._refused_key = key
@@ -338,12 +386,13 @@ class ModelHealth:
         self._wakeup.set()
 
     async def _end_refusals(self, ended: list[ModelRefusal]) -> None:
-        """Store that these refusals have ended, and notify of each."""
+        """Store that these refusals have ended, and call `on_recovery` for each."""
         if not ended:
             return
         async with self._database.transaction() as tx:
             ids = {refusal.id for refusal in ended}
-            for refusal in await model_refusals.unfinished(tx):  # the owner may have been notified meanwhile
+            # Read anew from the store: the owner may have been notified of a refusal meanwhile.
+            for refusal in await model_refusals.unfinished(tx):
                 if refusal.id in ids:
                     await model_refusals.end(tx, refusal.id, now_ms=self._clock.now_ms())
                     await self._on_recovery(tx, refusal)
@@ -353,8 +402,8 @@ class ModelHealth:
 
 
 def _limit_reached(answered: Answered) -> str:
-    """Return the reason that finishes "I could not answer: …" when the service asks for a long pause."""
-    minutes = -(-answered.retry_after_ms // 60_000)
+    """Return the reason that finishes "I could not answer: …" when the service wants a long pause."""
+    minutes = -(-answered.retry_after_ms // 60_000)  # rounded up
     return f"my model has reached its limit and answers again in {minutes} minutes."
 
 

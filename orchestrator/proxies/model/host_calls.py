@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 MAX_REASON_CHARS = 300
+"""Characters of a refusal's message that the error repeats."""
 
 
 class NotAnswered(AndyError):
@@ -31,12 +32,16 @@ class NotAnswered(AndyError):
 
 
 class HostModelCalls:
-    """Sends requests, one token each. `identify` is consulted for a token before the runs are."""
+    """Sends requests of the host's own through the model proxy, each with a token of its own.
+
+    The proxy calls `identify` for each token before it looks for a run with that token.
+    """
 
     def __init__(self, budgets: Callable[[], Awaitable[tuple[Budget, ...]]]) -> None:
         """`budgets` returns all budgets that are set."""
         self._budgets = budgets
         self._open: dict[str, RunIdentity] = {}
+        """The requests that are running, by the hash of their token."""
 
     def identify(self, token_hash_text: str) -> RunIdentity | None:
         """Return the request whose token has this hash, while it is running; None if there is none."""
@@ -54,12 +59,20 @@ class HostModelCalls:
         max_tokens: int,
         service: ModelService | None = None,
     ) -> str:
-        """Send one request to the proxy `app` and return the text of the answer.
+        """Send a model one message, and return the text of its answer.
 
-        Without a `service`, it is the one of `.env`.
+        Args:
+            app: the model proxy.
+            folder: the group to whose background work the request is charged.
+            is_main: whether that group is the owner's own.
+            model: the model's name.
+            system: the system prompt.
+            text: the message.
+            max_tokens: the most tokens of the answer.
+            service: the model service; None for the one of `.env`.
 
         Raises:
-            NotAnswered: it was refused (a budget may be spent), or the answer is not whole.
+            NotAnswered: the request was refused (a budget may be spent), or the answer is not whole.
         """
         body = {
             "model": model,
@@ -83,16 +96,16 @@ class HostModelCalls:
 
 
 async def _request_answer(app: ASGIApp, token: str, body: dict[str, Any]) -> str:
-    """Send a request through the proxy `app` with a token, and return the text of the answer.
+    """Send a request of the Messages API through the proxy `app`, and return the text of the answer.
 
-    Raises `NotAnswered`.
+    Raises `NotAnswered` if the answer is an error, no JSON, or cut short.
     """
-    with without("pygments"):  # together with rich, 5 MiB for the command that httpx also is
+    with without("pygments"):  # saves 5 MiB of memory: httpx loads it with rich for its own command
         import httpx
 
     headers = {"x-api-key": token, "anthropic-version": "2023-06-01"}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://own", timeout=None) as client:  # noqa: S113 - the caller's
+    async with httpx.AsyncClient(transport=transport, base_url="http://own", timeout=None) as client:  # noqa: S113 - the caller limits the time
         response = await client.post(COSTLY, json=body, headers=headers)
     try:
         document = json.loads(response.content)
@@ -104,14 +117,14 @@ async def _request_answer(app: ASGIApp, token: str, body: dict[str, Any]) -> str
 
 
 def _reason(status: int, document: Any) -> str:
-    """Return the reason in an error of the Messages API, for `NotAnswered`."""
+    """Return the text of `NotAnswered` for an answer that is an error; `document` is its parsed body."""
     error = document.get("error") if isinstance(document, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
     return f"The model refused (HTTP {status}): {str(message or 'no reason given')[:MAX_REASON_CHARS]}"
 
 
 def _text_of(document: dict[str, Any]) -> str:
-    """Return the text of an answer that was not cut short. Raises `NotAnswered`."""
+    """Return the text of an answer of the Messages API. Raises `NotAnswered` if it was cut short."""
     if document.get("stop_reason") != "end_turn":
         raise NotAnswered(f"The model did not come to an end ({document.get('stop_reason')}).")
     blocks = document.get("content")

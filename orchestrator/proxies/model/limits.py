@@ -16,11 +16,11 @@ from orchestrator.proxies.model.error_responses import NO_SEARCH, ProxyRefused, 
 
 MIB = 1024 * 1024
 MAX_REMEMBERED = 1_000
-"""Turns that are remembered."""
+"""Turns whose counts are stored; the least recently counted are forgotten."""
 PROMPT_FIRST_BYTE_SECONDS = 90.0
 """Seconds without a byte after which a request to Anthropic's own API is given up."""
 SLOW_FIRST_BYTE_SECONDS = 600.0
-"""The same for every other service."""
+"""Seconds without a byte after which a request to any other service is given up."""
 UPLOAD_BYTES_A_SECOND = 256 * 1024
 """Slowest upload in bytes per second that a large request is given time for, if
 another service could continue.
@@ -34,6 +34,7 @@ class ModelProxyLimits:
     body_bytes: int = 32 * MIB
     """Bytes of a request's body; the Messages API accepts no more."""
     body_bytes_at_once: int = 64 * MIB
+    """Bytes of bodies that a run may send before `body_bytes_a_second` slows it down."""
     body_bytes_a_second: int = 8 * MIB
     """Bytes per second for the bodies of one run after its first ones, and for those that an address sends
     without a valid token. Receiving 32 MiB is 0.1 s of work.
@@ -44,18 +45,26 @@ class ModelProxyLimits:
     So a run sends 1,024 requests at once, and then 128 a second.
     """
     stranger_bytes: int = 512 * 1024
-    """Bytes that one without a valid token, or at no path, counts for: 128 at once, and then 16 a second."""
+    """Bytes that a request without a valid token, or to an unknown path, counts for beside its body.
+
+    So an address sends 128 of them at once, and then 16 a second.
+    """
     held_bytes_a_group: int = 96 * MIB
     """Bytes of request bodies held for a group: each body is read whole and judged before it is passed on."""
     held_bytes: int = 256 * MIB
+    """Bytes of request bodies held for all groups together."""
     reserved_bytes: int = 64 * MIB
-    """The part of `held_bytes` for groups that hold at most half of it."""
+    """Bytes of `held_bytes` that only groups may use which hold at most half as many as this."""
     requests_a_group: int = 16
+    """Requests of one group that are under way at once."""
     requests: int = 256
+    """Requests of all groups that are under way at once."""
     requests_a_turn: int = 1_000
     """Requests of every kind, also refused ones: each answer costs the host some work."""
     connections_a_peer: int = 128
+    """Connections that one container may have open."""
     connections: int = 512
+    """Connections of all containers together."""
 
     head_seconds: float = 10.0
     """Seconds from the first byte of a request, or the connection, to the end of its headers."""
@@ -66,9 +75,12 @@ class ModelProxyLimits:
     linger_seconds: float = 2.0
     """Seconds that a refused client gets to stop sending, so that it reads the refusal instead of a reset."""
     keep_alive_seconds: int = 30
+    """Seconds that an idle connection of a container stays open."""
 
     connect_seconds: float = 10.0
+    """Seconds for connecting to the model service."""
     write_seconds: float = 60.0
+    """Seconds for which the model service may take no further byte of a request."""
     first_byte_seconds: float | None = None
     """Seconds for the upstream to start its answer, head and body. None: by service, see `first_byte_of`."""
     moving_seconds: float = 15.0
@@ -114,7 +126,11 @@ class ModelProxyLimits:
 
 
 def moving_seconds_of(limits: ModelProxyLimits, service: ModelService | None, base_url: str) -> float:
-    """Return how long a service may be silent if another could continue its turn."""
+    """Return how many seconds a service may take to start its answer if another could continue the turn.
+
+    `service` is None for the one of `.env`, and `base_url` is its URL. A time that the owner set for the
+    service counts as it is, and a service of the owner's own gets its usual time.
+    """
     if service is not None and service.first_byte_seconds is not None:
         return float(service.first_byte_seconds)
     if service is not None and service.is_near:
@@ -123,18 +139,25 @@ def moving_seconds_of(limits: ModelProxyLimits, service: ModelService | None, ba
 
 
 class TurnCounts:
-    """Counts the requests of runs' turns; the least recently counted are forgotten."""
+    """Counts something for each turn of a run; the least recently counted turns are forgotten."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
 
     def of(self, run_id: RunId, turn_id: TurnId | None) -> int:
-        """Return the count of a run's turn, None for requests outside of a turn; 0 if it is not known."""
+        """Return the count of a run's turn; 0 if it is not known.
+
+        A `turn_id` of None means outside of turns.
+        """
         return self._counts.get((run_id, turn_id), 0)
 
     def add(self, run_id: RunId, turn_id: TurnId | None, count: int) -> int:
-        """Add to the count of a run's turn, None for requests outside of a turn, and return the sum."""
+        """Add `count` to the count of a run's turn, and return the sum.
+
+        A `turn_id` of None means outside of turns.
+        """
         key = (run_id, turn_id)
+        # Removed and set again, so that the latest key comes last.
         total = self._counts[key] = self._counts.pop(key, 0) + count
         if len(self._counts) > MAX_REMEMBERED:
             self._counts.popitem(last=False)
@@ -145,23 +168,24 @@ class SearchCounts:
     """Limits the web searches of a turn: those made, and those that requests under way may still make."""
 
     def __init__(self, a_turn: int) -> None:
+        """`a_turn` is the most searches of one turn."""
         self._a_turn = a_turn
         self._made = TurnCounts()
         self._under_way = TurnCounts()
 
     def left(self, run_id: RunId, turn_id: TurnId | None) -> int:
-        """Return how many searches a turn may still make, those under way included."""
+        """Return how many searches a turn may still make, without regard to those under way."""
         return max(0, self._a_turn - self._made.of(run_id, turn_id))
 
     def add(self, run_id: RunId, turn_id: TurnId | None, count: int) -> None:
-        """Count searches that were made."""
+        """Count searches that a turn has made."""
         self._made.add(run_id, turn_id, count)
 
     def begin(self, run_id: RunId, turn_id: TurnId | None, count: int) -> None:
-        """Hold as many searches as a request may make, until `end`.
+        """Reserve the searches that one request may make, until `end` is called.
 
-        Raises `ProxyRefused`: for good if the turn has not so many left (403), or until others under way
-        have ended (429).
+        Raises `ProxyRefused`: with 403 if the turn has fewer than `count` left, or with 429 if other requests
+        under way have reserved them.
         """
         left = self.left(run_id, turn_id)
         under_way = self._under_way.of(run_id, turn_id)
@@ -172,7 +196,7 @@ class SearchCounts:
         self._under_way.add(run_id, turn_id, count)
 
     def end(self, run_id: RunId, turn_id: TurnId | None, count: int) -> None:
-        """Release searches that `begin` holds. Those that were made are counted before."""
+        """Release the searches that `begin` has reserved. Call `add` first for those that were made."""
         self._under_way.add(run_id, turn_id, -count)
 
 
@@ -184,7 +208,13 @@ class HeldBytes:
     """
 
     def __init__(self, *, a_group: int, overall: int, reserved: int) -> None:
-        """All three are numbers of bytes."""
+        """Start with no bytes held.
+
+        Args:
+            a_group: the most bytes of one group.
+            overall: the most bytes of all groups.
+            reserved: bytes of `overall` that only groups may use which hold at most half as many as this.
+        """
         self._a_group = a_group
         self._overall = overall
         self._reserved = reserved
@@ -192,7 +222,7 @@ class HeldBytes:
 
     @contextmanager
     def growing(self, folder: Folder) -> Iterator[BodyBytes]:
-        """Count the growing bytes of one body while the block runs."""
+        """Yield a counter for the bytes of one body of a group, which are released when the block ends."""
         body = BodyBytes(self, folder)
         try:
             yield body
@@ -212,15 +242,16 @@ class HeldBytes:
         self._held[folder] = group_bytes
 
     def release(self, folder: Folder, count: int) -> None:
-        """Release bytes of a group."""
+        """Hold `count` fewer bytes of a group."""
         self._held[folder] -= count
-        self._held += Counter()  # forgets groups that hold nothing
+        self._held += Counter()  # this addition drops groups that hold nothing
 
 
 class BodyBytes:
-    """The bytes of one body in memory."""
+    """Counts the bytes of one body in memory."""
 
     def __init__(self, held: HeldBytes, folder: Folder) -> None:
+        """`held` has the limits, and `folder` is the group whose container sends the body."""
         self._held = held
         self._folder = folder
         self._count = 0
@@ -231,7 +262,7 @@ class BodyBytes:
         self._count += count
 
     def release(self) -> None:
-        """Release all of it: the body was sent. May be called twice."""
+        """Release all counted bytes, because the body was sent. May be called twice."""
         count, self._count = self._count, 0
         self._held.release(self._folder, count)
 
@@ -240,13 +271,17 @@ class RequestSlots:
     """Limits how many requests run at once, for each group and in all."""
 
     def __init__(self, *, a_group: int, overall: int) -> None:
+        """`a_group` is the most requests of one group, `overall` of all groups together."""
         self._a_group = a_group
         self._overall = overall
         self._held: Counter[Folder] = Counter()
 
     @contextmanager
     def hold(self, folder: Folder, count: int = 1) -> Iterator[None]:
-        """Hold `count` slots of `folder`. Raises `ProxyRefused` (429) when there are not enough."""
+        """Hold the right of a group to run `count` requests, while the block runs.
+
+        Raises `ProxyRefused` (429) if so many would be above a limit.
+        """
         if self._held[folder] + count > self._a_group:
             raise ProxyRefused(busy(self._a_group))
         if self._held.total() + count > self._overall:
@@ -256,4 +291,4 @@ class RequestSlots:
             yield
         finally:
             self._held[folder] -= count
-            self._held += Counter()  # forgets groups that hold none
+            self._held += Counter()  # this addition drops groups that hold none

@@ -33,6 +33,7 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
     """
 
     def __init__(self, lookups: NameLookups, *, is_public_only: bool = False) -> None:
+        """`lookups` resolves names, with limits of its own."""
         self._lookups = lookups
         self._is_public_only = is_public_only
 
@@ -44,9 +45,13 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,  # noqa: ARG002
         socket_options: Iterable[Any] | None = None,  # noqa: ARG002
     ) -> AsyncioStream:
-        """Connect. Raises `httpcore.ConnectError` or `httpcore.ConnectTimeout`.
+        """Look a host up and connect to it. The last two arguments are ignored.
 
-        `timeout` is in seconds; None waits for ever.
+        `timeout` limits both in seconds; None waits for ever.
+
+        Raises:
+            httpcore.ConnectTimeout: nothing answers in time.
+            httpcore.ConnectError: the host has no address that may be used, or refuses the connection.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -61,7 +66,10 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
 
 
 def _only_public(addresses: Sequence[str]) -> list[str]:
-    """Return the internet addresses among some. Raises `OSError` when there is none. Pure."""
+    """Return the addresses that belong to the internet, without private ones. Pure.
+
+    Raises `OSError` if all of the addresses are private.
+    """
     public = [address for address in addresses if is_public(address)]
     if addresses and not public:
         raise OSError("its name leads to a private address, which nobody wrote")
@@ -69,7 +77,7 @@ def _only_public(addresses: Sequence[str]) -> list[str]:
 
 
 def _alternate_versions(addresses: Sequence[str]) -> list[str]:
-    """Return addresses with the two IP versions alternating, the first one's first. Pure."""
+    """Return the addresses reordered, so that IPv4 and IPv6 alternate; the first one stays first. Pure."""
     # Only addresses of IPv6 have colons.
     same_version = [address for address in addresses if (":" in address) == (":" in addresses[0])]
     other_version = [address for address in addresses if address not in same_version]
@@ -82,10 +90,13 @@ def _alternate_versions(addresses: Sequence[str]) -> list[str]:
 
 
 async def _connect_to_any(addresses: Sequence[str], port: int) -> AsyncioStream:
-    """Connect to the first address that answers; each is tried alone for a moment, then the next, too.
+    """Connect to the first address that answers.
+
+    Each address is tried alone for `ATTEMPT_SECONDS`; then the next one is tried, too. All other attempts are
+    ended once one has connected.
 
     Raises:
-        OSError: none answers; it is the error of the last attempt.
+        OSError: no address answers; it is the error of the attempt that failed last.
     """
     remaining = list(addresses)
     last_error = OSError("the name has no address")
@@ -126,21 +137,31 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport
         self._received = bytearray()
+        """Bytes that came and were not read yet."""
         self._unsent = bytearray()
+        """Bytes that wait to be written together."""
         self._has_ended = False
+        """Whether the other end sends nothing more."""
         self._fault: Exception | None = None
+        """The error with which the connection broke."""
         self._arrived = asyncio.Event()
+        """Set when bytes, or the end, have come."""
         self._writable = asyncio.Event()
+        """Set while the operating system takes further bytes."""
         self._writable.set()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002, ASYNC109
-        """Return all received bytes, at least one; nothing at the end. `timeout` is in seconds.
+        """Send what waits to be written, then return all received bytes: at least one, or none at the end.
+
+        `max_bytes` is ignored: there is no reason to return less. `timeout` is in seconds; None waits for
+        ever.
 
         Raises:
             httpcore.ReadTimeout: nothing came in time.
+            httpcore.WriteTimeout: what waited to be written was not taken in time.
             httpcore.NetworkError: the connection broke.
         """
-        # A request is complete when its sender starts to read: now its pieces go out together.
+        # A caller that starts to read has written its whole request: now its pieces are sent together.
         await self._flush(timeout)
         if not self._received and not self._has_ended:
             await self._wait_for_bytes(timeout)
@@ -154,10 +175,12 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         return received
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Write; a small piece waits for more, or for the next `read`. `timeout` is in seconds.
+        """Write bytes. A small piece is sent later, together with more bytes or at the next `read`.
+
+        `timeout` is in seconds; None waits for ever.
 
         Raises:
-            httpcore.WriteTimeout: it was not accepted in time.
+            httpcore.WriteTimeout: the bytes were not taken in time.
             httpcore.WriteError: the connection has ended.
         """
         self._unsent += buffer
@@ -175,7 +198,14 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> AsyncioStream:
-        """Continue encrypted. Raises `httpcore.ConnectError` or `httpcore.ConnectTimeout`."""
+        """Encrypt the connection by TLS from now on, and return this same stream.
+
+        `server_hostname` is the name that the server's certificate must have, `timeout` is in seconds.
+
+        Raises:
+            httpcore.ConnectTimeout: the server did not answer in time.
+            httpcore.ConnectError: the certificate is not accepted, or the connection broke.
+        """
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
@@ -192,25 +222,27 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         return self
 
     def get_extra_info(self, info: str) -> Any:
-        """Return asyncio's information about the connection.
+        """Return an attribute of the connection by its name in asyncio, such as "peername".
 
-        A pool does not reuse one that `is_readable`: it was closed, or sent bytes that nobody requested.
+        httpcore's own "is_readable" is True if the other end has closed the connection, or sent bytes that
+        nobody requested: then its pool does not use the connection again.
         """
         if info == "is_readable":
             return bool(self._received) or self._has_ended or self._has_unread_input()
         return self._transport.get_extra_info(info)
 
     def _has_unread_input(self) -> bool:
-        """Return whether the socket has something that the event loop has not reported yet,
-        such as the end.
-        """
+        """Return whether the socket has bytes, or an end, that the event loop has not reported yet."""
         # Not `select.select`, which fails for descriptors of 1,024 and above.
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))
 
     async def _wait_for_bytes(self, seconds: float | None) -> None:
-        """Wait until bytes, or the end, have arrived; None waits for ever. Raises `httpcore.ReadTimeout`."""
+        """Wait until bytes, or the end, have come.
+
+        `seconds` limit the wait, None waits for ever. Raises `httpcore.ReadTimeout`.
+        """
         self._arrived.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -219,9 +251,13 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
             raise httpcore.ReadTimeout from error
 
     async def _flush(self, seconds: float | None) -> None:
-        """Write the bytes that wait, and wait until the peer takes them; None waits for ever.
+        """Send the bytes that wait to be written, and wait until the operating system takes more.
 
-        Raises `httpcore.WriteTimeout`, `httpcore.WriteError`.
+        `seconds` limit the wait; None waits for ever.
+
+        Raises:
+            httpcore.WriteTimeout: the other end takes nothing for so long.
+            httpcore.WriteError: the connection has ended.
         """
         if not self._unsent:
             return

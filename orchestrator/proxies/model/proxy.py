@@ -65,8 +65,9 @@ CHEAP_MODEL = "claude-haiku-4-5"
 
 
 class CredentialProxy:
-    """Serves the Messages API to containers as the ASGI app `app`. As a context, it
-    closes what it has opened.
+    """Serves the Messages API to containers as the ASGI app `app`.
+
+    As a context manager, it closes its connections at the end.
     """
 
     def __init__(
@@ -83,10 +84,19 @@ class CredentialProxy:
         mcp: McpGateway | None = None,
         parsing: ParsingProcess | None = None,
     ) -> None:
-        """The functions are described where their types are declared; one that is None is not called.
+        """Build the proxy, which opens no connection yet.
 
-        Without `mcp`, no MCP server can be reached; `parsing` checks bodies, by default with processes of its
-        own.
+        Args:
+            source: returns the credentials of the model services.
+            identify: returns the run whose token has a hash.
+            limits: bound the requests; the default has its own values.
+            on_exchange: called after each exchange.
+            on_denial: called for refusals that the audit is to have.
+            admit: admits a request that costs tokens, or raises `ProxyRefused`; without it, all are admitted.
+            searches: limits the web searches of a turn; without it, they are not limited.
+            judge: called with each answer of a service, and says whether the container may try again.
+            mcp: passes requests on to MCP servers; without it, none can be reached.
+            parsing: parses bodies; by default in a process of its own.
         """
         self._source = source
         self._identify = identify
@@ -111,6 +121,7 @@ class CredentialProxy:
         self._log = ExchangeLog()
         self._upstream: UpstreamClient | None = None
         self._opening = asyncio.Lock()
+        """Held while `_upstream` is built."""
         self.app = ProxyRouter(self._serve, self._limits)
 
     async def __aenter__(self) -> Self:
@@ -120,7 +131,7 @@ class CredentialProxy:
         await self.close()
 
     async def upstream(self) -> UpstreamClient:
-        """Return the client of the service, made at the first call, which need not be a request."""
+        """Return the HTTP client that sends requests to services, which is built at the first call."""
         if self._upstream is None:
             # Two first requests must not build two clients, of which one would never be closed.
             async with self._opening:
@@ -136,10 +147,11 @@ class CredentialProxy:
             await upstream.close()
 
     async def probe(self, model: str | None, service: ModelService | None = None) -> Answered:
-        """Send the host's own request for one word, about ten tokens, and return how the service answers.
+        """Send the host's own request for one word to a service, and return how it answers.
 
-        A stream is read to its end. Without a `model`, the usual one of the service is requested; without a
-        `service`, it is the one of `.env`.
+        The request costs about ten tokens. A `model` of None stands for the usual one of the service, and a
+        `service` of None for the one of `.env`. A good answer is read to its end, and is an outage if it
+        breaks off.
         """
         # Imported at the first use, here and below: httpcore and its CA file take 30 ms of the host's start.
         from orchestrator.proxies.model import forwarder
@@ -191,23 +203,28 @@ class CredentialProxy:
                     await forwarder.read_to_its_end(answer, beginning)
                 return answered
         except TimeoutError:
-            # A server that responds to checks is busy with somebody else's request.
+            # A service of the owner's own that still responds to the checks of `watch` is busy with another
+            # request.
             error = ModelError.SLOW if watch.is_near else ModelError.OUTAGE
             return Answered(error=error, status=None, duration_ms=_milliseconds_since(started))
         except (ProxyRefused, AnswerCut):
             return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_milliseconds_since(started))
 
     async def _serve(self, path: str, client: ClientSide) -> None:
-        """Answer one request of a container, at a path that the router serves."""
+        """Check one request of a container, and answer it; `path` is one that the router serves.
+
+        A refusal is counted and sent to the container. An error of the proxy itself is logged.
+        """
         identity: RunIdentity | None = None
         try:
             _check_head(client, self._limits)
             identity = await self._identity(client)
             self._check_peer(identity, client)
-            # By its run, not its address: with the process runtime all groups have the same one.
+            # Paced by run, not by address: with the process runtime all groups have the same address.
             client.caller = f"run {identity.run_id}"
             if await client.keep_pace():
-                identity = await self._identity(client)  # what the run may do can have changed meanwhile
+                # The rights of the run can have changed during the pause.
+                identity = await self._identity(client)
             self._count_request(identity)
             with self._slots.hold(identity.folder), self._held_bytes.growing(identity.folder) as held:
                 if path.startswith(PREFIX):
@@ -223,14 +240,14 @@ class CredentialProxy:
             self._note_refusal(error.refusal, path, client, identity)
             await client.keep_pace()
             await client.refuse(error.refusal)
-        except Exception as error:  # noqa: BLE001 - uvicorn would log the frames' texts
+        except Exception as error:  # noqa: BLE001 - uvicorn would log the values, which may be secrets
             self._log.failed(error, path)
             await client.keep_pace()
             if client.status is None:
                 await client.refuse(error_responses.INTERNAL)
 
     def _count_request(self, identity: RunIdentity) -> None:
-        """Count a request of a turn, and refuse it if the turn has sent too many of any kind."""
+        """Count a request of a turn. Raises `ProxyRefused` if the turn has sent too many, of any kind."""
         max_requests = self._limits.requests_a_turn
         if self._requests.add(identity.run_id, identity.turn_id, 1) > max_requests:
             raise ProxyRefused(error_responses.ran_away(max_requests))
@@ -238,9 +255,12 @@ class CredentialProxy:
     async def _pass_to_server(
         self, name: str, client: ClientSide, identity: RunIdentity, held: BodyBytes
     ) -> None:
-        """Pass a request on to the MCP server `name`, while the container is connected.
+        """Pass a request on to the MCP server `name`, and its answer back, while the container is connected.
 
-        Raises `ProxyRefused`.
+        `held` counts the bytes of the body in memory. An answer that breaks off leaves the container with a
+        broken connection.
+
+        Raises `ProxyRefused` if the request may not be sent, or the server refuses or is silent.
         """
         from orchestrator.proxies.model import forwarder
 
@@ -253,9 +273,9 @@ class CredentialProxy:
     def _note_refusal(
         self, refusal: ProxyRefusal, path: str, client: ClientSide, identity: RunIdentity | None
     ) -> None:
-        """Count and log a refusal, and report it for the audit unless it is one of a burst.
+        """Count and log a refusal, and report it for the audit unless it is one of many similar ones.
 
-        `identity` is the run that asked; None if its token is not known.
+        `identity` is the run that sent the request; None if its token is not known.
         """
         self.refusals[refusal.status] += 1
         denial = self._log.refused(refusal, path=path, peer=client.peer, identity=identity)
@@ -263,7 +283,10 @@ class CredentialProxy:
             self._on_denial(identity, denial)
 
     async def _identity(self, client: ClientSide) -> RunIdentity:
-        """Return the run that a request belongs to. Raises `ProxyRefused` (401)."""
+        """Return the run whose token a request has.
+
+        Raises `ProxyRefused` (401) if there is no token, or it is unknown.
+        """
         token = rules.run_token(client.headers)
         identity = await self._identify(token_hash(token)) if token else None
         if identity is None:
@@ -271,17 +294,21 @@ class CredentialProxy:
         return identity
 
     def _check_peer(self, identity: RunIdentity, client: ClientSide) -> None:
-        """Refuse a token that another container shows; the refusal counts for the group that
-        owns the token.
+        """Raise `ProxyRefused` (401) if a run's token was first shown by another container.
+
+        The refusal is logged under the group that owns the token.
         """
         if not self._token_binding.owns(identity.run_id, client.peer):
             raise ProxyRefused(error_responses.OF_ANOTHER)
 
     async def _upstream_target(self, service: ModelService | None) -> UpstreamTarget:
-        """Return the service for a run, with its credential. Raises `ProxyRefused` if there is none."""
+        """Return a service with its credential; a `service` of None is the one of `.env`.
+
+        Raises `ProxyRefused` (403) if the service has no usable credential.
+        """
         read_target = partial(_read_target, self._source, service)
         try:
-            # A thread would delay each first byte by half a millisecond, only to check a file's date.
+            # Without a thread if the file is unchanged: a thread delays each answer by half a millisecond.
             target = read_target() if self._source.is_fresh else await asyncio.to_thread(read_target)
         except SettingError as error:
             raise ProxyRefused(error_responses.no_credential(str(error))) from error
@@ -297,9 +324,12 @@ class CredentialProxy:
         target: UpstreamTarget,
         held: BodyBytes,
     ) -> None:
-        """Pass a request on and its answer back; report the exchange however it ends."""
+        """Pass a container's request on to a service and the answer back; report the exchange at its end.
+
+        `target` is the service with its credential, and `held` counts the bytes of the body in memory.
+        """
         started = time.perf_counter()
-        # The value that stays if the host is cancelled in the middle.
+        # This value stays if the exchange is cancelled in the middle, or fails.
         ending = ExchangeEnd.STOPPED
         parser = UsageParser()
         try:
@@ -321,18 +351,24 @@ class CredentialProxy:
             self._end_searches(identity, parser, ending)
 
     def _begin_searches(self, identity: RunIdentity, count: int, parser: UsageParser) -> None:
-        """Hold the web searches that a request may make. Raises `ProxyRefused` if too few are left."""
+        """Reserve the `count` web searches that a request may make, and note them in its parser.
+
+        Raises `ProxyRefused` if the turn has too few left.
+        """
         if count and self._searches is not None:
             self._searches.begin(identity.run_id, identity.turn_id, count)
             parser.allowed_searches = count
 
     def _end_searches(self, identity: RunIdentity, parser: UsageParser, ending: ExchangeEnd) -> None:
-        """Release the web searches of a request that has ended; those that it made are counted already."""
+        """Release the web searches that were reserved for a request that has ended.
+
+        Those that its answer reported are counted already.
+        """
         count = parser.allowed_searches
         if not count or self._searches is None:
             return
         if ending is ExchangeEnd.GONE and not parser.is_whole:
-            # The service may make all of them, and reports none to a client that has disconnected.
+            # The client has disconnected: the service may still make all of them, and reports none.
             self._searches.add(identity.run_id, identity.turn_id, count)
         self._searches.end(identity.run_id, identity.turn_id, count)
 
@@ -345,7 +381,10 @@ class CredentialProxy:
         parser: UsageParser,
         held: BodyBytes,
     ) -> ExchangeEnd:
-        """Pass a request on and its answer back, and return how that ended."""
+        """Pass a request on and its answer back, and return how that ended.
+
+        A refusal is sent to the container. `parser` reads the usage from the answer.
+        """
         from orchestrator.proxies.model import forwarder
 
         started = time.perf_counter()
@@ -354,7 +393,7 @@ class CredentialProxy:
             await forwarder.run_while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except ProxyRefused as error:
             self._log.unanswered(error)
-            # Without a cause of the service's, the request itself was refused: that is an audit row, not an
+            # No cause means that the proxy has refused the request: that is noted for the audit, and is no
             # outage.
             if error.cause is None:
                 self._note_refusal(error.refusal, path, client, identity)
@@ -375,7 +414,10 @@ class CredentialProxy:
     async def _report_slow_answer(
         self, client: ClientSide, identity: RunIdentity, request: UpstreamRequest
     ) -> None:
-        """Report once that an answer takes long to start, and keep its client connected until it does."""
+        """Wait; after `slow_seconds` report that the answer is slow, and then send pings until cancelled.
+
+        The caller cancels this when the answer starts. Nothing is done if the request may not take so long.
+        """
         from orchestrator.proxies.model import forwarder
 
         slow_seconds = self._limits.slow_seconds
@@ -390,9 +432,11 @@ class CredentialProxy:
     async def _refusal_to_send(
         self, path: str, identity: RunIdentity, error: ProxyRefused, started: float
     ) -> ProxyRefusal:
-        """Judge a service that gave no answer, and return the refusal to send to the container.
+        """Return the refusal to send to the container for a request that got no answer.
 
-        After a long outage, the refusal forbids the container to retry.
+        If the service is the cause, the outage is recorded. After a long outage, or when the turn moves to
+        another service, the refusal forbids the container to retry. `started` is the request's time by
+        `time.perf_counter`.
         """
         if error.cause is None or self._judge is None or path != COSTLY:
             return error.refusal
@@ -409,10 +453,13 @@ class CredentialProxy:
         parser: UsageParser,
         held: BodyBytes,
     ) -> None:
-        """Pass a request on and its answer back.
+        """Pass a request on to a service and its answer back.
+
+        A count of tokens that the service cannot make is estimated here. `parser` reads the usage from the
+        answer, and `held` counts the bytes of the body in memory.
 
         Raises:
-            ProxyRefused: there is no answer to pass back.
+            ProxyRefused: the request may not pass, the service gave no answer, or the turn moves to another.
             AnswerCut: the answer broke off after it had started.
         """
         from orchestrator.proxies.model import forwarder
@@ -449,10 +496,10 @@ class CredentialProxy:
             if self._judge is not None and path == COSTLY:
                 may_try_again = await self._judge(identity, answered)
                 if identity.may_move and answered.error is not None and not may_try_again:
-                    # The container must not get the service's own error: its CLI would try again here instead
-                    # of ending the run.
+                    # The turn moves to another service. The container must not get the service's own error:
+                    # its CLI would send the request again here instead of ending the run.
                     raise ProxyRefused(error_responses.MOVED)
-            event_seconds = None
+            event_seconds = None  # no limit for the pauses of the answer
             if may_move and answered.error is None:
                 event_seconds = max(
                     self._limits.moving_seconds,
@@ -475,7 +522,10 @@ class CredentialProxy:
 async def _open_answer(
     stack: AsyncExitStack, upstream: UpstreamClient, request: UpstreamRequest
 ) -> tuple[UpstreamResponse, bytes]:
-    """Return an answer, open as long as `stack`, and the part by which it is judged."""
+    """Send a request; return the answer and the beginning of its body, by which it is judged.
+
+    The answer stays open until `stack` unwinds. Raises `ProxyRefused` if it does not start in time.
+    """
     from orchestrator.proxies.model import forwarder
 
     try:
@@ -489,9 +539,12 @@ async def _open_answer(
 def _judge_answer(
     answer: UpstreamResponse, beginning: bytes, started: float, request: UpstreamRequest
 ) -> Answered:
-    """Return how a service answered, by the beginning of its answer to a request sent at `started`."""
+    """Return how a service answered, judged by the head of its answer and the beginning of its body.
+
+    `started` is the time of the request by `time.perf_counter`.
+    """
     is_streamed = request.facts.is_streamed
-    # A successful body in an encoding cannot be read here; it counts as a real answer.
+    # The body of a successful answer in an encoding cannot be read here; it counts as a real answer.
     is_readable = answer.is_plain or answer.status >= 400
     error = classify(answer.status, beginning, answer.kind, is_streamed=is_streamed) if is_readable else None
     return Answered(
@@ -504,7 +557,7 @@ def _judge_answer(
 
 
 async def _do_nothing() -> None:
-    """Do nothing: used where there is nothing to watch."""
+    """Do nothing, in place of a watch where there is nothing to watch."""
 
 
 def _milliseconds_since(started: float) -> int:
@@ -513,16 +566,16 @@ def _milliseconds_since(started: float) -> int:
 
 
 def _open_upstream(limits: ModelProxyLimits) -> UpstreamClient:
-    """Make the client of the service, in a thread: it loads libraries and the CA file. Blocks."""
+    """Build the HTTP client for services. Blocks, as it loads libraries and a file of certificates."""
     from orchestrator.proxies.model.upstream_client import UpstreamClient
 
     return UpstreamClient(limits)
 
 
 def _read_target(source: CredentialSource, service: ModelService | None) -> UpstreamTarget | None:
-    """Return a service with its credential; None without a credential. Blocks. Raises `SettingError`.
+    """Return a service with its credential; None if no credential is set. Blocks.
 
-    A `service` of None is the one of `.env`.
+    A `service` of None is the one of `.env`. Raises `SettingError` if a setting is unusable.
     """
     from orchestrator.proxies.model.forwarder import UpstreamTarget
 
@@ -538,13 +591,13 @@ def _read_target(source: CredentialSource, service: ModelService | None) -> Upst
 
 
 def _check_not_moved(identity: RunIdentity) -> None:
-    """Refuse a run whose turn has left its service: the turn continues in another run."""
+    """Raise `ProxyRefused` if the run's turn has left its model service, and continues in another run."""
     if identity.has_moved:
         raise ProxyRefused(error_responses.MOVED)
 
 
 def _check_head(client: ClientSide, limits: ModelProxyLimits) -> None:
-    """Refuse a request whose head is ambiguous, or announces too large a body."""
+    """Raise `ProxyRefused` if a request's head is ambiguous, or announces a body that is too large."""
     fault = rules.framing_fault(client.headers)
     if fault:
         raise ProxyRefused(error_responses.malformed(fault))
@@ -555,6 +608,7 @@ def _check_head(client: ClientSide, limits: ModelProxyLimits) -> None:
 COSTLY = "/v1/messages"
 """The only path whose answers cost tokens."""
 COUNT = "/v1/messages/count_tokens"
+"""The path at which the tokens of a request are counted, for free."""
 
 Serve = Callable[[str, ClientSide], Awaitable[None]]
 """Answer a request of the given path."""
@@ -569,11 +623,13 @@ class _Endpoint:
 
 
 class ProxyRouter:
-    """The app: the Messages API and, below `/mcp/`, servers, both through `serve`;
-    and `/` as a health check.
+    """The ASGI app: it finds the handler of a path.
+
+    `serve` handles the Messages API and, below `/mcp/`, MCP servers; `/` is a health check.
     """
 
     def __init__(self, serve: Serve, limits: ModelProxyLimits) -> None:
+        """`limits` bound the bodies and the pace of callers."""
         self._limits = limits
         self._pace = CallerPace(
             SystemClock(), at_once=limits.body_bytes_at_once, a_second=limits.body_bytes_a_second
@@ -602,7 +658,7 @@ class ProxyRouter:
 
 
 async def _answer_probe(_path: str, client: ClientSide) -> None:
-    """Answer a health check."""
+    """Answer a health check with an empty JSON object."""
     await client.keep_pace()
     try:
         await client.expect_no_body()

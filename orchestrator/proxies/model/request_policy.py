@@ -46,6 +46,7 @@ _PAID_FIELDS: Mapping[str, ModelFeature] = {"inference_geo": "inference_geo", "s
 """Fields that cost more, each with the feature by which the owner allows it."""
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
 _VERSIONED = re.compile(r"([a-z_]+)_20\d{6}")
+"""The name of a type with its date, as in `web_search_20250305`."""
 _HARMLESS_TOOLS = ("bash", "computer", "memory", "text_editor", "tool_search_tool")
 """Tools that the service knows by name and that reach nothing outside of the conversation."""
 _EDITS = ("clear_thinking", "clear_tool_uses")
@@ -57,12 +58,15 @@ _OUTPUT_MEMBERS = frozenset({"effort", "format", "task_budget", "timing"})
 _ADDRESS_ENDING = "_url"
 """The end of the names of members by which services with the same API fetch an address, as in `image_url`."""
 _FETCHING_TYPES = ("url", "image_url", "input_image")
+"""Types of blocks and sources that name an address which the service fetches."""
 _STORED_FILE_TYPES = ("file", "input_file")
 """Types of blocks that name a file stored at the service."""
 _INLINE_SOURCES = ("base64", "content", "text")
+"""Types of sources that contain their content."""
 _UNCHECKED_FIELDS = ("context_management", "metadata")
 """Fields that are judged separately, or that the service reads for free."""
 _CALL_TYPES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+"""Types of blocks that are past calls of a tool, with its input."""
 _SENSITIVE = frozenset(
     {"definition", "file_id", "mcp_servers", "output_config", "source", "tools", "type", "url"}
 )
@@ -74,7 +78,7 @@ class RequestFacts:
     """Facts of a request that decide how long its answer is waited for and how it is judged."""
 
     model: str | None = None
-    """The model that it names."""
+    """The model that it names; None if it names none in a known form."""
     is_streamed: bool = False
     """Whether it asks for a stream of events."""
     searches: int = 0
@@ -84,10 +88,13 @@ class RequestFacts:
 def check_request(
     body: bytes, *, may_search: bool, is_open: bool, features: Collection[ModelFeature] = ()
 ) -> RequestFacts:
-    """Return the facts of a request, if it may pass.
+    """Check a request of the Messages API by its body, and return its facts if it may pass.
 
-    `is_open`: whether its group reaches the internet anyway. `features` are those that the owner lets the
-    group pay for. `may_search`: whether it may search the web.
+    Args:
+        body: the body in JSON; an empty one passes.
+        may_search: whether the model service may search the web for it.
+        is_open: whether its group's containers reach the internet anyway.
+        features: the features of the service that the owner lets the group pay for.
 
     Raises:
         ProxyRefused: its JSON is ambiguous (400), or it requests what its group may not (403).
@@ -98,9 +105,9 @@ def check_request(
 def read_request(
     body: bytes, *, may_search: bool, is_open: bool, features: Collection[ModelFeature] = ()
 ) -> tuple[RequestFacts, dict[str, Any]]:
-    """Return the facts of a request with its document, if it may pass.
+    """Check a request as `check_request` does, and return its facts and its body as a JSON object.
 
-    Arguments and errors are those of `check_request`.
+    For an empty body, the object is empty.
     """
     if not body:
         return RequestFacts(), {}
@@ -134,9 +141,10 @@ def read_request(
 
 
 def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> None:
-    """Refuse an object of a request that makes the service reach something which its group may not reach.
+    """Raise `ProxyRefused` if a JSON object anywhere in a request demands what its group may not use.
 
-    `may_search` and `is_open` are those of `check_request`.
+    `may_search` says whether the service may search the web, `is_open` whether the group reaches the internet
+    anyway.
     """
     for name in part:
         if name not in _SENSITIVE and name.casefold().strip() in _SENSITIVE:
@@ -156,9 +164,9 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
 
 
 def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
-    """Refuse a part whose content the service would fetch, or has stored.
+    """Raise `ProxyRefused` if the service would fetch the content of an object, or has it stored.
 
-    `is_open` is that of `check_request`.
+    `is_open` says whether the group reaches the internet anyway: then the service may fetch addresses.
     """
     kind, source = part.get("type"), part.get("source")
     has_address = any(name.casefold().strip().endswith(_ADDRESS_ENDING) for name in part)
@@ -172,7 +180,10 @@ def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
 
 
 def _check_output(output: object) -> None:
-    """Refuse an `output_config` with members that are not known to be harmless."""
+    """Raise `ProxyRefused` if `output_config` has members that are not known to be harmless.
+
+    None stands for a request without it.
+    """
     if output is None:
         return
     if not isinstance(output, dict):
@@ -183,9 +194,11 @@ def _check_output(output: object) -> None:
 
 
 def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
-    """Accept the container's own tools, and the service's that are known to be harmless.
+    """Raise `ProxyRefused` if a list of tools has one that the group may not use.
 
-    Raises `ProxyRefused` for any other. `may_search` and `is_open` are those of `check_request`.
+    The container's own tools pass, and those of the service that are known to be harmless. `may_search` says
+    whether the service may search the web, `is_open` whether the group reaches the internet anyway. None
+    stands for no list.
     """
     if tools is None:
         return
@@ -206,9 +219,12 @@ def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
 def _check_feature(
     feature: ModelFeature | None, features: Collection[ModelFeature], description: str
 ) -> None:
-    """Refuse what needs a paid feature that the owner does not let the group use.
+    """Raise `ProxyRefused` if a part of a request needs a paid feature that the group may not use.
 
-    `feature` is None if nothing allows it.
+    Args:
+        feature: the feature that allows the part; None if the part is never allowed.
+        features: the features that the owner lets the group pay for.
+        description: names the part; it finishes "This group may not use …".
     """
     if feature is None:
         raise ProxyRefused(error_responses.not_allowed(description))
@@ -218,7 +234,10 @@ def _check_feature(
 
 
 def _check_edits(management: object, features: Collection[ModelFeature]) -> None:
-    """Refuse edits of the context other than those that cost nothing or that the group may use."""
+    """Raise `ProxyRefused` if the field `context_management` has edits that the group may not use.
+
+    Edits that cost nothing pass, and those that a feature in `features` allows. None stands for no field.
+    """
     if management is None:
         return
     edits = management.get("edits", []) if isinstance(management, dict) else None
@@ -235,7 +254,7 @@ def _check_edits(management: object, features: Collection[ModelFeature]) -> None
 
 
 def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: bool) -> None:
-    """Refuse a tool of the service that its group may not use; `name` is without its date."""
+    """Raise `ProxyRefused` if the group may not use a tool of the service; `name` is without its date."""
     match name:
         case "web_search":
             if not may_search:
@@ -253,14 +272,20 @@ def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: b
 
 
 def _searches_of(part: dict[str, Any]) -> int:
-    """Return the web searches that an object lets the service make: of a checked search tool, else 0."""
+    """Return how many web searches an object lets the service make; 0 if it is no search tool.
+
+    The object was checked, so a search tool has a valid `max_uses`.
+    """
     kind = part.get("type")
     versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
     return int(part["max_uses"]) if versioned is not None and versioned[1] == "web_search" else 0
 
 
 def _objects(body: Any) -> Iterator[dict[str, Any]]:
-    """Yield each object that the service reads. Not recursive, because the container chooses the depth."""
+    """Yield each JSON object in a request, at any depth, that the service reads as more than a value.
+
+    Not recursive, because the container chooses the depth.
+    """
     unread = [body]
     while unread:
         part = unread.pop()

@@ -29,6 +29,7 @@ from orchestrator.store.settings import model_services
 from orchestrator.store.settings.model_services import ChosenModel
 
 MAX_REMEMBERED = 1_000
+"""Turns whose left services are stored in memory; the oldest is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,11 @@ async def read_catalog(tx: Tx) -> ModelCatalog:
 def chosen_model(
     catalog: ModelCatalog, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool, settings: Settings
 ) -> ModelChoice:
-    """Return the choice for a group's turn, whether or not that service answers. Pure.
+    """Return the service and the model that are chosen for a group's turn, whether or not it answers. Pure.
 
-    A task in its group's conversation uses the conversation's service, because it continues its session.
+    The choice for the kind of work counts before that for all work, the group's before the owner's for all
+    groups, and these before the settings. A task in its group's conversation counts as a chat, because it
+    continues the conversation's session; `is_isolated` says that it is outside of the conversation.
     """
     work = _work_of(kind, is_isolated=is_isolated)
     model_for_kind = None
@@ -73,14 +76,17 @@ def chosen_model(
 
 
 def _work_of(kind: TurnKind | str, *, is_isolated: bool) -> WorkKind:
-    """Return the kind of work that a turn is, for the owner's choices."""
+    """Return the kind of work under which the owner chooses the model for a turn.
+
+    `is_isolated` says whether the turn is outside of the group's conversation.
+    """
     if kind == TurnKind.WORKER:
         return WorkKind.WORKER
     return WorkKind.TASKS if kind == TurnKind.TASK and is_isolated else WorkKind.ALL
 
 
 def prices_of(settings: Settings) -> Prices:
-    """Return the prices in force: those of the settings, then the list's."""
+    """Return the prices by which costs are estimated: those of the settings, then the built-in list's."""
     own_prices = {
         name: per_million(**price.model_dump()) for name, price in (settings.andy_prices or {}).items()
     }
@@ -88,7 +94,7 @@ def prices_of(settings: Settings) -> Prices:
 
 
 def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> ServicePrice | None:
-    """Return the price of a choice; None if it is not known. Pure."""
+    """Return the price of a service's model in USD per thousand tokens; None if it is not known. Pure."""
     service = catalog.service(choice.service)
     if service is not None and not has_list_price(service):
         # The owner's price is for the service's own model; another may cost more.
@@ -99,12 +105,15 @@ def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> Serv
 
 
 def has_list_price(service: ModelService | None) -> bool:
-    """Return whether a service has the list prices; None is the service of `.env`."""
+    """Return whether a service has the list prices of Anthropic; None is the service of `.env`."""
     return service is None or (service.kind == "anthropic" and service.price is None)
 
 
 def is_cheap_enough(price: ServicePrice | None, other: ServicePrice | None) -> bool:
-    """Return whether a price is known and not above another, which may be unknown. Pure."""
+    """Return whether `price` is known and not above `other`. Pure.
+
+    None is an unknown price. A price of zero is never above another, even above an unknown one.
+    """
     if price is None:
         return False
     if price.input == price.output == 0:
@@ -113,12 +122,15 @@ def is_cheap_enough(price: ServicePrice | None, other: ServicePrice | None) -> b
 
 
 class ModelRouter:
-    """Chooses for each turn, from the catalog, and by which services have failed."""
+    """Chooses the model service for each turn: from the owner's choices, by which services have failed."""
 
     def __init__(
         self, database: Database, *, settings: Settings, credentials: CredentialSource, prices: Prices
     ) -> None:
-        """Only `refresh` reads `database`."""
+        """Start with an empty catalog, until `refresh` reads the stored one from `database`.
+
+        `credentials` tells which services have a key, `prices` which model is cheaper.
+        """
         self._database = database
         self._settings = settings
         self._credentials = credentials
@@ -134,15 +146,22 @@ class ModelRouter:
         """Called with a chosen service that has no key, if another answers in its place."""
 
     async def refresh(self) -> None:
-        """Read the owner's present choices. Cheap: two small tables."""
+        """Read the owner's present services and choices from the store: two small tables."""
         self.catalog = await self._database.read(read_catalog)
 
     def chosen_model(self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool) -> ModelChoice:
-        """Return the choice for turns of a kind, whether or not that service answers."""
+        """Return the service and model that are chosen for a group's turns of a kind, answering or not.
+
+        `is_isolated` says whether the turns are outside of the group's conversation.
+        """
         return chosen_model(self.catalog, config, kind, is_isolated=is_isolated, settings=self._settings)
 
     def for_summaries(self, config: GroupConfig, model: str) -> list[ModelChoice]:
-        """Return the candidates for writing a group's summary, in order; `model` is the setting's."""
+        """Return the services and models that may write a group's summary, in the order to try them.
+
+        `model` is the model of the settings, which is used if nobody chose another. Services that do not
+        answer now are left out, unless none answers.
+        """
         work = WorkKind.SUMMARIES
         chosen_text = config.models.get("summaries") or self.catalog.chosen(work) or model
         first_choice = read_choice(chosen_text, self.catalog.services)
@@ -152,15 +171,19 @@ class ModelRouter:
     def candidates(
         self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
     ) -> list[ModelChoice]:
-        """Return the candidates, in order: the choice, then its stand-ins.
+        """Return the services and models for a turn, in the order to try them: the choice, then stand-ins.
 
-        `is_isolated`: whether the turn is outside of the group's conversation.
+        `is_isolated` says whether the turn is outside of the group's conversation.
         """
         first_choice = self.chosen_model(config, kind, is_isolated=is_isolated)
         return [first_choice, *self.stand_ins(first_choice)]
 
     def stand_ins(self, first_choice: ModelChoice) -> list[ModelChoice]:
-        """Return the possible stand-ins for a choice: at other services, at most as expensive as allowed."""
+        """Return the choices that may be used if the first one's service does not answer, in order.
+
+        They are the owner's fallbacks at other services with a key. One that costs more than the first choice
+        is left out, unless the owner allows that.
+        """
         price = price_of(self.catalog, first_choice, self._prices)
         accepted: list[ModelChoice] = []
         for fallback in self.catalog.fallbacks():
@@ -169,7 +192,7 @@ class ModelRouter:
                 has_list_price(self.catalog.service(compared.service)) for compared in (first_choice, choice)
             )
             if both_have_list_prices and choice.model is None:
-                # Another key of the same maker: its default could be a more expensive model.
+                # It is another key for Anthropic's service, whose default could be a more expensive model.
                 choice = replace(choice, model=first_choice.model)
             # A second model at the same service would fail together with the first.
             is_other = choice.service not in {
@@ -188,16 +211,18 @@ class ModelRouter:
     def choose(
         self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool, turn_id: TurnId | None = None
     ) -> ModelChoice:
-        """Return the choice for a turn now; if no service answers, the owner's choice, which reports why.
+        """Return the service and model for a turn now.
 
-        A turn returns to a service that it has left only if no other answers; it counts as not left then. If
-        the owner's choice has no key, `on_unusable` is called. `turn_id` is None for a turn that is not known
+        If no service answers, the owner's choice is returned, so that people read why it fails. A turn
+        returns to a service that it has left only if no other answers; then it counts as not left. If the
+        owner's choice has no key, `on_unusable` is called. `turn_id` is None for a turn that is not stored
         yet.
         """
         left_services = self.left.get(turn_id or TurnId(0), set())
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         chosen = self.first_that_answers(candidates, left_services)
-        left_services.discard(chosen.service)  # otherwise the proxy would refuse the turn there
+        # The proxy refuses a turn at a service that it has left.
+        left_services.discard(chosen.service)
         first_service = candidates[0].service
         if first_service not in {chosen.service, *self.down} and not self.is_usable(first_service):
             self.on_unusable(first_service)
@@ -206,12 +231,14 @@ class ModelRouter:
     def first_that_answers(
         self, candidates: Sequence[ModelChoice], left_services: Collection[str] = ()
     ) -> ModelChoice:
-        """Return the first choice whose service answers and was not left; else the first."""
+        """Return the first candidate whose service answers and is not among `left_services`.
+
+        If there is none, it is the first that answers, then the first that was not left, then the first.
+        """
         answering = [candidate for candidate in candidates if self._answers_now(candidate)]
         unleft = [candidate for candidate in candidates if candidate.service not in left_services]
         answering_and_unleft = [candidate for candidate in answering if candidate in unleft]
-        # A service that answers comes before one that the turn has not left: a turn rather returns than
-        # waits.
+        # A service that answers comes before one that was not left: a turn rather returns than waits.
         best_first = [*answering_and_unleft, *answering, *unleft, *candidates]
         return best_first[0]
 
@@ -224,10 +251,12 @@ class ModelRouter:
         is_isolated: bool,
         turn_id: TurnId | None,
     ) -> ModelChoice | None:
-        """Return the choice that could continue a turn which leaves a service; None if there is none.
+        """Return the service and model that could continue a turn which leaves `service`; None if none could.
 
-        Services that the turn has not left come first, then those that answered the host after it left them.
+        Services that the turn has not left come first, then those that have answered the host after the turn
+        left them.
         """
+        # No turn has the id 0, which stands for a turn without one.
         left = self.left.get(turn_id or TurnId(0), ())
         recovered = self.recovered.get(turn_id or TurnId(0), ())
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
@@ -243,7 +272,10 @@ class ModelRouter:
         return best_first[0] if best_first else None
 
     def leave(self, turn_id: TurnId, service: str) -> None:
-        """Let a turn use `service` no more; beyond `MAX_REMEMBERED` such turns, the oldest is forgotten."""
+        """Note that a turn has left a service, so that `choose` avoids it.
+
+        Of more than `MAX_REMEMBERED` such turns, the oldest is forgotten.
+        """
         self.left.setdefault(turn_id, set()).add(service)
         self.recovered.get(turn_id, set()).discard(service)
         if len(self.left) > MAX_REMEMBERED:
@@ -260,19 +292,19 @@ class ModelRouter:
     def has_other(
         self, service: str, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
     ) -> bool:
-        """Return whether a turn could use another service than this, left or not."""
+        """Return whether another service than `service` answers that a turn could use, left before or not."""
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         return any(candidate.service != service and self._answers_now(candidate) for candidate in candidates)
 
     def has_stand_in(self, service: str) -> bool:
-        """Return whether the choice for all groups, or a fallback, answers at another service."""
+        """Return whether another service than `service` answers: the choice for all groups or a fallback."""
         texts = [self.catalog.chosen(WorkKind.ALL) or self._settings.andy_model]
         texts += [fallback.model for fallback in self.catalog.fallbacks()]
         choices = [read_choice(text, self.catalog.services) for text in texts]
         return any(choice.service != service and self._answers_now(choice) for choice in choices)
 
     def known_models(self, name: str) -> list[str]:
-        """Return models that a service is known to have: chosen ones, then its own."""
+        """Return the models that the service `name` is known to have: those chosen there, then its own."""
         texts = [self._settings.andy_model, *(stored_choice.model for stored_choice in self.catalog.choices)]
         chosen = [read_choice(text, self.catalog.services) for text in texts]
         service = self.catalog.service(name)
@@ -281,7 +313,7 @@ class ModelRouter:
         return list(dict.fromkeys(model for model in models if model is not None))
 
     def _answers_now(self, choice: ModelChoice) -> bool:
-        """Return whether a choice's service is usable and not known to be down."""
+        """Return whether a choice's service has a key and is not known to be down."""
         return choice.service not in self.down and self.is_usable(choice.service)
 
     def is_usable(self, name: str) -> bool:
@@ -295,12 +327,14 @@ class ModelRouter:
             return False
 
     def has_gateway(self) -> bool:
-        """Return whether a gateway is the service of `.env`. May block for a file."""
+        """Return whether the service of `.env` is a gateway, not Anthropic's own. May block for a file."""
         return self._credentials.has_gateway()
 
     def provider_of(self, name: str) -> str:
-        """Return the provider that a session is bound to: its service with the address.
-        Raises `SettingError`.
+        """Return a text that identifies the service `name` with its address, such as `name@host/path`.
+
+        A session of the Claude CLI continues only at the service with the same text. For the service of
+        `.env` it is the address alone. Raises `SettingError` if that address is unusable.
         """
         from urllib.parse import urlsplit
 
@@ -311,4 +345,4 @@ class ModelRouter:
 
 
 def _ignore(_: str) -> None:
-    """Do nothing."""
+    """Do nothing, in place of `on_unusable` until it is set."""

@@ -25,10 +25,12 @@ from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.limits import ModelProxyLimits
 
 MAX_HEAD_BYTES = 16 * 1024
+"""Bytes of a request's head, at most."""
 MAX_HEAD_LINES = 200
 """Lines of a request's head; the CLI sends about thirty. Parsing 4,000 short ones takes 30 ms."""
-MAX_SMALL_CHUNKS, SMALL_CHUNK_BYTES = 100, 1024
-"""Chunks of a body that may be smaller than so many bytes. Parsing a chunk takes 20 µs, whatever its size."""
+MAX_SMALL_CHUNKS = 100
+"""Chunks of a body that may be smaller than `SMALL_CHUNK_BYTES`. Each takes 20 µs to parse, however small."""
+SMALL_CHUNK_BYTES = 1024
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
@@ -43,11 +45,13 @@ class StrictConnection(h11.Connection):
     """
 
     _chunks = 0
+    """Chunks of the present request's body so far."""
     _body_bytes = 0
+    """Bytes of the present request's body so far."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         """Return the next event of HTTP. Raises `h11.RemoteProtocolError` for a request that is refused."""
-        # h11 has the raw bytes of a head only until it has parsed them.
+        # Checked before h11 parses the head, as it drops the raw bytes then.
         if self.their_state is h11.IDLE:
             _check_head(self.trailing_data[0])
             self._chunks = self._body_bytes = 0
@@ -59,13 +63,16 @@ class StrictConnection(h11.Connection):
     def _count_chunk(self, piece: h11.Data) -> None:
         """Count a piece of a body. Raises `h11.RemoteProtocolError` when it has too many small chunks."""
         self._body_bytes += len(piece.data)
-        self._chunks += piece.chunk_start
+        self._chunks += piece.chunk_start  # a boolean: whether the piece begins a chunk
         if self._chunks > MAX_SMALL_CHUNKS + self._body_bytes // SMALL_CHUNK_BYTES:
             raise h11.RemoteProtocolError("too many small chunks")
 
 
 def _check_head(received: bytes) -> None:
-    """Refuse a whole head that two parsers could read differently, or that has too many bytes or lines."""
+    """Check the head of a request among the received bytes; a head that is not whole passes for now.
+
+    Raises `h11.RemoteProtocolError` if two parsers could read it differently, or it is too long.
+    """
     end = _HEAD_END.search(received)
     if end is None:
         return
@@ -79,7 +86,7 @@ def _check_head(received: bytes) -> None:
 
 
 def _peer(transport: asyncio.BaseTransport) -> str:
-    """Return the address of a container; empty if it is gone."""
+    """Return the IP address of the other end; empty if the connection has closed already."""
     address = transport.get_extra_info("peername")
     return str(address[0]) if address else ""
 
@@ -88,6 +95,7 @@ class ProxyConfig(BoundedConfig):
     """Uvicorn's settings and the proxy's limits, which its protocol reads."""
 
     def __init__(self, app: Callable[..., Any], limits: ModelProxyLimits) -> None:
+        """`app` is the ASGI app to serve."""
         super().__init__(
             app,
             http=ProxyProtocol,
@@ -102,7 +110,7 @@ class ProxyConfig(BoundedConfig):
         self.connections_by_peer: Counter[str] = Counter()
 
     def is_full(self, address: str) -> bool:
-        """Return whether a container, or all together, have as many connections as they may."""
+        """Return whether the container at `address`, or all together, have the most connections allowed."""
         return (
             self.connections_by_peer[address] >= self.limits.connections_a_peer
             or self.connections_by_peer.total() >= self.limits.connections
@@ -121,16 +129,17 @@ class ProxyProtocol(BoundedProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.conn = StrictConnection(h11.SERVER, MAX_HEAD_BYTES)
-        # The proxy logs itself; a container could fill the log with uvicorn's complaints.
+        # The proxy has its own log: a container could fill the host's log with uvicorn's messages.
         self.logger = logging.Logger("credential-proxy", logging.CRITICAL)  # noqa: LOG001 - silent, here alone
         self._limits = cast("ProxyConfig", config).limits
         self._connections_by_peer = cast("ProxyConfig", config).connections_by_peer
         self._address = ""
         self._stall_timer: asyncio.TimerHandle | None = None
+        """Runs while the client reads nothing, and then ends the connection."""
 
     def surplus(self) -> Collection[BoundedProtocol]:
         """Return the connections to close: this one if its container, or all together, have too many."""
-        # Those that were accepted together were all let in before the first of them counted.
+        # Needed beside `is_full`: connections that are accepted together pass it before the first counts.
         by_peer = self._connections_by_peer
         is_peer_greedy = by_peer[self._address] > self._limits.connections_a_peer
         return (self,) if is_peer_greedy or by_peer.total() > self._limits.connections else ()
@@ -142,15 +151,16 @@ class ProxyProtocol(BoundedProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer when the connection has ended, and count it no more."""
+        """Subtract an ended connection from the count of its container, and stop its timer."""
         self._connections_by_peer[self._address] -= 1
         if not self._connections_by_peer[self._address]:
-            del self._connections_by_peer[self._address]  # or each address ever seen would stay
+            # Otherwise each address that ever connected would stay in memory.
+            del self._connections_by_peer[self._address]
         self._disarm_stall_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Start the timer that ends the connection if the client goes on reading nothing."""
+        """Start the timer that ends the connection, as the client does not read its answer now."""
         super().pause_writing()
         if self._stall_timer is None:
             self._stall_timer = self.loop.call_later(self._limits.stall_seconds, self.transport.abort)
@@ -161,7 +171,10 @@ class ProxyProtocol(BoundedProtocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn passes it
-        """Refuse input that is no HTTP, in the form of the API, unless an answer has started already."""
+        """Refuse input that is no valid HTTP, and close the connection. Uvicorn calls this.
+
+        The refusal has the form of the Messages API. It is left out if an answer has started already.
+        """
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             self._write_refusal()
         # The app may be waiting for the rest of a body, which will never come.
@@ -195,7 +208,9 @@ _TAKEN = {errno.EADDRINUSE, errno.EACCES}
 
 
 def bind(host: str, preferred_port: int) -> socket.socket:
-    """Listen on `host` at `preferred_port`, or, when that is taken, at a port the system chooses.
+    """Return a socket that listens on the address `host`.
+
+    Its port is `preferred_port` or, if that is taken, one that the system chooses.
 
     Raises:
         AndyError: this machine has no such address.
@@ -225,6 +240,7 @@ class ProxyServer:
     def __init__(
         self, app: Callable[..., Any], listener: socket.socket, *, limits: ModelProxyLimits | None = None
     ) -> None:
+        """`app` is the ASGI app, `listener` the socket; `limits` have default values."""
         self._app = app
         self._listener = listener
         self._limits = limits or ModelProxyLimits()
@@ -236,7 +252,7 @@ class ProxyServer:
         return port
 
     async def serve(self) -> None:
-        """Serve until cancelled. Then running requests have two seconds to end before they are cut.
+        """Serve requests until cancelled. Then running requests have two seconds to end before they are cut.
 
         May be called again after it ended, until `close`.
         """

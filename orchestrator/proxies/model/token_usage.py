@@ -15,14 +15,19 @@ from orchestrator.domain.model_services import ModelService
 from orchestrator.proxies.model.headers import Header
 
 MAX_LINE_BYTES = 1024 * 1024
+"""Bytes of a line of a stream; a longer line is skipped."""
 MAX_BODY_BYTES = 8 * 1024 * 1024
+"""Bytes of an answer that is no stream; a longer answer is not parsed."""
 MAX_TOKENS = 10**12
+"""The highest count that is believed: a service may report anything."""
 MAX_ITERATIONS = 1_000
+"""Iterations of an answer whose usage is added up."""
 MAX_SEARCHES = 100
 """Web searches that one answer may make; a request may ask for fewer."""
 SEARCH_USD = 0.01
 """The list price of one web search, in USD."""
 BYTES_A_TOKEN = 4
+"""Bytes that a token of text has, about: used for estimates."""
 _DELTA_FRAME_BYTES = 110
 """Most bytes of a delta event beside its text."""
 
@@ -46,25 +51,37 @@ class ParsedUsage:
     is_us_only: bool = False
     """Whether the service computed it in the United States alone, which costs more."""
     is_whole: bool
+    """Whether the answer came to its end."""
 
 
 class UsageParser:
-    """Parses usage from the chunks of one answer, for `seen` to return. It never raises."""
+    """Parses the usage from the chunks of one answer. It never raises.
+
+    Call `begin` with the answer's head, `feed` with each chunk of its body, and `seen` at the end.
+    """
 
     def __init__(self) -> None:
         self.allowed_searches = 0
         """Web searches that the request lets the service make."""
         self._is_stream = False
         self._is_reading = False
+        """Whether the answer may report usage, and was not parsed to its end."""
         self._line = bytearray()
+        """The beginning of the present line; of an answer that is no stream, of the body."""
         self._is_overlong = False
+        """Whether the present line was too long, and is skipped."""
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
+        """The last report of usage, as JSON; later reports of a stream replace single counts."""
         self._is_whole = False
         self._has_output_count = False
+        """Whether the final count of output tokens was reported."""
         self._deltas = 0
+        """Events of a stream that bring a piece of output."""
         self._delta_bytes = 0
+        """Bytes of the pieces in these events, about."""
         self._searches = 0
+        """Web searches that the stream shows to have begun."""
 
     @property
     def is_whole(self) -> bool:
@@ -72,14 +89,14 @@ class UsageParser:
         return self._is_whole
 
     def begin(self, status: int, headers: list[Header]) -> None:
-        """Process the head: only a successful answer in a known form has usage."""
+        """Process the head of the answer: only a successful one, in JSON or as a stream, is parsed."""
         kinds = [value.strip().lower() for name, value in headers if name.lower() == b"content-type"]
         self._is_stream = any(kind.startswith(b"text/event-stream") for kind in kinds)
         is_json = any(kind.startswith(b"application/json") for kind in kinds)
         self._is_reading = 200 <= status < 300 and (self._is_stream or is_json)
 
     def feed(self, chunk: bytes) -> None:
-        """Process the next chunk of the body. Cheap: only lines that may contain usage are parsed."""
+        """Process the next chunk of the body. This is fast: only lines that may contain usage are parsed."""
         if not self._is_reading:
             return
         if not self._is_stream:
@@ -98,7 +115,7 @@ class UsageParser:
     def seen(self) -> ParsedUsage | None:
         """Return the usage so far; None when the answer reported none.
 
-        An answer that is no stream is parsed by this, so call it only at the end.
+        An answer that is no stream is parsed by this call, so call it only at the answer's end.
         """
         if self._is_reading and not self._is_stream:
             self._is_reading = False
@@ -121,24 +138,26 @@ class UsageParser:
         )
 
     def _charged_tokens(self, name: str) -> int:
-        """Return a count as charged: if the service worked in iterations, the sum of all.
+        """Return the count `name` of the reported usage as it is charged.
 
-        The top-level count is then only the last iteration's.
+        A service may work in iterations, such as a compaction before the answer, and charges for all. The
+        count at the top level of its report is then only the last iteration's, so the larger value counts.
         """
         assert self._usage is not None
-        # By the service's example, the top level says 23,000 tokens after a compaction of another 180,000.
+        # In an example of the service's documents, the top level reports 23,000 tokens, after a compaction of
+        # 180,000 more.
         charged = sum(_count(iteration, name) for iteration in self._iterations())
         return max(_count(self._usage, name), charged)
 
     def _iterations(self) -> list[dict[str, Any]]:
-        """Return the reports of the iterations in which the service worked; none if it did not say."""
+        """Return the reported usage of each iteration in which the service worked; empty without a report."""
         assert self._usage is not None
         iterations = self._usage.get("iterations")
         rows = iterations[:MAX_ITERATIONS] if isinstance(iterations, list) else []
         return [row for row in rows if isinstance(row, dict)]
 
     def _append(self, piece: bytes, limit: int) -> None:
-        """Add a piece to the present line, or drop the line if it grows above `limit` bytes."""
+        """Add a piece to the present line, or skip the whole line if it grows above `limit` bytes."""
         if len(self._line) + len(piece) > limit:
             self._is_overlong = True
             self._line.clear()
@@ -146,7 +165,7 @@ class UsageParser:
             self._line += piece
 
     def _end_line(self) -> None:
-        """Read the present line, and begin the next."""
+        """Process the present line, which is complete, and begin the next."""
         line = bytes(self._line)
         self._line.clear()
         if not self._is_overlong:
@@ -154,12 +173,15 @@ class UsageParser:
         self._is_overlong = False
 
     def _read_lines(self, lines: Sequence[bytes]) -> None:
-        """Count what whole lines report; a delta is only counted, other events are parsed."""
+        """Process whole lines of a stream: parse those with usage, and count deltas and web searches.
+
+        A delta is an event that brings a piece of the output.
+        """
         for line in lines:
             if not line.startswith(b"data:") or len(line) > MAX_LINE_BYTES:
                 continue
             if line.find(b'"content_block_delta"', 0, 64) >= 0:
-                # Nearly all lines are deltas: no call for each.
+                # Nearly all lines are deltas, so they are counted here, without a call for each.
                 self._deltas += 1
                 if len(line) > _DELTA_FRAME_BYTES:
                     self._delta_bytes += len(line) - _DELTA_FRAME_BYTES
@@ -167,16 +189,16 @@ class UsageParser:
                 b'"server_tool_use"' in line and b'"web_search"' in line and b'"content_block_start"' in line
             ):
                 self._searches += 1
-            # The first one is the beginning of `message_start` and `message_stop`.
+            # The first text is the beginning of `message_start` and of `message_stop`.
             elif b'"message_st' in line or b'"message_delta"' in line:
                 self._read_event(_parse_object(line.removeprefix(b"data:")))
 
     def _read_event(self, event: dict[str, Any]) -> None:
-        """Take the usage in an event of a stream."""
+        """Store the usage that an event of a stream reports, and whether the stream has ended."""
         match event.get("type"):
             case "message_start":
                 self._read_message(event.get("message"))
-                # After `_read_message`, which takes its message for a whole one: a stream has only begun.
+                # `_read_message` has set these to True, as for a whole message: a stream has only begun.
                 self._is_whole = self._has_output_count = False
             case "message_delta":
                 self._has_output_count = True
@@ -185,7 +207,10 @@ class UsageParser:
                 self._is_whole = True
 
     def _read_message(self, message: Any) -> None:
-        """Take the model and the usage in a whole message, or at the start of a stream."""
+        """Store the model and the usage of a message: a whole one, or the one at the start of a stream.
+
+        Anything but a JSON object is ignored.
+        """
         if isinstance(message, dict):
             model = message.get("model")
             self._model = model[:200] if isinstance(model, str) else None
@@ -193,28 +218,31 @@ class UsageParser:
             self._merge(message.get("usage"))
 
     def _merge(self, usage: Any) -> None:
-        """Merge a report: later numbers are totals and replace earlier ones; missing ones stay."""
+        """Store a report of usage. Its numbers are totals and replace earlier ones; missing ones stay."""
         if isinstance(usage, dict):
             reported = {name: value for name, value in usage.items() if value is not None}
             self._usage = {**(self._usage or {}), **reported}
 
     def _search_count(self) -> int:
-        """Return the web searches that the service counted or, before its count has come, those seen so far.
+        """Return the number of web searches, at most `MAX_SEARCHES`.
 
-        A number above `MAX_SEARCHES` is taken for that.
+        The service reports it at the end of its answer; before that, the searches in the stream count.
         """
         assert self._usage is not None
         tool_use = self._usage.get("server_tool_use")
         counted = _count(tool_use, "web_search_requests") if isinstance(tool_use, dict) else 0
-        return min(max(counted, 0 if self._has_output_count else self._searches), MAX_SEARCHES)
+        # With the final count of tokens, the service's number of searches is final, too.
+        seen = 0 if self._has_output_count else self._searches
+        return min(max(counted, seen), MAX_SEARCHES)
 
     def _output_count(self) -> int:
-        """Return the output tokens that were counted or, before the count has come, at least those seen."""
+        """Return the number of output tokens: as the service reports it or, before that, an estimate."""
         assert self._usage is not None
         counted = _count(self._usage, "output_tokens")
         if self._has_output_count:
             return counted
-        # Otherwise a client that disconnects before the last number would have its text for free.
+        # Estimated by the deltas: a client that disconnects before the final count would have its text for
+        # free.
         return max(counted, self._deltas, self._delta_bytes // BYTES_A_TOKEN)
 
 
@@ -228,20 +256,20 @@ def _parse_object(text: bytes | bytearray) -> dict[str, Any]:
 
 
 def _hour_cache_tokens(usage: dict[str, Any]) -> int:
-    """Return how many of the tokens written to the cache are stored for an hour, by one report."""
+    """Return how many of the tokens written to the prompt cache are stored for an hour, by one report."""
     cached = usage.get("cache_creation")
     return _count(cached, "ephemeral_1h_input_tokens") if isinstance(cached, dict) else 0
 
 
 def _count(usage: dict[str, Any], name: str) -> int:
-    """Return a count in a report; 0 if it is missing or impossible."""
+    """Return the count `name` in a report of usage; 0 if it is missing or impossible."""
     value = usage.get(name)
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
     return int(value) if is_count else 0  # type: ignore[arg-type]
 
 
 AS_OF = "2026-03"
-
+"""The month in which the list prices were read."""
 _USD_PER_MILLION: dict[str, tuple[float, float]] = {
     "claude-opus-4-6": (5, 25),
     "claude-opus-4-5": (5, 25),
@@ -256,9 +284,10 @@ _USD_PER_MILLION: dict[str, tuple[float, float]] = {
     "claude-haiku-4-5": (1, 5),
     "claude-3-5-haiku": (0.8, 4),
 }
-"""Prefix of a model's name → input price, output price."""
+"""Maps the prefix of a model's name to its input price and its output price."""
 _FAMILIES = ("opus", "sonnet", "haiku")
 _LONG_INPUT_TOKENS = 200_000
+"""Tokens above which an input is long, and may cost more."""
 _LONG_INPUT, _LONG_OUTPUT = 2.0, 1.5
 """Factors of list prices for requests with longer input, for models that charge so."""
 _CHARGES_LENGTH = ("claude-sonnet-4-5", "claude-sonnet-4-0", "claude-sonnet-4-20250514")
@@ -269,6 +298,9 @@ that the service has charged (for Opus 4.6): with newer models a budget stops ea
 _US_ONLY = 1.1
 """Factor of all token prices for an answer that is computed in the United States alone."""
 _CACHE_READ, _CACHE_WRITE, _CACHE_WRITE_HOUR = 0.1, 1.25, 2.0
+"""Factors of the input price for tokens that are read from the prompt cache, written to it for five minutes,
+and written for an hour.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +334,10 @@ def per_million(
     cache_write: float | None = None,
     cache_write_hour: float | None = None,
 ) -> Price:
-    """Return a price from dollars per million tokens; missing cache prices follow the list's ratios."""
+    """Return the price of a model from its prices in dollars per million tokens.
+
+    The prices of the prompt cache may be None: then they are multiples of the input price, as in the list.
+    """
     return Price(
         input=_nano_usd(input),
         output=_nano_usd(output),
@@ -318,7 +353,11 @@ class Prices:
     """The prices in force: the owner's by name, which have precedence, and the list's."""
 
     def __init__(self, own: Mapping[str, Price] | None = None, *, search_usd: float = SEARCH_USD) -> None:
-        """`own` has prices by a model's name, or by a prefix of names; the longest match counts."""
+        """Store the owner's prices.
+
+        `own` maps the name of a model, or a prefix of names, to a price; the longest match counts.
+        `search_usd` is the price of one web search in dollars.
+        """
         longest_first = sorted((own or {}).items(), key=lambda pair: len(pair[0]), reverse=True)
         self._own = dict(longest_first)
         self._search_nano_usd = round(search_usd * 1_000_000_000)
@@ -326,7 +365,8 @@ class Prices:
     def of(self, model: str | None) -> Price | None:
         """Return the price of a model, or None when it is not known.
 
-        Prefixes that gateways add (`us.anthropic.`) are ignored.
+        The owner's price counts before the list's. Prefixes that gateways add to a name (`us.anthropic.`) are
+        ignored.
         """
         full_name = model or ""
         name = _without_gateway_prefix(full_name)
@@ -341,21 +381,26 @@ class Prices:
         return next(own_prices, None) or next(list_prices, None)
 
     def cost_at(self, service: ModelService | None, usage: ParsedUsage) -> Cost:
-        """Estimate the cost of a service's answer, by the service's own price.
+        """Estimate the cost of an answer of a service, by the price that the owner set for the service.
 
-        A service of None is the one of `.env`.
+        For Anthropic's service without such a price, and for the one of `.env` (None), `cost_of` is used. For
+        another service without a price the cost is unknown.
         """
         if service is None or (service.kind == "anthropic" and service.price is None):
             return self.cost_of(usage)
         price = service.known_price
         if price is None:
             return Cost(nano_usd=None)
-        # The price is stored under the very name in the answer, which need not be the one that was requested.
+        # The service's price counts for whatever model the answer names.
         of_service = Prices({usage.model or "": per_million(input=price.input, output=price.output)})
         return of_service.cost_of(usage)
 
     def cost_of(self, usage: ParsedUsage) -> Cost:
-        """Estimate the cost of an answer."""
+        """Estimate the cost of an answer by the prices of its model.
+
+        An unknown Claude model counts as the most expensive of its family. For any other unknown model the
+        cost is unknown.
+        """
         known_price = self.of(usage.model)
         price = known_price or _family_price(usage.model or "")
         if price is None:
@@ -375,14 +420,17 @@ class Prices:
 
 
 def _factors(usage: ParsedUsage) -> tuple[float, float]:
-    """Return the factors for the prices of input and output of this answer, as `(input, output)`."""
+    """Return the factors by which this answer's input and output cost more, as `(input, output)`."""
     input_factor, output_factor = _factors_of_speed_and_length(usage)
     place_factor = _US_ONLY if usage.is_us_only else 1.0
     return input_factor * place_factor, output_factor * place_factor
 
 
 def _factors_of_speed_and_length(usage: ParsedUsage) -> tuple[float, float]:
-    """Return the factors `(input, output)` for fast mode and for a long input."""
+    """Return the factors by which input and output cost more in fast mode and with a long input.
+
+    They are `(input, output)`.
+    """
     whole_input = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
     is_long = whole_input > _LONG_INPUT_TOKENS
     if usage.is_fast:
@@ -393,10 +441,13 @@ def _factors_of_speed_and_length(usage: ParsedUsage) -> tuple[float, float]:
 
 
 def _family_price(model: str) -> Price | None:
-    """Return the highest listed price of a Claude model's family, or of all families; else None."""
+    """Return the highest listed price in the family of a Claude model; None for any other model.
+
+    For a Claude model of an unknown family, it is the highest listed price of all.
+    """
     if "claude-" not in model:
         return None
-    # The empty text is part of every name: a new family costs as much as the most expensive of all.
+    # The empty text is contained in every name, so for a new family all prices are compared.
     family = next((name for name in _FAMILIES if name in model), "")
     highest = max(price for listed_name, price in _USD_PER_MILLION.items() if family in listed_name)
     return per_million(input=highest[0], output=highest[1])
@@ -409,14 +460,18 @@ def _listed_prices(name: str) -> list[tuple[float, float]]:
 
 def _without_gateway_prefix(name: str) -> str:
     """Return a Claude model's name from `claude-` on; any other name unchanged."""
+    # `find` returns -1 for a name without it.
     return name[max(0, name.find("claude-")) :]
 
 
 def _has_prefix(name: str, prefix: str) -> bool:
-    """Return whether a name has a prefix as a whole: `claude-opus-4-12` does not match `claude-opus-4-1`."""
+    """Return whether a name begins with a prefix that no further digit continues.
+
+    So `claude-opus-4-12` does not match `claude-opus-4-1`.
+    """
     return name.startswith(prefix) and not name[len(prefix) : len(prefix) + 1].isdigit()
 
 
 def _nano_usd(usd_per_million: float) -> int:
-    """Return a price per token in billionths of a dollar."""
+    """Return a price in dollars per million tokens as billionths of a dollar per token."""
     return round(usd_per_million * 1000)

@@ -27,6 +27,7 @@ from orchestrator.proxies.model.request_policy import RequestFacts
 from orchestrator.proxies.name_lookups import NameLookups
 
 MAX_IDLE = 32
+"""Idle connections of a pool that stay open."""
 
 _FAULTS = (
     httpcore.NetworkError,
@@ -35,6 +36,7 @@ _FAULTS = (
     httpcore.TimeoutException,
     httpcore.UnsupportedProtocol,
 )
+"""Errors of a request that is not answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +50,11 @@ class UpstreamRequest:
     first_byte_seconds: float = PROMPT_FIRST_BYTE_SECONDS
     """Seconds that the answer may take to start."""
     within_seconds: float | None = None
-    """Seconds from its own start to that of its answer, if another service could continue."""
+    """Seconds from the start of the request to that of its answer, if another service could continue; else
+    None.
+    """
     facts: RequestFacts = field(default_factory=RequestFacts)
+    """The facts of the body, by which the answer is judged."""
     is_public_only: bool = False
     """Whether it may only go to internet addresses, whatever its host's name resolves to."""
 
@@ -80,9 +85,9 @@ class UpstreamResponse:
         return self.status == 200 and self.is_plain and kind is not None and kind.startswith(EVENT_STREAM)
 
     def _named(self, name: bytes) -> bytes | None:
-        """Return the value of a header in lower case; `name` is in lower case, too.
+        """Return the first value of a header, in lower case; None if the answer has no such header.
 
-        None if the answer has no such header.
+        `name` is in lower case.
         """
         values = (value.strip().lower() for known, value in self.headers if known.lower() == name)
         return next(values, None)
@@ -95,20 +100,25 @@ class UpstreamClient:
     """
 
     def __init__(self, limits: ModelProxyLimits) -> None:
+        """`limits` bound the number of connections and each wait."""
         self._limits = limits
         self._trusted_authorities = _trusted_authorities()
         self._proxies = getproxies()
         self._proxy_of: dict[tuple[str, str], str | None] = {}
         """Maps scheme and host to the URL of the proxy in between, or None for a direct connection."""
         self._pools: dict[tuple[str | None, bool], httpcore.AsyncConnectionPool] = {}
+        """The open connections, by the URL of the proxy and whether only public addresses may be reached."""
         self._lookups = NameLookups()
 
     @asynccontextmanager
     async def send(self, request: UpstreamRequest) -> AsyncIterator[UpstreamResponse]:
-        """Send `request` and enter with its response; leaving, also by cancellation, drops the unread rest.
+        """Send a request, and yield its response once the head has arrived.
+
+        When the block ends, also by cancellation, the unread rest of the response is dropped.
 
         Raises:
-            ProxyRefused: no answer came. Exceptions of `request.body` pass through.
+            ProxyRefused: no valid answer came.
+            Exception: whatever the iterator `request.body` raises.
         """
         response = await self._open(request)
         parser = _parser_of(response)
@@ -119,7 +129,8 @@ class UpstreamClient:
         finally:
             await response.aclose()
             # httpcore checks a connection for unrequested bytes before it reuses it, but not among those that
-            # it has read with the response: they would become the response to somebody else's request.
+            # it has read with the response: they would become the response to the next request. So such a
+            # connection is closed.
             if parser is None or parser.trailing_data[0]:
                 await response.extensions["network_stream"].aclose()
 
@@ -129,7 +140,10 @@ class UpstreamClient:
             await pool.aclose()
 
     async def _open(self, request: UpstreamRequest) -> httpcore.Response:
-        """Send a request and return its response once the head has arrived. Raises `ProxyRefused`."""
+        """Send a request and return its response once the head has arrived.
+
+        Raises `ProxyRefused` if no answer came.
+        """
         limits, address = self._limits, urlsplit(request.url)
         timeouts = {
             "connect": limits.connect_seconds,
@@ -140,7 +154,7 @@ class UpstreamClient:
         outgoing = httpcore.Request(
             request.method,
             request.url,
-            # httpcore adds no Host header by itself. A login in the URL does not belong in it.
+            # httpcore adds no Host header by itself. A login before the host in the URL is left out.
             headers=[(b"host", address.netloc.rpartition("@")[2].encode("ascii")), *_with_framing(request)],
             content=request.body,
             extensions={"timeout": timeouts},
@@ -150,12 +164,15 @@ class UpstreamClient:
             response = await pool.handle_async_request(outgoing)
         except _FAULTS as error:
             raise ProxyRefused(_refusal_for(error), cause=_cause(error)) from None
-        # httpcore reads the timeout again when it reads the body.
+        # httpcore looks the timeout up again in this dictionary when it reads the body.
         timeouts["read"] = limits.answer_seconds
         return response
 
     def _pool(self, scheme: str, host: str, *, is_public_only: bool) -> httpcore.AsyncConnectionPool:
-        """Return the connections through the proxy that the environment names for a host, or direct ones."""
+        """Return the pool of connections for a host: through the proxy that the environment names, or direct.
+
+        With `is_public_only`, direct connections reach only internet addresses.
+        """
         if (scheme, host) not in self._proxy_of:
             proxy_url = self._proxies.get(scheme) or self._proxies.get("all")
             self._proxy_of[scheme, host] = None if proxy_bypass(host) else proxy_url
@@ -175,8 +192,9 @@ class UpstreamClient:
 
 
 def _trusted_authorities() -> ssl.SSLContext:
-    """Return the trusted authorities: those that the environment names, as in other programs,
-    else certifi's.
+    """Return the authorities whose certificates are trusted.
+
+    They are those in `SSL_CERT_FILE` or `SSL_CERT_DIR`, as in other programs, else those of certifi.
     """
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if folder and not file:
@@ -185,7 +203,7 @@ def _trusted_authorities() -> ssl.SSLContext:
 
 
 def _parse_proxy(url: str) -> httpcore.Proxy:
-    """Return the proxy at a URL, with the login in it."""
+    """Return the proxy for httpcore from its URL, which may have a login and lack a scheme."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     login = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     without_login = parts._replace(netloc=parts.netloc.rpartition("@")[2])
@@ -193,17 +211,17 @@ def _parse_proxy(url: str) -> httpcore.Proxy:
 
 
 def _with_framing(request: UpstreamRequest) -> list[Header]:
-    """Return the headers of a request; a body without a length from the container is sent in chunks."""
+    """Return the headers of a request, with `transfer-encoding` added for a body of unknown length."""
     has_length = any(name.lower() == b"content-length" for name, _ in request.headers)
     chunked = [] if request.body is None or has_length else [(b"transfer-encoding", b"chunked")]
     return [*request.headers, *chunked]
 
 
 def _parser_of(response: httpcore.Response) -> Any:
-    """Return the h11 parser of a response's connection.
+    """Return the h11 parser of a response's connection, which has the bytes after the response.
 
-    There is no public access to it. None if another version of the library has it elsewhere; the connection
-    is then used once, and a test that counts connections fails.
+    The library has no public access to it. Return None if another version has it elsewhere; then no
+    connection is used twice, and a test that counts connections fails.
     """
     layer: Any = response.stream
     for name in ("_stream", "_connection", "_h11_state"):
@@ -212,7 +230,7 @@ def _parser_of(response: httpcore.Response) -> Any:
 
 
 async def _chunks(response: httpcore.Response) -> AsyncGenerator[bytes]:
-    """Yield the body of a response as it arrives. Raises `AnswerCut`."""
+    """Yield the body of a response as it arrives. Raises `AnswerCut` if it breaks off."""
     try:
         async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_stream())) as stream:
             async for chunk in stream:
@@ -222,15 +240,16 @@ async def _chunks(response: httpcore.Response) -> AsyncGenerator[bytes]:
 
 
 def _cause(error: Exception) -> str:
-    """Return a description of the error. Only a connection error's text is included:
-    it cannot quote a request.
+    """Return the error's name, for the log, with its text if that cannot quote a request.
+
+    Only the text of a failed connection cannot.
     """
     name = type(error).__name__
     return f"{name}: {error}" if isinstance(error, httpcore.ConnectError) else name
 
 
 def _refusal_for(error: Exception) -> ProxyRefusal:
-    """Return the refusal for a fault of the connection or the service."""
+    """Return the refusal to send to the container for an error of the connection or the service."""
     match error:
         case httpcore.ConnectError() | httpcore.ConnectTimeout() | httpcore.ProxyError():
             return error_responses.UNREACHABLE

@@ -22,6 +22,7 @@ log = structlog.get_logger(__name__)
 MAX_WAITING = 5_000
 """Rows that may wait for the database before requests are refused, because uncounted ones may not pass."""
 SWEEP_SECONDS = 30.0
+"""Seconds between two looks at rows that still wait."""
 
 Settle = Callable[[Sequence[usage.UsageEntry]], Awaitable[None]]
 """Acts on entries that were just stored."""
@@ -29,16 +30,18 @@ Settle = Callable[[Sequence[usage.UsageEntry]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class _Row:
+    """A row for the audit, with the usage that belongs to it, if any."""
+
     event: audit.AuditEvent
     entry: usage.UsageEntry | None = None
 
 
 def _ignore(entry: usage.UsageEntry) -> None:
-    """Do nothing: entries are only stored."""
+    """Do nothing, in place of `on_entry`."""
 
 
 class UsageWriter:
-    """Notes entries at once and stores them a moment later. `waiting` are the unstored ones."""
+    """Takes rows of the audit and of usage at once, and stores them a moment later."""
 
     def __init__(
         self,
@@ -50,9 +53,15 @@ class UsageWriter:
         settle: Settle | None = None,
         prices: Prices | None = None,
     ) -> None:
-        """`on_entry` gets each entry as it is noted; `on_stored` is called once some are in the audit.
+        """Build the writer; `run` stores the rows.
 
-        `settle` acts on the entries that were just stored. `prices` are the list's by default.
+        Args:
+            database: stores the rows.
+            clock: the host's clock.
+            on_entry: called with the usage of each answer as it is noted.
+            on_stored: called after rows were stored in the audit.
+            settle: awaited with the usage that was just stored.
+            prices: the prices by which costs are estimated; the built-in list by default.
         """
         self._prices = prices or Prices()
         self._database = database
@@ -61,21 +70,25 @@ class UsageWriter:
         self._on_stored = on_stored
         self._settle = settle
         self._rows: list[_Row] = []
+        """The rows that are not stored yet, the oldest first."""
         self._wakeup = Wakeup()
         self._writing = asyncio.Lock()
 
     @property
     def waiting(self) -> list[usage.UsageEntry]:
-        """The entries that are not stored yet."""
+        """The usage that is not stored yet."""
         return [row.entry for row in self._rows if row.entry is not None]
 
     @property
     def is_behind(self) -> bool:
-        """Return whether so many entries wait for the database that requests must be refused."""
+        """Whether so many rows wait for the database that requests must be refused."""
         return len(self._rows) > MAX_WAITING
 
     def exchanged(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
-        """Note a request that was sent to the upstream."""
+        """Note a request that was passed to a model service, for the audit and the usage.
+
+        Each web search that the service made for it gets a row of its own in the audit.
+        """
         now_ms = self._clock.now_ms()
         detail = {
             "path": exchange.path,
@@ -89,14 +102,18 @@ class UsageWriter:
         }
         entry = self._entry(identity, exchange, now_ms)
         self._add_row(_Row(_event("api.request", identity, detail, now_ms), entry))
-        for number in range(1, (entry.searches if entry else 0) + 1):
+        searches = entry.searches if entry else 0
+        for number in range(1, searches + 1):
             search = {"model": detail["model"], "number": number}
             self._add_row(_Row(_event("web.search", identity, search, now_ms)))
         if entry is not None:
             self._on_entry(entry)
 
     def denied(self, identity: RunIdentity | None, denial: Denial) -> None:
-        """Note a request that was refused here. `identity` is the run that asked; None if it is not known."""
+        """Note a request that the proxy has refused, for the audit.
+
+        `identity` is the run that sent it; None if that is not known.
+        """
         detail = {
             "path": denial.path,
             "peer": denial.peer,
@@ -108,23 +125,25 @@ class UsageWriter:
         self._add_row(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
 
     def note(self, event: audit.AuditEvent, entry: usage.UsageEntry | None = None) -> None:
-        """Note another event for the audit, with its cost if it has one."""
+        """Note another event for the audit, with its usage (`entry`) if it has cost something."""
         self._add_row(_Row(event, entry))
         if entry is not None:
             self._on_entry(entry)
 
     async def run(self) -> None:
-        """Store noted entries whenever there are some. After a failure they stay for the next time."""
+        """Store noted rows whenever there are some, until cancelled or an error is raised.
+
+        Rows that could not be stored stay for the next call.
+        """
         while True:
             await self.flush()
-            # Rows that are left could not be stored, and are tried again; without any, only a new one can
-            # matter.
+            # Rows that were added meanwhile may wait; without any, only a new row ends the pause.
             await self._wakeup.wait(at_most_seconds=SWEEP_SECONDS if self._rows else None)
 
     async def flush(self) -> None:
-        """Store all rows noted until now, then call `on_stored`, and `settle` with the entries among them.
+        """Store all rows noted until now, then call `on_stored`, and `settle` with the usage among them.
 
-        Raises `StoreError`.
+        Without rows, nothing is done. Raises `StoreError` if they cannot be stored; then they stay noted.
         """
         async with self._writing:
             # Rows may be added while the batch is written; only those of the batch are removed afterwards.
@@ -138,13 +157,13 @@ class UsageWriter:
             await self._settle(entries)
 
     async def _store(self, batch: Sequence[_Row]) -> None:
-        """Store a batch of rows, and forget them."""
+        """Store the first rows of `_rows`, given as `batch`, and remove them there."""
         async with self._database.transaction() as tx:
             await _append_rows(tx, batch)
         del self._rows[: len(batch)]
 
     def _entry(self, identity: RunIdentity, exchange: ProxyExchange, now_ms: int) -> usage.UsageEntry | None:
-        """Return the usage of an exchange with its cost; None if its answer reported none."""
+        """Return the usage of an exchange with its estimated cost; None if the answer reported no usage."""
         parsed_usage = exchange.usage
         if parsed_usage is None:
             return None
@@ -176,7 +195,11 @@ class UsageWriter:
 
 
 async def _finish_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
-    """Finish `work` even when cancelled meanwhile: a commit counts even if nobody waits for it."""
+    """Await `work`, and let it finish even if the caller is cancelled meanwhile.
+
+    The cancellation is raised after that, and a failure of `work` is then only logged. A transaction may be
+    committed even if nobody waits for it, so its end has to be known.
+    """
     task = asyncio.create_task(work, name="usage-writer-store")
     try:
         await asyncio.shield(task)
@@ -188,7 +211,7 @@ async def _finish_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _append_rows(tx: Tx, batch: Sequence[_Row]) -> None:
-    """Append rows to the audit, and their entries to the usage."""
+    """Append rows to the audit in the store, and their usage to the usage table."""
     for row in batch:
         await audit.append(tx, row.event)
         if row.entry is not None:
@@ -196,7 +219,7 @@ async def _append_rows(tx: Tx, batch: Sequence[_Row]) -> None:
 
 
 def _event(kind: str, identity: RunIdentity | None, detail: dict[str, Any], now_ms: int) -> audit.AuditEvent:
-    """Return an event of the audit about a run; None if the run is not known."""
+    """Return an event for the audit about a run; `identity` is None if the run is not known."""
     return audit.AuditEvent(
         at_ms=now_ms,
         kind=kind,
