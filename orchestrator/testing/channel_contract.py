@@ -127,44 +127,49 @@ class ChannelHarness(Protocol):
         ...
 
     def write(self, text: str) -> Inbound | None:
-        """Let Jane write, whether a channel is connected or not; messages meanwhile wait.
+        """Make Jane write a message, whether a channel is connected or not: until one is, the message waits.
 
-        Return None; without another end, return the message as it would have come in.
+        Return None if there is another end, from which the channel will receive the message. Without one,
+        return the message in the form in which a channel would hand it over.
         """
         ...
 
     def write_with_file(self, text: str, body: bytes, *, announced: int) -> None:
-        """Have Jane send a document of the content `body` with a text; the messenger says that it has
-        `announced` bytes, which may be too few."""
+        """Make Jane send a document with the content `body`, and a text with it.
+
+        The messenger announces a size of `announced` bytes, which may be less than the real one.
+        """
         ...
 
     def change(self, text: str, new: str) -> None:
-        """Have Jane replace the words of what she wrote; called with `Feature.EDITS` only."""
+        """Make Jane replace her message `text` by `new`. Called only for a channel with `Feature.EDITS`."""
         ...
 
     def take_back(self, text: str) -> None:
-        """Have Jane delete what she wrote; called with `Feature.DELETIONS` only."""
+        """Make Jane delete her message `text`. Called only for a channel with `Feature.DELETIONS`."""
         ...
 
     def answer(self, text: str, words: str) -> None:
-        """Have Jane answer her own message `text`, so that her words quote it."""
+        """Make Jane reply to her own message `text` with `words`, so that the reply quotes it."""
         ...
 
     def vote(self, question: str, *options: str) -> None:
-        """Have Jane choose options of the newest poll of the channel that asks this, or none to take her vote
-        back; called with `Feature.POLLS` only."""
+        """Make Jane vote for these options of the channel's newest poll with this question.
+
+        Without options, she takes her vote back. Called only for a channel with `Feature.POLLS`.
+        """
         ...
 
     def refuse_next_send(self) -> None:
-        """Make the other end refuse the next message of the channel, or be gone: it is not shown."""
+        """Make the next message of the channel fail: the other end refuses it, or cannot be reached."""
         ...
 
     def shown(self) -> list[str]:
-        """Return the texts that the channel has shown to Jane, in order; for a file its caption."""
+        """Return the texts of the messages that Jane sees in the chat, in order; for a file, its caption."""
         ...
 
     def secrets(self) -> list[str]:
-        """Return what must appear in no log, backup or container: tokens, passwords."""
+        """Return the tokens and passwords of the login, which must appear in no log and in no backup."""
         ...
 
     @property
@@ -174,9 +179,10 @@ class ChannelHarness(Protocol):
 
 
 class LaterClock(SystemClock):
-    """The clock of a host that may have slept: `slept_ms` ahead of whoever wrote meanwhile."""
+    """The clock of a host whose machine may have slept: it runs ahead of the real time."""
 
     slept_ms = 0
+    """Milliseconds that are added to the real time."""
 
     def now_ms(self) -> int:
         return super().now_ms() + self.slept_ms
@@ -184,7 +190,7 @@ class LaterClock(SystemClock):
 
 @pytest.fixture
 async def context(tmp_path: Path) -> AsyncIterator[ChannelContext]:
-    """Services that a host gives a channel, in a home of its own."""
+    """Provide the objects that a host gives to a channel, with an empty home and database of their own."""
     clock = LaterClock()
     (tmp_path / "groups").mkdir()
     (tmp_path / "store").mkdir()
@@ -204,7 +210,10 @@ async def context(tmp_path: Path) -> AsyncIterator[ChannelContext]:
 
 @pytest.fixture
 def harness_kind() -> Callable[[ChannelContext], AbstractContextManager[ChannelHarness]]:
-    """Return a callable that makes the harness; the module of a channel has a fixture of this name."""
+    """Return a callable that makes the harness of a channel from its context.
+
+    Each test module of a channel replaces this fixture by one of the same name.
+    """
     pytest.fail("Write a fixture 'harness_kind' that returns the class of your channel's harness.")
 
 
@@ -212,24 +221,30 @@ def harness_kind() -> Callable[[ChannelContext], AbstractContextManager[ChannelH
 async def harness(
     harness_kind: Callable[[ChannelContext], AbstractContextManager[ChannelHarness]], context: ChannelContext
 ) -> AsyncIterator[ChannelHarness]:
-    """The channel under test, whose chat belongs to a group."""
-    with harness_kind(context) as made:
+    """Provide the harness of the channel under test, whose chat is registered as a group."""
+    with harness_kind(context) as entered_harness:
         async with context.database.transaction() as tx:
-            await registration.register(tx, the_group(made))
-        yield made
+            await registration.register(tx, the_group(entered_harness))
+        yield entered_harness
 
 
 def the_group(harness: ChannelHarness) -> Group:
+    """Return the group "family" with the chat of a harness."""
     return Group(jid=harness.jid, name="Family", folder=Folder("family"))
 
 
 async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], what: str) -> None:
-    """Return once the condition is true; it may be async."""
+    """Wait until the condition `holds` is true, which may be an async function.
+
+    Raises `AssertionError` with `what`, the name of the condition, after `DEADLINE_SECONDS`.
+    """
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
             while True:
                 answer = holds()
-                if await answer if inspect.isawaitable(answer) else answer:
+                if inspect.isawaitable(answer):
+                    answer = await answer
+                if answer:
                     return
                 await asyncio.sleep(0.001)
     except TimeoutError as error:
@@ -237,13 +252,22 @@ async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], w
 
 
 def write(harness: ChannelHarness, text: str, heard: list[Inbound]) -> None:
-    """Have Jane write; what has no way in through a channel is heard at once."""
+    """Make Jane write a message that will be in the list `heard`.
+
+    `running` adds the messages that come through the channel. Without another end, none comes through a
+    channel, so the message is added here.
+    """
     if (message := harness.write(text)) is not None:
         heard.append(message)
 
 
 @asynccontextmanager
 async def running(harness: ChannelHarness, heard: list[Inbound]) -> AsyncIterator[Channel]:
+    """Run the channel while the block runs, and yield it once it is connected.
+
+    Messages that come in are added to `heard`.
+    """
+
     async def receive(message: Inbound, *, cursor: str | None = None) -> None:
         heard.append(message)
 
@@ -255,10 +279,12 @@ async def running(harness: ChannelHarness, heard: list[Inbound]) -> AsyncIterato
         finally:
             loop.cancel()
     if harness.has_outside:
-        await until(lambda: not harness.is_connected, "gone: what is written now is for its next life")
+        # What Jane writes from now on must wait for the channel's next run.
+        await until(lambda: not harness.is_connected, "disconnected")
 
 
 def test_it_is_what_its_description_says(harness: ChannelHarness) -> None:
+    """Check that the channel has the attributes in its description, and that the description is complete."""
     description = discovery.find(harness.channel.name)
     assert harness.channel.features == description.features
     assert harness.channel.max_file_bytes == description.max_file_bytes
@@ -270,14 +296,17 @@ def test_it_is_what_its_description_says(harness: ChannelHarness) -> None:
 
 
 def test_its_methods_are_those_of_the_protocol(harness: ChannelHarness) -> None:
+    """Check that the channel's methods have the same parameters as those of `Channel`."""
     for name in ("owns", "run", "send", "set_typing", "react", "status"):
-        wanted = inspect.signature(getattr(Channel, name)).parameters
-        assert list(inspect.signature(getattr(type(harness.channel), name)).parameters) == list(wanted), name
+        expected = inspect.signature(getattr(Channel, name)).parameters
+        actual = inspect.signature(getattr(type(harness.channel), name)).parameters
+        assert list(actual) == list(expected), name
     assert harness.channel.max_text_chars is None or harness.channel.max_text_chars > 100
 
 
 @pytest.mark.parametrize("odd", ["", "@", "x", "local", "g.us", "a@b", "\0", "x@g.us@local:"])
 def test_it_owns_its_own_addresses_and_raises_at_none(harness: ChannelHarness, odd: str) -> None:
+    """Check that `owns` accepts the chat of the harness, and answers for an odd address without an error."""
     assert harness.channel.owns(harness.jid)
     harness.channel.owns(ChatJid(odd))
 
@@ -290,13 +319,16 @@ ADDRESSES = (
 
 
 def test_no_other_channel_owns_its_addresses_and_it_owns_none_of_theirs(harness: ChannelHarness) -> None:
+    """Check that at most one channel owns each address: of the installed ones and the one under test."""
     for jid in (*ADDRESSES, harness.jid):
-        owners = {one.name for one in discovery.installed() if one.owns(ChatJid(jid))}
-        owners |= {harness.channel.name} if harness.channel.owns(ChatJid(jid)) else set()
+        owners = {description.name for description in discovery.installed() if description.owns(ChatJid(jid))}
+        if harness.channel.owns(ChatJid(jid)):
+            owners.add(harness.channel.name)
         assert len(owners) <= 1, jid
 
 
 async def test_the_same_message_id_again_shows_no_second_message(harness: ChannelHarness) -> None:
+    """Send one message twice with the same id, and check that Jane sees it once."""
     async with running(harness, []) as channel:
         await channel.send(harness.jid, "hello", MessageId("3EB0AA"))
         await channel.send(harness.jid, "hello", MessageId("3EB0AA"))
@@ -307,6 +339,7 @@ async def test_the_same_message_id_again_shows_no_second_message(harness: Channe
 
 
 async def test_it_takes_a_text_of_the_length_it_names(harness: ChannelHarness) -> None:
+    """Send a text of `max_text_chars` characters of three bytes each, and check that Jane sees all of it."""
     text = "한" * (harness.channel.max_text_chars or 10_000)
     async with running(harness, []) as channel:
         await channel.send(harness.jid, text, MessageId("3EB0AA"))
@@ -316,6 +349,7 @@ async def test_it_takes_a_text_of_the_length_it_names(harness: ChannelHarness) -
 
 
 async def test_it_takes_a_file_with_and_without_words(harness: ChannelHarness, tmp_path: Path) -> None:
+    """Send a file with a text and one without, and check that Jane sees both."""
     (tmp_path / "f").write_bytes(b"body")
     file = Attachment(path=tmp_path / "f", name="a.pdf", mime="application/pdf")
     async with running(harness, []) as channel:
@@ -327,6 +361,7 @@ async def test_it_takes_a_file_with_and_without_words(harness: ChannelHarness, t
 
 
 async def test_what_is_written_comes_in_with_its_chat_and_sender(harness: ChannelHarness) -> None:
+    """Make Jane write, and check that the message comes in with its chat, text, sender and id."""
     heard: list[Inbound] = []
     async with running(harness, heard):
         write(harness, "hello", heard)
@@ -342,6 +377,11 @@ async def test_what_is_written_comes_in_with_its_chat_and_sender(harness: Channe
 async def test_a_poll_is_asked_and_each_vote_comes_in_with_its_options_and_its_person(
     context: ChannelContext, harness: ChannelHarness
 ) -> None:
+    """Send a poll, and check that each vote of Jane comes in with the chosen options and her as the sender.
+
+    A vote without options takes the earlier one back. Where the same id makes no second message, the poll is
+    sent twice.
+    """
     if Feature.POLLS not in harness.channel.features:
         pytest.skip(f"{ON_PURPOSE}{harness.channel.name} has no polls")
     heard: list[Inbound] = []
@@ -353,34 +393,37 @@ async def test_a_poll_is_asked_and_each_vote_comes_in_with_its_options_and_its_p
         message_id=MessageId("3EB0AA"),
     )
 
-    async def asked() -> Message:
+    async def stored_question() -> Message:
+        """Store the sent poll as a message of Andy's, and return the stored message."""
         async with context.database.transaction() as tx:
             own = an_outgoing(harness.jid, poll)
             await messages.add_own(tx, own, text=poll.text, name="Andy", now_ms=1, channel_id=channel_id)
-            found = await messages.find(tx, harness.jid, poll.message_id)
-        assert found is not None
-        return found
+            message = await messages.find(tx, harness.jid, poll.message_id)
+        assert message is not None
+        return message
 
     async with running(harness, heard) as channel:
         await context.database.write(lambda tx: polls.add(tx, poll))
         channel_id = await channel.send(harness.jid, poll.text, poll.message_id, poll=poll)
         if Feature.IDEMPOTENT in channel.features:
             await channel.send(harness.jid, poll.text, poll.message_id, poll=poll)
-        question = await asked()
+        question = await stored_question()
         for number, chosen in enumerate((("Äpfel <b>",), ("Plum",), ()), start=1):
             await asyncio.to_thread(harness.vote, "Which cake?", *chosen)
             await until(lambda most=number: len(heard) >= most, f"vote {number}")
         with suppress(ChannelRefused):  # a messenger may have polls that never end
             await channel.end_poll(question)
 
-    assert [one.vote for one in heard] == [(1,), (0,), ()]
-    assert {one.quote.message_id for one in heard if one.quote} == {poll.message_id}
-    assert len({one.sender for one in heard}) == 1
-    assert all(one.sender_name and one.chat_jid == harness.jid and one.ignored for one in heard)
-    assert len({one.id for one in heard}) == 3
+    # The indexes of the options, as they are listed in the poll.
+    assert [vote.vote for vote in heard] == [(1,), (0,), ()]
+    assert {vote.quote.message_id for vote in heard if vote.quote} == {poll.message_id}
+    assert len({vote.sender for vote in heard}) == 1
+    assert all(vote.sender_name and vote.chat_jid == harness.jid and vote.ignored for vote in heard)
+    assert len({vote.id for vote in heard}) == 3
 
 
 async def test_typing_never_raises_connected_or_not(harness: ChannelHarness) -> None:
+    """Check that `set_typing` raises no error: not connected, connected, and for an unknown chat."""
     await harness.channel.set_typing(harness.jid, is_typing=True)
     async with running(harness, []) as channel:
         await channel.set_typing(harness.jid, is_typing=True)
@@ -388,6 +431,10 @@ async def test_typing_never_raises_connected_or_not(harness: ChannelHarness) -> 
 
 
 async def test_what_it_says_it_can_show_it_takes_connected_or_not(harness: ChannelHarness) -> None:
+    """Check that the channel takes reactions, quotes and mentions, and sends a text with them as one message.
+
+    Before it is connected, a reaction must raise `ChannelDown` where the channel has reactions.
+    """
     question = a_stored_message(harness.jid)
     person = ChatMember(jid=question.sender, name="Jane")
     if harness.has_outside and Feature.REACTIONS in harness.channel.features:
@@ -395,7 +442,7 @@ async def test_what_it_says_it_can_show_it_takes_connected_or_not(harness: Chann
             await harness.channel.react(question, "👀")
     async with running(harness, []) as channel:
         assert channel.features <= frozenset(Feature)
-        for sign in ("👀", ""):
+        for sign in ("👀", ""):  # the empty one takes the reaction back
             with suppress(ChannelRefused):  # the other end may know that there is no such message
                 await channel.react(question, sign)
         await channel.send(harness.jid, "to Jane", MessageId("3EB0AA"), quote=question, mention=person)
@@ -407,6 +454,7 @@ async def test_what_it_says_it_can_show_it_takes_connected_or_not(harness: Chann
 
 
 def an_outgoing(jid: ChatJid, poll: Poll) -> Outgoing:
+    """Return the outbox's record of a poll that was sent to the chat `jid`."""
     return Outgoing(
         id=1,
         folder=poll.folder,
@@ -424,6 +472,7 @@ def an_outgoing(jid: ChatJid, poll: Poll) -> Outgoing:
 
 
 def a_stored_message(jid: ChatJid) -> Message:
+    """Return a message of Jane's in the chat `jid`, as the store would return it."""
     return Message(
         seq=Seq(1),
         chat_jid=jid,
@@ -442,6 +491,7 @@ def a_stored_message(jid: ChatJid) -> Message:
 
 
 async def test_before_it_runs_it_says_that_it_is_down_or_delivers(harness: ChannelHarness) -> None:
+    """Check that sending raises `ChannelDown` before the channel runs, unless it has no other end."""
     if harness.has_outside:
         with pytest.raises(ChannelDown):
             await harness.channel.send(harness.jid, "x", MessageId("3EB0AA"))
@@ -450,6 +500,7 @@ async def test_before_it_runs_it_says_that_it_is_down_or_delivers(harness: Chann
 
 
 async def test_it_ends_when_it_is_cancelled_and_can_be_run_again(harness: ChannelHarness) -> None:
+    """Run the same channel object twice, and check that it receives a message each time."""
     for number in range(2):
         heard: list[Inbound] = []
         async with running(harness, heard):
@@ -458,6 +509,7 @@ async def test_it_ends_when_it_is_cancelled_and_can_be_run_again(harness: Channe
 
 
 def test_its_condition_can_be_told_as_json_at_any_time(harness: ChannelHarness) -> None:
+    """Check that the status of a channel that never ran can be written as JSON."""
     json.dumps(harness.channel.status())
 
 
@@ -466,7 +518,7 @@ def test_its_condition_can_be_told_as_json_at_any_time(harness: ChannelHarness) 
 
 @pytest.fixture
 def outside(harness: ChannelHarness) -> ChannelHarness:
-    """A channel with somebody at its other end."""
+    """Provide the harness of a channel with another end; skip the test for one without."""
     if not harness.has_outside:
         pytest.skip(f"{ON_PURPOSE}chats of this machine have no other end: clients read and write the store")
     return harness
@@ -476,6 +528,7 @@ class ContractHost:
     """The parts of a host around a channel: incoming messages are stored, those in the outbox are sent."""
 
     def __init__(self, context: ChannelContext, harness: ChannelHarness) -> None:
+        """Build the intake, which stores messages; `living` builds the rest."""
         self.context, self.harness = context, harness
         self.wakeups = Wakeups()
         self.intake = Intake(
@@ -483,21 +536,26 @@ class ContractHost:
         )
 
     async def rows(self, sql: str) -> list[dict[str, Any]]:
+        """Return the rows that a query of the store selects, each as a dict."""
         async with self.context.database.reading() as tx:
             return [dict(row) for row in await tx.execute_fetchall(sql)]
 
     async def texts(self) -> list[str]:
+        """Return the stored texts of people's messages, in the order in which they came in."""
         rows = await self.rows("SELECT content FROM messages WHERE is_bot_message = 0 ORDER BY seq")
         return [row["content"] for row in rows]
 
     async def until_heard(self, *texts: str) -> None:
+        """Wait until exactly these texts of people are stored, in this order."""
+
         async def holds() -> bool:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # spares the database
             return await self.texts() == list(texts)
 
         await until(holds, f"heard {texts}")
 
     async def post(self, *texts: str, **more: Any) -> None:
+        """Put texts into the outbox for the chat; `more` are further arguments of `outbox.add`."""
         async with self.context.database.transaction() as tx:
             for text in texts:
                 await outbox.add(
@@ -511,8 +569,10 @@ class ContractHost:
         self.wakeups.outbox.set()
 
     async def until_settled(self) -> None:
+        """Wait until no text in the outbox waits to be sent."""
+
         async def holds() -> bool:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # spares the database
             return not await self.rows("SELECT 1 FROM outbox WHERE state IN ('pending', 'sending')")
 
         await until(holds, "nothing waits")
@@ -521,7 +581,11 @@ class ContractHost:
     async def living(
         self, *, receive: Receive | None = None, kind: type[Delivery] = Delivery
     ) -> AsyncIterator[None]:
-        # A new life: state in the channel object alone is gone with the last one.
+        """Run a new channel object and the delivery of the outbox while the block runs, as after a restart.
+
+        `receive` takes incoming messages, instead of the intake; `kind` is the class of the delivery.
+        """
+        # A new object, so that nothing which only the last one remembered is left.
         channel = self.harness.channel = self.harness.new_channel()
         async with asyncio.TaskGroup() as tasks:
             delivery = kind(
@@ -541,7 +605,7 @@ class ContractHost:
                 sending.cancel()
             finally:
                 connection.cancel()
-        await until(lambda: not self.harness.is_connected, "gone")
+        await until(lambda: not self.harness.is_connected, "disconnected")
 
 
 @pytest.fixture
@@ -549,14 +613,19 @@ def host(context: ChannelContext, outside: ChannelHarness) -> ContractHost:
     return ContractHost(context, outside)
 
 
-async def in_thread(call: Any, *given: Any) -> None:
-    """Have somebody at the other end do something, while the host goes on."""
-    await asyncio.to_thread(call, *given)
+async def in_thread(call: Any, *arguments: Any) -> None:
+    """Run a blocking call of the harness in a thread, while the host goes on."""
+    await asyncio.to_thread(call, *arguments)
 
 
 async def test_all_of_a_cut_of_a_minute_comes_in_once_in_its_order_and_is_answered(
     host: ContractHost, outside: ChannelHarness
 ) -> None:
+    """Make Jane write thirty messages while the host is off, and check that all of them are stored.
+
+    They have to come once and in order, after a restart more than a minute later, and to be one turn, whose
+    answer is sent.
+    """
     async with host.living():
         await in_thread(outside.write, "before")
         await host.until_heard("before")
@@ -568,9 +637,9 @@ async def test_all_of_a_cut_of_a_minute_comes_in_once_in_its_order_and_is_answer
     async with host.living():
         await in_thread(outside.write, "after")
         await host.until_heard("before", *missed, "after")
-        found = await host.rows("SELECT * FROM messages WHERE content LIKE '%missed%' ORDER BY seq")
-        (turn,) = {row["turn_id"] for row in found}
-        assert all(row["received_ms"] - row["sent_ms"] >= 60_000 for row in found)
+        rows = await host.rows("SELECT * FROM messages WHERE content LIKE '%missed%' ORDER BY seq")
+        (turn,) = {row["turn_id"] for row in rows}
+        assert all(row["received_ms"] - row["sent_ms"] >= 60_000 for row in rows)
         await host.post("all thirty", turn_id=turn)
         await host.until_settled()
     assert outside.shown()[-1:] == ["all thirty"]
@@ -579,15 +648,20 @@ async def test_all_of_a_cut_of_a_minute_comes_in_once_in_its_order_and_is_answer
 async def test_what_is_not_stored_yet_comes_again_and_is_one_row(
     host: ContractHost, outside: ChannelHarness
 ) -> None:
-    refused = []
+    """End the host before an incoming message is stored, and check that the next host stores it once.
 
-    async def refuse_first(message: Inbound, *, cursor: str | None = None) -> None:
-        refused.append(message.text)
+    Messages that were stored must not come again after later restarts.
+    """
+    unstored = []
+
+    async def never_store(message: Inbound, *, cursor: str | None = None) -> None:
+        """Take a message and never return, so that it is not stored."""
+        unstored.append(message.text)
         await asyncio.Event().wait()
 
-    async with host.living(receive=refuse_first):
+    async with host.living(receive=never_store):
         await in_thread(outside.write, "first")
-        await until(lambda: refused, "it is handed in, and the host dies before it is stored")
+        await until(lambda: unstored, "the message is handed over; the host ends before it is stored")
     assert await host.texts() == []
     async with host.living():
         await host.until_heard("first")
@@ -601,15 +675,19 @@ async def test_what_is_not_stored_yet_comes_again_and_is_one_row(
 async def test_nothing_of_a_chat_is_stored_before_it_is_registered(
     host: ContractHost, outside: ChannelHarness
 ) -> None:
+    """Check that of a chat without a group only its existence is stored, and no message of it.
+
+    Once it is registered, only messages that Jane writes later are stored.
+    """
     async with host.context.database.transaction() as tx:
         await registration.unregister(tx, Folder("family"), now_ms=1)
     async with host.living():
         await in_thread(outside.write, "early")
 
         async def is_known() -> bool:
-            await asyncio.sleep(0.02)
-            found = await host.rows("SELECT channel, last_message_ms FROM chats")
-            return any(one["channel"] == outside.channel.name and one["last_message_ms"] for one in found)
+            await asyncio.sleep(0.02)  # spares the database
+            chats = await host.rows("SELECT channel, last_message_ms FROM chats")
+            return any(chat["channel"] == outside.channel.name and chat["last_message_ms"] for chat in chats)
 
         await until(is_known, "the chat is known, with its channel")
         async with host.context.database.transaction() as tx:
@@ -621,6 +699,10 @@ async def test_nothing_of_a_chat_is_stored_before_it_is_registered(
 async def test_edits_deletions_and_replies_come_in_as_such(
     host: ContractHost, outside: ChannelHarness
 ) -> None:
+    """Check that a reply quotes its message, an edit replaces the stored text, and a deletion removes it.
+
+    Edits and deletions are tested where the channel has them.
+    """
     async with host.living():
         for text in ("one", "two"):
             await in_thread(outside.write, text)
@@ -645,6 +727,7 @@ async def test_edits_deletions_and_replies_come_in_as_such(
 async def test_a_long_text_leaves_in_parts_that_are_all_of_it(
     host: ContractHost, outside: ChannelHarness
 ) -> None:
+    """Send a text of three times the longest that the messenger takes, and check that no word is lost."""
     word = "word "
     text = (word * (3 * (outside.channel.max_text_chars or 1_000) // len(word))).strip()
     async with host.living():
@@ -658,6 +741,7 @@ async def test_a_long_text_leaves_in_parts_that_are_all_of_it(
 async def test_a_message_that_is_withdrawn_is_gone_and_a_second_time_is_no_error(
     host: ContractHost, outside: ChannelHarness
 ) -> None:
+    """Withdraw a sent message twice, and check that Jane no longer sees it and that no error is raised."""
     if Feature.WITHDRAWALS not in outside.channel.features:
         return
     async with host.living():
@@ -672,7 +756,8 @@ async def test_a_message_that_is_withdrawn_is_gone_and_a_second_time_is_no_error
 
         async def is_gone() -> bool:
             await asyncio.sleep(0.02)
-            return [one for one in outside.shown() if one] == ["stays"]
+            # A messenger may leave an empty message in place of the withdrawn one.
+            return [text for text in outside.shown() if text] == ["stays"]
 
         await until(is_gone, "it is deleted")
 
@@ -685,6 +770,7 @@ class DyingDelivery(Delivery):
     """Dies after a message was sent and before that is recorded, as by `kill -9`: once for each message."""
 
     async def _mark_sent(self, head: Outgoing, text: str, channel_id: MessageId | None) -> None:
+        """Raise `Crash` at the first attempt to send a message, instead of recording that it was sent."""
         if head.attempts == 0:
             raise Crash
         await super()._mark_sent(head, text, channel_id)
@@ -693,6 +779,10 @@ class DyingDelivery(Delivery):
 async def test_what_was_sent_and_not_recorded_is_never_twice_in_the_chat(
     host: ContractHost, outside: ChannelHarness
 ) -> None:
+    """End the host each time after a message was sent and before that is recorded.
+
+    Check that Jane sees each of five messages once, whatever the host does after its restarts.
+    """
     texts = [f"message {number}" for number in range(5)]
     await host.post(*texts)
     for _ in texts:
@@ -703,13 +793,14 @@ async def test_what_was_sent_and_not_recorded_is_never_twice_in_the_chat(
         await host.until_settled()
     assert outside.shown() == texts
     states = {row["state"] for row in await host.rows("SELECT state FROM outbox")}
-    # Where a repeated message would be a second one, nobody knows whether it has arrived.
+    # Where sending again would make a second message, the host does not, and cannot know if the first came.
     assert states == {"sent" if Feature.IDEMPOTENT in outside.channel.features else "unknown"}
 
 
 async def test_a_message_that_the_other_end_refuses_is_never_said_to_be_sent(
     host: ContractHost, outside: ChannelHarness
 ) -> None:
+    """Make the other end refuse a message, and check that `send` raises and that Jane does not see it."""
     async with host.living():
         await in_thread(outside.refuse_next_send)
         with pytest.raises(ChannelError):
@@ -725,6 +816,11 @@ async def test_its_secrets_are_in_no_log_and_in_no_backup(
     tmp_path_factory: pytest.TempPathFactory,
     with_env: bool,  # noqa: FBT001 - a parameter of a test
 ) -> None:
+    """Run the channel, make a backup, and check that neither log nor backup contains a secret of its login.
+
+    `with_env` says whether the backup has the owner's `.env`. Files with secrets must be readable by the
+    owner alone.
+    """
     async with host.living():
         await host.post("hello")
         await host.until_settled()
@@ -735,11 +831,11 @@ async def test_its_secrets_are_in_no_log_and_in_no_backup(
     )
     with tarfile.open(target) as archive:
         names = archive.getnames()
-        bodies = [file.read() for one in archive if (file := archive.extractfile(one)) is not None]
+        bodies = [file.read() for entry in archive if (file := archive.extractfile(entry)) is not None]
     assert bodies
-    said = capfd.readouterr()
+    output = capfd.readouterr()
     for secret in outside.secrets():
-        assert secret not in said.out + said.err
+        assert secret not in output.out + output.err
         assert not any(secret.encode() in body for body in bodies)
     for path in discovery.find(outside.channel.name).secret_files:
         assert path not in names
@@ -754,14 +850,20 @@ TOO_LARGE = 5_000
 async def test_a_file_that_is_too_large_for_us_leaves_its_words_and_a_note(
     host: ContractHost, outside: ChannelHarness, announced: int
 ) -> None:
+    """Make Jane send a file that the host does not take, and check that its text is stored with a note.
+
+    `announced` is the size that the messenger announces, which may be wrong. Nothing of the file may be left
+    on the disk, and the message still starts a turn.
+    """
     async with host.living():
         await in_thread(partial(outside.write_with_file, "@Andy look", b"x" * TOO_LARGE, announced=announced))
         await in_thread(outside.write, "and then")
 
         async def is_settled() -> bool:
-            await asyncio.sleep(0.02)
-            found = await host.rows("SELECT file_until_ms FROM messages")
-            return len(found) == 2 and all(row["file_until_ms"] is None for row in found)
+            await asyncio.sleep(0.02)  # spares the database
+            rows = await host.rows("SELECT file_until_ms FROM messages")
+            # A message has the time until which its file is fetched; none once it is given up.
+            return len(rows) == 2 and all(row["file_until_ms"] is None for row in rows)
 
         await until(is_settled, "the file is given up")
     texts = await host.texts()
@@ -769,20 +871,24 @@ async def test_a_file_that_is_too_large_for_us_leaves_its_words_and_a_note(
     assert texts[0].startswith("@Andy look\n[document")
     assert texts[0].endswith(note)
     assert texts[1] == "and then"
-    (asked,) = await host.rows("SELECT turn_id FROM messages WHERE content LIKE '%look%'")
-    assert asked["turn_id"] is not None
+    (request,) = await host.rows("SELECT turn_id FROM messages WHERE content LIKE '%look%'")
+    assert request["turn_id"] is not None
     assert left_of_files(host.context.home) == []
 
 
 def left_of_files(home: Path) -> list[Path]:
-    """Return what there is of files that were being fetched, whole or half."""
-    found = [one for one in home.glob("groups/*/attachments/*") if one.is_file()]
-    return found + list(home.glob("data/**/in-*"))
+    """Return the paths in a home of files that were fetched from a messenger, whole or in part."""
+    whole_files = [path for path in home.glob("groups/*/attachments/*") if path.is_file()]
+    return whole_files + list(home.glob("data/**/in-*"))
 
 
 async def test_a_file_that_is_too_large_for_the_messenger_is_refused_in_words(
     host: ContractHost, outside: ChannelHarness, tmp_path: Path
 ) -> None:
+    """Send a file that the messenger does not take, and check that Jane reads why and that the rest is sent.
+
+    Skipped for a messenger that takes every file which the host lets through.
+    """
     limit = outside.takes_bytes
     if limit is None:
         pytest.skip(f"{ON_PURPOSE}it takes more than ANDY_ATTACHMENT_MB can let through")

@@ -32,11 +32,16 @@ def web_app(
     web_origin: str | None = None,
     is_session: IsSession | None = None,
 ) -> Starlette:
-    """Build the app; everything but `/healthz` and the console needs the token.
+    """Build the web application, in which every route but `/healthz` and the console needs the token.
 
-    `more_routes` is called in a thread at the first request that none of `routes` matches, and may block.
-    `on_refusal` is called for each refused request. `web_origin` is the origin of a reverse proxy, if any.
-    A cookie for which `is_session` is true allows reading `/api/` too.
+    Args:
+        routes: the routes that exist from the start.
+        token: the secret that a request has to show.
+        on_refusal: called for each refused request.
+        more_routes: returns further routes. It is called in a thread at the first request that none of
+            `routes` matches, and may block.
+        web_origin: the origin of a reverse proxy before Andy, if there is one.
+        is_session: returns whether a cookie belongs to a signed-in browser, which may read `/api/`, too.
     """
     guard = Middleware(
         AccessGuard, token=token, on_refusal=on_refusal, web_origin=web_origin, is_session=is_session
@@ -59,6 +64,7 @@ class LazyApp:
     """An app that is built in a thread when its first request comes: unused, it costs nothing."""
 
     def __init__(self, build: Callable[[], ASGIApp]) -> None:
+        """`build` returns the app; it is called once, in a thread, and may block."""
         self._build = build
         self._built: ASGIApp | None = None
         self._lock = asyncio.Lock()
@@ -79,7 +85,10 @@ class LazyApp:
 
 
 async def _error_answer(_: Request, error: Exception) -> Response:
-    """Return the JSON answer for an error of Andy's own; one without a status of its own is a 503."""
+    """Return the JSON answer for an error of Andy's own.
+
+    A `BadRequest` has its own status and code; any other error is a 503.
+    """
     code = error.code if isinstance(error, BadRequest) else "unavailable"
     status = error.http_status if isinstance(error, BadRequest) else 503
     return JSONResponse({"error": {"code": code, "message": str(error)}}, status_code=status)
@@ -88,7 +97,7 @@ async def _error_answer(_: Request, error: Exception) -> Response:
 async def _route_error_answer(request: Request, error: Exception) -> Response:
     """Return the JSON answer for an unknown path, or for a method that the path does not allow."""
     assert isinstance(error, HTTPException)
-    # A mistyped secret address must not end up in the error, which programs log.
+    # A path may be a mistyped secret address, which must not be in the error, because programs log it.
     path = without_secret(request.url.path)[:MAX_PATH_CHARS]
     code, message, headers = "refused", error.detail, error.headers
     if error.status_code == 404:
@@ -101,7 +110,10 @@ async def _route_error_answer(request: Request, error: Exception) -> Response:
 
 
 def _methods_at(request: Request) -> list[str]:
-    """Return the methods of all routes of a path; Starlette would list those of the first route only."""
+    """Return the sorted HTTP methods of all routes that match the path of a request.
+
+    Starlette itself would list those of the first matching route only.
+    """
     router = request.app.router
     more_routes = router.default.routes if isinstance(router.default, LazyApp) else ()
     matching = [

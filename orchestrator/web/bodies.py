@@ -34,13 +34,13 @@ class BodyTooLarge(BadRequest):
 
 
 async def read_body(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
-    """Return the body of a request. Raises `BodyTooLarge` if it has more than `limit` bytes."""
+    """Read the body of a request and return it. Raises `BodyTooLarge` if it has more than `limit` bytes."""
     refusal = f"The body is over {limit / 1024:.0f} KiB: send less text."
     return b"".join([chunk async for chunk in bounded(request, limit, refusal)])
 
 
 async def bounded(request: Request, limit: int, refusal: str) -> AsyncGenerator[bytes, None]:
-    """Yield the body of a request in pieces.
+    """Yield the body of a request in pieces as they arrive, at most `limit` bytes.
 
     Raises:
         BodyTooLarge: it has more than `limit` bytes; the error's text is `refusal`.
@@ -54,8 +54,8 @@ async def bounded(request: Request, limit: int, refusal: str) -> AsyncGenerator[
         elif received > limit + DISCARDED_BYTES:
             break
     if received > limit:
-        # Only now: an answer before the end of the body closes the connection, and a client that is still
-        # sending then sees a broken connection instead of the answer.
+        # Raised at the end of the body: an earlier answer closes the connection, and a client that is still
+        # sending would see a broken connection instead of the answer.
         raise BodyTooLarge(refusal)
 
 
@@ -78,7 +78,10 @@ class BadQuery(BadRequest):
 
 
 def parse_query(query: Mapping[str, str], model: type[Body]) -> Body:
-    """Return a query as a model. Raises `BadQuery`, which names the first wrong parameter."""
+    """Return the parameters of a query as a model.
+
+    Raises `BadQuery`, which names the first parameter that the model does not accept.
+    """
     try:
         return model.model_validate(dict(query))
     except ValidationError as error:
@@ -86,7 +89,12 @@ def parse_query(query: Mapping[str, str], model: type[Body]) -> Body:
 
 
 async def parse_body(request: Request, model: type[Body]) -> Body:
-    """Return the body of a request as a model. Raises `BadBody`, which names the first wrong field."""
+    """Read the JSON body of a request and return it as a model.
+
+    Raises:
+        BadBody: the model does not accept it; the text names the first wrong field.
+        BodyTooLarge: it has more than `MAX_BODY_BYTES`.
+    """
     try:
         return model.model_validate_json(await read_body(request))
     except ValidationError as error:

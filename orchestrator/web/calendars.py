@@ -33,16 +33,21 @@ class CalendarService:
     database: Database
     source: ApiSource
     zone_of: Callable[[Group], ZoneInfo]
+    """Returns the time zone of a group."""
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    """Held while a calendar is made."""
 
     async def read(self, secret: str) -> bytes:
-        """Return the calendar of a secret, and record the fetch. Raises `UnknownAddress`."""
+        """Return a group's calendar as an iCalendar text; `secret` is the secret part of its address.
+
+        The fetch is recorded, at most once a minute. Raises `UnknownAddress` if no calendar has this secret.
+        """
         now_ms = self.source.clock.now_ms()
 
         async def read_feed(tx: Tx) -> tuple[SecretAddress, bytes]:
-            """Return the address with this secret, and the calendar as an iCalendar text.
+            """Return the stored address with this secret, and the calendar as an iCalendar text.
 
-            Raises `UnknownAddress`.
+            Raises `UnknownAddress` if there is none, or its group is gone.
             """
             feed = await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed(secret))
             group = await groups.by_folder(tx, feed.folder) if feed else None
@@ -56,7 +61,7 @@ class CalendarService:
 
         async with self._turns:
             feed, body = await self.source.read(read_feed)
-        # `abs`: after the clock was set back, the last use lies in the future.
+        # `abs`, because the last use lies in the future after the clock was set back.
         if feed.used_ms is None or abs(now_ms - feed.used_ms) >= FETCHED_EVERY_MS:
             await self.database.write(lambda tx: addresses.note_use(tx, feed.id, now_ms=now_ms))
         return body
@@ -66,7 +71,7 @@ def calendar_routes(service: CalendarService) -> list[Route]:
     """Return the route by which calendar programs fetch a calendar."""
 
     async def get(request: Request) -> Response:
-        """Answer with the calendar of a secret address."""
+        """Answer with the calendar that belongs to the secret in the path."""
         body = await service.read(request.path_params["secret"])
         headers = {
             "Cache-Control": "no-store",

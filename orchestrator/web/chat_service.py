@@ -27,7 +27,9 @@ from orchestrator.store.groups import groups
 from orchestrator.store.runs import turns
 
 SETTLED = (TurnState.ANSWERED, TurnState.FAILED)
+"""States of a turn that has ended."""
 GONE = (OutboxState.SENT, OutboxState.SKIPPED, OutboxState.UNKNOWN, OutboxState.DEAD)
+"""States of a reply that the host will not send any more."""
 SETTLING = frozenset({"turn.answered", "turn.failed", *(f"message.{state}" for state in GONE)})
 """Events after which a waiting message may be settled."""
 
@@ -54,13 +56,16 @@ class MessageStatus:
     group: str | None
     outcome: str
     reason: str | None = None
+    """The reason why it is ignored, or why its turn failed."""
     turn: int | None = None
     replies: tuple[str, ...] = ()
+    """The texts of the replies so far."""
     place: int | None = None
     """The position of its turn in the queue, from 1; None if the turn does not wait."""
     joined: int = 0
     """The number of earlier messages that the same queued turn answers."""
     is_settled: bool = False
+    """Whether nothing more will happen: it is ignored, or its turn has ended and all replies were sent."""
 
     def to_json_dict(self) -> dict[str, Any]:
         """Return the state as the API sends it; values that are None are left out."""
@@ -99,9 +104,15 @@ class ChatService:
         bus: EventBus,
         on_opened: Callable[[Folder], None] = lambda _: None,
     ) -> None:
-        """`is_hopeless` returns whether a message with this outcome gets no further before the host ends.
+        """Build the service of one host.
 
-        `on_opened` is called with a group that somebody is about to write to.
+        Args:
+            database: stores the messages.
+            intake: decides what becomes of a message, and stores it.
+            is_hopeless: returns whether a message with this outcome gets no further, as the host is ending.
+            clock: the host's clock.
+            bus: carries the events by which the service notices a reply.
+            on_opened: called with the folder of a group that somebody is about to write to.
         """
         self._database = database
         self._intake = intake
@@ -111,19 +122,21 @@ class ChatService:
         self._on_opened = on_opened
 
     async def open(self, folder: str) -> None:
-        """Prepare for a message to a group, which somebody is about to write. Raises `UnknownGroup`."""
+        """Report to `on_opened` that somebody is about to write to a group. Raises `UnknownGroup`."""
         group = await self._database.read(lambda tx: groups.known(tx, folder))
         self._on_opened(group.folder)
 
     async def say(
         self, write: Callable[[Group, int], Inbound], folder: str, *, wait_seconds: float
     ) -> MessageStatus:
-        """Store a message for a group; if the group is idle, wait for the reply while one is possible.
+        """Store a message for a group, and return its state.
 
-        `write(group, now_ms)` returns the message to store. Wait for at most `wait_seconds`.
+        `write(group, now_ms)` returns the message to store. If the group's agent is free, wait for the reply
+        first, for at most `wait_seconds`.
 
         Raises:
-            UnknownGroup, TextEmpty, TextTooLong, KeyReused: nothing was stored.
+            UnknownGroup, TextEmpty, TextTooLong: the message cannot be accepted.
+            KeyReused: another text was stored under the message's id. In each case nothing is stored.
         """
         if not wait_seconds:
             return (await self._store(write, folder)).status
@@ -135,10 +148,13 @@ class ChatService:
             return await self._until_settled(stored.status, events, wait_seconds)
 
     async def _store(self, write: Callable[[Group, int], Inbound], folder: str) -> _StoredMessage:
-        """Store the message that `write(group, now_ms)` returns; read its state in the same transaction."""
+        """Store the message that `write(group, now_ms)` returns, and announce it to the host.
+
+        Return its state, as read in the same transaction. Raises what `say` raises.
+        """
 
         async def take(tx: Tx) -> tuple[Taken, _StoredMessage]:
-            """Store the message; return what the intake reports, and how far the message is."""
+            """Store the message; return the intake's report, and the state of the message."""
             group = await groups.known(tx, folder)
             running = await turns.running_of(tx, group.folder)
             taken = await self._intake.take(tx, write(group, self._clock.now_ms()))
@@ -146,9 +162,9 @@ class ChatService:
                 await _check_same(tx, taken.message)
             status = await _status_after_storing(tx, taken.message, group, taken.accepted)
             is_own = running is not None and running.id == status.turn
-            # A chat turn may run beside a worker's, so that whoever writes need not wait for that one.
+            # A chat turn may run beside a worker turn, so a message does not wait for that.
             is_busy = running is not None and running.kind is not TurnKind.WORKER and not is_own
-            # A message that was answered without an agent waits for none.
+            # A message that was answered without an agent waits for no other turn.
             is_busy = is_busy and status.outcome not in SETTLED
             return taken, _StoredMessage(status=status, is_busy=is_busy)
 
@@ -159,19 +175,22 @@ class ChatService:
     async def _until_settled(
         self, status: MessageStatus, events: asyncio.Queue[HostEvent], wait_seconds: float
     ) -> MessageStatus:
-        """Return the state of a message once it is settled or gets no further, or after `wait_seconds`."""
+        """Wait until a message is settled or gets no further, at most `wait_seconds`, and return its state.
+
+        `status` is its state before, and `events` receives the host's events since then.
+        """
         try:
             async with asyncio.timeout(wait_seconds):
                 while not (status.is_settled or self._is_hopeless(status.outcome)):
                     await _wait_for_event(status, events)
                     status = await self.find(status.id)
         except TimeoutError:
-            # A last look: the message may have got further since it was read before.
+            # Read once more: the state may have changed since the last event.
             return await self.find(status.id)
         return status
 
     async def find(self, message_id: str, *, wait_seconds: float = 0.0) -> MessageStatus:
-        """Return the state of a message; wait for its reply while one is possible.
+        """Return the state of a message, after waiting for its reply for at most `wait_seconds`.
 
         Raises `UnknownMessage`.
         """
@@ -182,11 +201,14 @@ class ChatService:
 
 
 async def _wait_for_event(status: MessageStatus, events: asyncio.Queue[HostEvent]) -> None:
-    """Wait for an event that may have settled the message; the queue has events of all messages."""
+    """Wait for an event after which the message may be settled.
+
+    `status` is the state of the message; `events` receives the events of all groups, which are passed over.
+    """
     while True:
         event = await events.get()
-        # An event without a group, such as the end of the host, may concern everybody. All others are passed
-        # over here: otherwise each waiting client would read the store at each event of each group.
+        # An event without a group, such as the end of the host, may concern every message. Other groups'
+        # events are passed over: otherwise each waiting client would read the store at each of them.
         if event.group is None or (event.group == status.group and event.kind in SETTLING):
             return
 
@@ -203,14 +225,14 @@ async def _status_of(tx: Tx, message_id: str) -> MessageStatus:
 
 
 async def _check_same(tx: Tx, message: Inbound) -> None:
-    """Raise `KeyReused` if another text is stored under the id of a message."""
+    """Raise `KeyReused` if the stored message with the id of `message` has another text."""
     stored = await messages.find(tx, message.chat_jid, message.id)
     if stored is not None and stored.text != message.text:
         raise KeyReused
 
 
 async def _status_after_storing(tx: Tx, message: Inbound, group: Group, accepted: Accepted) -> MessageStatus:
-    """Return the state of a message that was just stored."""
+    """Return the state of a message that was just stored; `accepted` is what the intake decided about it."""
     if accepted.turn_id is None:
         return _status_of_ignored(message, group, accepted.reason)
     return await _status_in_turn(tx, message, group, accepted.turn_id)
@@ -225,7 +247,10 @@ def _status_of_ignored(message: Message | Inbound, group: Group | None, reason: 
 async def _status_in_turn(
     tx: Tx, message: Message | Inbound, group: Group | None, turn_id: TurnId
 ) -> MessageStatus:
-    """Return the state of a message that belongs to a turn."""
+    """Return the state of a message that belongs to the turn `turn_id`.
+
+    If the turn is no longer stored, the message counts as ignored for an unknown reason.
+    """
     turn = await turns.get(tx, turn_id)
     if turn is None:
         return _status_of_ignored(message, group, None)

@@ -18,10 +18,11 @@ MAX_STRANGERS = 256
 """The largest number of connections without an authorised request: silent, incomplete, refused or idle ones.
 """
 _ADMITTED = "andy.admitted"
+"""The key of the mark in the state of a request's ASGI scope."""
 
 
 def mark_admitted(scope: Scope) -> None:
-    """Mark a request as authorised: its connection stays open until it is answered."""
+    """Mark a request as authorised, given its ASGI scope: its connection stays open until it is answered."""
     scope.setdefault("state", {})[_ADMITTED] = True
 
 
@@ -36,7 +37,10 @@ class WebProtocol(BoundedProtocol):
         return not self.cycle.scope.get("state", {}).get(_ADMITTED)
 
     def surplus(self) -> Collection[BoundedProtocol]:
-        """Return the connections to close: the oldest ones beyond `MAX_STRANGERS` without a request."""
+        """Return the connections to close, so that at most `MAX_STRANGERS` have no authorised request.
+
+        They are the oldest of those without one.
+        """
         strangers = [
             connection
             for connection in self.connections
@@ -44,5 +48,5 @@ class WebProtocol(BoundedProtocol):
         ]
         if len(strangers) <= MAX_STRANGERS:
             return ()
-        strangers.sort(key=lambda connection: connection.number)
+        strangers.sort(key=lambda connection: connection.number)  # the oldest first
         return strangers[:-MAX_STRANGERS]

@@ -22,7 +22,7 @@ from orchestrator.web.chat_service import ChatService
 MAX_WAIT_SECONDS = 600.0
 
 Write = Callable[..., Inbound]
-"""`(chat, text, *, sender, now_ms)`: make an inbound message."""
+"""`(chat, text, *, sender, now_ms)`: returns a new message to Andy, which is not stored yet."""
 
 
 class ChatRequest(BaseModel):
@@ -50,21 +50,33 @@ class MessageQuery(BaseModel):
 
 
 def id_by_key(chat_jid: str, key: str) -> MessageId:
-    """Return the id of the message of a chat with this key."""
+    """Return the id of the message to which a client gave this key; the same key gives the same id.
+
+    `chat_jid` is the address of the message's chat.
+    """
     # The chat is hashed too: the same key in another chat marks another message.
     digest = hashlib.sha256(f"{chat_jid} {key}".encode()).hexdigest()
     return MessageId(f"K{digest[:24]}")
 
 
 def chat_routes(service: ChatService, write: Write) -> list[Route]:
-    """Return the routes by which programs send messages and follow them."""
+    """Return the routes by which programs send messages and follow them.
+
+    `write` makes an inbound message from a text.
+    """
 
     async def chat(request: Request) -> Response:
-        """Store a message, and answer with what has become of it within the requested wait."""
+        """Store a message for a group, and answer with its state once it is settled or the wait is over.
+
+        The status is 200 for a settled message, and 202 for one that will still be answered.
+        """
         body = await parse_body(request, ChatRequest)
 
         def message(group: Group, now_ms: int) -> Inbound:
-            """Return the message to store; from the key comes its id, so that a repetition is recognised."""
+            """Return the message to store, in the chosen chat of the group.
+
+            If the client gave a key, the id is made from it, so that a message sent again is recognised.
+            """
             chat = chosen_chat(group, body.chat, default=writing_chat(group))
             inbound = write(chat, body.text, sender=body.sender, now_ms=now_ms)
             return inbound if body.key is None else replace(inbound, id=id_by_key(inbound.chat_jid, body.key))
@@ -73,13 +85,13 @@ def chat_routes(service: ChatService, write: Write) -> list[Route]:
         return JSONResponse(status.to_json_dict(), status_code=200 if status.is_settled else 202)
 
     async def message(request: Request) -> Response:
-        """Answer with what has become of a message within the requested wait."""
+        """Answer with the state of a message once it is settled or the requested wait is over."""
         query = parse_query(request.query_params, MessageQuery)
         status = await service.find(request.path_params["id"], wait_seconds=query.wait)
         return JSONResponse(status.to_json_dict())
 
     async def opened(request: Request) -> Response:
-        """Prepare for a message to a group, which somebody is about to write."""
+        """Notify the host that somebody is about to write to a group, so that it can start a container."""
         await service.open(request.path_params["group"])
         return JSONResponse({"group": request.path_params["group"]})
 

@@ -25,19 +25,24 @@ class DashboardApi:
 
 
 def dashboard_routes(service: DashboardApi) -> list[Route]:
-    """Return the routes of dashboards."""
+    """Return the routes that show a dashboard, call its tools and start its worker."""
 
     async def show(request: Request) -> Response:
+        """Answer with the contents of the dashboard of a group."""
         return JSONResponse(await service.show(request.path_params["folder"]))
 
     async def use(request: Request) -> Response:
-        """Call a tool of the dashboard with the arguments of the body; 409 where it refuses."""
+        """Call a tool of a dashboard with the arguments in the body, and answer with its result.
+
+        The status is 409 if the tool refuses.
+        """
         arguments = parse_object(await read_body(request))
         path = request.path_params
         result = await service.use(path["folder"], path["tool"], arguments)
         return JSONResponse(result, status_code=200 if result["ok"] else 409)
 
     async def ask_worker(request: Request) -> Response:
+        """Queue a turn in which a model looks at a dashboard now."""
         return JSONResponse(await service.ask_worker(request.path_params["folder"]), status_code=202)
 
     return [

@@ -34,20 +34,25 @@ class EventQuery(BaseModel):
 
 
 def event_route(bus: EventBus) -> Route:
-    """Return the route for server-sent events: each has its kind, its number and `HostEvent.to_json_dict`."""
+    """Return the route `GET /events`, which sends the host's events as a stream of server-sent events."""
 
     async def events(request: Request) -> Response:
+        """Answer with a stream of the events that the query selects."""
         return EventStream(_events(bus, parse_query(request.query_params, EventQuery)))
 
     return Route("/events", events)
 
 
 async def _events(bus: EventBus, query: EventQuery) -> AsyncGenerator[str]:
-    """Yield recent events and then, if they are followed, new ones, each in the format of the stream."""
+    """Yield recent events and then, with `query.follow`, new ones without end, as texts of the stream.
+
+    While there are none, a ping is sent every `PING_SECONDS`.
+    """
     with bus.listening(with_transient=query.progress) as queue:
-        # Nothing is awaited in between: each event is either in the ring or in the queue, never in both.
+        # Nothing is awaited since the queue began: each event is either in the ring or in the queue.
         before = [event for event in bus.ring if query.wants(event)]
         yield LISTENING
+        # Without the condition, `-0` would select all of them.
         for event in before[-query.recent :] if query.recent else ():
             yield _server_sent(event)
         while query.follow:
@@ -62,4 +67,5 @@ async def _events(bus: EventBus, query: EventQuery) -> AsyncGenerator[str]:
 
 
 def _server_sent(event: HostEvent) -> str:
+    """Return an event of the host as a server-sent event: its kind, its number, and its fields in JSON."""
     return server_sent(event.kind, id=str(event.n), data=json.dumps(event.to_json_dict()))

@@ -59,24 +59,28 @@ class TextQueued(TypedDict):
 
 
 class GroupApi:
-    """Changes groups, each in a transaction."""
+    """Lists and changes groups for programs; each change is one transaction."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
+        """`database` stores the groups, `clock` is the host's."""
         self._database = database
         self._clock = clock
 
     async def every(self) -> list[GroupView]:
-        """Return all registered groups."""
+        """Return all registered groups as the API shows them."""
         return await self._database.read(group_rows)
 
     async def register(self, body: Registration) -> GroupView:
-        """Register a chat as a group. Raises what `registration.register` raises."""
+        """Register a chat as a group, as the owner's own act. Raises what `register_by_hand` raises."""
         async with self._database.transaction() as tx:
             group = await registration.register_by_hand(tx, body, now_ms=self._clock.now_ms())
         return group_row(group)
 
     async def decide_access(self, number: int, body: AccessAnswer, *, by: str = BY) -> AccessDecided:
-        """Decide about a chat without a group that called Andy. Raises what `access.decide` raises."""
+        """Register, ignore or block a chat that wrote to Andy and has no group; `number` is its request.
+
+        `by` is the author of the decision. Raises what `access.decide` raises.
+        """
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
             decided = await access.decide(tx, number, body.decision, by=by, now_ms=now_ms, name=body.name)
@@ -84,7 +88,10 @@ class GroupApi:
         return {"number": number, "group": group, "text": decided.explain()}
 
     async def unregister(self, folder: str) -> GroupRemoved:
-        """Remove a group's registration. Raises what `registration.unregister` raises."""
+        """Remove a group's registration, and return what ended with it, such as its waiting turns.
+
+        Raises what `registration.unregister` raises.
+        """
         async with self._database.transaction() as tx:
             departure = await registration.unregister(tx, folder, now_ms=self._clock.now_ms())
         return {
@@ -95,7 +102,10 @@ class GroupApi:
         }
 
     async def add_chat(self, folder: str, body: FurtherChat) -> GroupView:
-        """Give a group one more chat, or set its notify chat. Raises what `registration.add_chat` raises."""
+        """Add a chat to a group, or make a chat of the group the one that receives notifications.
+
+        Raises what `registration.add_chat` raises.
+        """
         async with self._database.transaction() as tx:
             group = await registration.add_chat(
                 tx, folder, body.jid, now_ms=self._clock.now_ms(), is_notify_chat=body.is_notify_chat
@@ -103,10 +113,13 @@ class GroupApi:
         return group_row(group)
 
     async def remove_chat(self, folder: str, jid: str) -> ChatRemoved:
-        """Remove one of a group's chats. Raises what `registration.remove_chat` raises."""
+        """Remove one of a group's chats, and return the group with the number of turns that failed by it.
+
+        Raises what `registration.remove_chat` raises.
+        """
         async with self._database.transaction() as tx:
-            gone = await registration.remove_chat(tx, folder, jid, now_ms=self._clock.now_ms())
-        return {**group_row(gone.group), "failed_turns": gone.failed_turns, "text": gone.explain()}
+            removed = await registration.remove_chat(tx, folder, jid, now_ms=self._clock.now_ms())
+        return {**group_row(removed.group), "failed_turns": removed.failed_turns, "text": removed.explain()}
 
     async def set_profile(self, folder: str, body: GroupProfile) -> GroupView:
         """Change a group's name and trigger. Raises what `changes.set_profile` raises."""
@@ -114,20 +127,28 @@ class GroupApi:
             return group_row(await changes.set_profile(tx, folder, body, by=BY, now_ms=self._clock.now_ms()))
 
     async def configured(self, folder: str) -> GroupView:
-        """Announce that a group's configuration was changed in the store. Raises `UnknownGroup`."""
+        """Announce to the host that another process has changed a group's configuration in the store.
+
+        Return the group. Raises `UnknownGroup`.
+        """
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
             announce(tx, "group.configured", group=group.folder)
         return group_row(group)
 
     async def say(self, folder: str, text: str, *, chat: str | None = None) -> TextQueued:
-        """Send a text to one of a group's chats as Andy, word for word; without `chat`, to its notify chat.
+        """Queue a text that Andy sends to one of a group's chats, word for word.
+
+        `chat` is the address of the chat; None is the one that receives the group's notifications. The audit
+        gets a row.
 
         Raises:
-            UnknownGroup, TextEmpty, TextTooLong
+            UnknownGroup: there is no such group.
+            TextEmpty, TextTooLong: the text cannot be sent.
             BadRequest: `chat` is no chat of the group.
         """
         check_text(text)
+        # A random key, because the same text may be sent again.
         now_ms, key = self._clock.now_ms(), f"owner:{secrets.token_hex(8)}"
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
@@ -183,39 +204,48 @@ class ChatQuery(BaseModel):
 
 
 def group_routes(service: GroupApi) -> list[Route]:
-    """Return the routes of groups."""
+    """Return the routes that list, register, change and remove groups."""
 
     async def every(_: Request) -> Response:
+        """Answer with all registered groups."""
         return JSONResponse({"groups": await service.every()})
 
     async def register(request: Request) -> Response:
+        """Register the chat in the body as a group, and answer with the group."""
         return JSONResponse(await service.register(await parse_body(request, Registration)), status_code=201)
 
     async def decide_access(request: Request) -> Response:
+        """Register, ignore or block the chat whose request has the number in the path."""
         body: AccessAnswer = await parse_body(request, AccessAnswer)
         number = access.number_of(request.path_params["number"])
         return JSONResponse(await service.decide_access(number, body))
 
     async def unregister(request: Request) -> Response:
+        """Remove the registration of the group in the path, and answer with what ended with it."""
         return JSONResponse(await service.unregister(request.path_params["folder"]))
 
     async def set_profile(request: Request) -> Response:
+        """Change the name or the trigger of the group in the path, and answer with the group."""
         body: GroupProfile = await parse_body(request, GroupProfile)
         return JSONResponse(await service.set_profile(request.path_params["folder"], body))
 
     async def configured(request: Request) -> Response:
+        """Announce that the configuration of the group in the path was changed in the store."""
         return JSONResponse(await service.configured(request.path_params["folder"]))
 
     async def say(request: Request) -> Response:
+        """Queue the text in the body for a chat of the group in the path, in Andy's name."""
         body: Speech = await parse_body(request, Speech)
         result = await service.say(request.path_params["folder"], body.text, chat=body.chat)
         return JSONResponse(result, status_code=202)
 
     async def add_chat(request: Request) -> Response:
+        """Add the chat in the body to the group in the path, and answer with the group."""
         body: FurtherChat = await parse_body(request, FurtherChat)
         return JSONResponse(await service.add_chat(request.path_params["folder"], body))
 
     async def remove_chat(request: Request) -> Response:
+        """Remove the chat in the query from the group in the path, and answer with the group."""
         query = parse_query(request.query_params, ChatQuery)
         return JSONResponse(await service.remove_chat(request.path_params["folder"], query.jid))
 

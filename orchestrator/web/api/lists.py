@@ -113,11 +113,14 @@ class ApiSource:
     nodes: Callable[[], Awaitable[list[NodeView]]]
 
     async def read(self, query: Callable[[Tx], Awaitable[T]]) -> T:
-        """Return the result of `query` on the database as of one moment, read in a thread."""
+        """Run `query` in a thread on the database as it is at one moment, and return its result."""
         return await asyncio.to_thread(read_once, self.home.database, query)
 
     def since_ms(self, text: str | None) -> int:
-        """Return the epoch ms of a time such as `2h` or `2026-02-10`; 0 for None. Raises `BadRequest`."""
+        """Return a past time such as `2h` (ago) or `2026-02-10` in epoch milliseconds; 0 for None.
+
+        Raises `BadRequest` for another text.
+        """
         return since_ms(text, now_ms=self.clock.now_ms(), zone=self.zone)
 
 
@@ -139,9 +142,10 @@ def list_routes(source: ApiSource) -> list[Route]:
 
 
 def _route(source: ApiSource, resource: ApiResource) -> Route:
-    """Return the route of a resource."""
+    """Return the route that answers requests for a resource of `/api`."""
 
     async def answer(request: Request) -> Response:
+        """Read the resource, and answer with it as JSON that clients must not store."""
         content = await resource.read(source, request)
         return JSONResponse(content, headers={"Cache-Control": "no-store"})
 
@@ -154,32 +158,34 @@ def _route(source: ApiSource, resource: ApiResource) -> Route:
 def _newest_first_page(read_rows: Sequence[R], query: PageQuery, cursor_of: Callable[[R], int]) -> RowPage[R]:
     """Return a page of rows that were read newest first.
 
-    One row more than `limit` was read: if it is there, it is left out, and there is a next page. `cursor_of`
-    returns the cursor of a row: the next page begins after the page's last row.
+    The caller has read up to `query.limit + 1` rows. If the last of them is there, it is left out, and there
+    is a next page, which begins after the page's last row. `cursor_of` returns the number by which a client
+    names a row.
     """
     rows = read_rows[: query.limit]
     return {"rows": rows, "next": cursor_of(rows[-1]) if len(read_rows) > query.limit else None}
 
 
 def _oldest_first_page(read_rows: Sequence[R], query: PageQuery, cursor_of: Callable[[R], int]) -> RowPage[R]:
-    """Return a page of rows that were read oldest first.
+    """Return a page of the newest rows, which are in the order oldest first.
 
-    One row more than `limit` was read: if it is there, it is left out, and there is a next page. `cursor_of`
-    returns the cursor of a row: the next page has the rows before the page's first one.
+    The caller has read up to `query.limit + 1` rows. If there is one too many, the first one is left out, and
+    there is a next page, with the rows before the page's first one. `cursor_of` returns the number by which a
+    client names a row.
     """
     rows = read_rows[-query.limit :]
     return {"rows": rows, "next": cursor_of(rows[0]) if len(read_rows) > query.limit else None}
 
 
-def _cut_page(made_rows: Sequence[R], query: PageQuery) -> RowPage[R]:
-    """Return a page of a list that is no history: the cursor is the index at which the page begins."""
+def _cut_page(rows: Sequence[R], query: PageQuery) -> RowPage[R]:
+    """Return a page of a whole list; the cursor is the index of the row with which the page begins."""
     start = query.cursor or 0
     end = start + query.limit
-    return {"rows": made_rows[start:end], "next": end if len(made_rows) > end else None}
+    return {"rows": rows[start:end], "next": end if len(rows) > end else None}
 
 
 def _rows_needed(query: PageQuery) -> int:
-    """Return how many rows of a list that is no history have to be read for `_cut_page`."""
+    """Return how many rows `_cut_page` needs for a page: all before it, its own, and one of the next."""
     return min(query.cursor or 0, MAX_PLACE) + query.limit + 1
 
 
@@ -188,7 +194,10 @@ def _rows_needed(query: PageQuery) -> int:
 
 
 async def _messages(source: ApiSource, query: MessagesQuery, _: Mapping[str, str]) -> RowPage[MessageView]:
-    """Read a page of messages: the newest, those before a cursor, or those after a number."""
+    """Read a page of a group's messages: the newest, those before a cursor, or those after a number.
+
+    With `query.after`, the client repeats its request with the last number, so there is no next page.
+    """
     limit = query.limit + 1
     rows = await source.read(
         lambda tx: messages.rows(tx, query.group, limit=limit, before_seq=query.cursor, after_seq=query.after)
@@ -199,7 +208,7 @@ async def _messages(source: ApiSource, query: MessagesQuery, _: Mapping[str, str
 
 
 async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TimelineDocumentView:
-    """Read all that is known of a message, with the lines of its runs' logs."""
+    """Read the history of the message in the path, with the lines about it in the logs of its runs."""
     stored = await source.read(lambda tx: message_timeline.find(tx, path["group"], path["id"]))
     return await asyncio.to_thread(message_timeline.with_logs, stored, source.home.logs)
 
@@ -212,7 +221,10 @@ async def _turns(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str])
 
 
 async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TurnDocumentView:
-    """Read what a turn has done; a path without a number of a turn finds none."""
+    """Read what the turn in the path has done, with the text that its agent is writing now.
+
+    A path that is no number of a turn counts as 0, which no turn has.
+    """
     text = path["id"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     document = await source.read(lambda tx: turn_work.find(tx, number))
@@ -236,7 +248,7 @@ async def _commands(source: ApiSource, query: GroupPageQuery, _: Mapping[str, st
 
 
 async def _audit(source: ApiSource, query: AuditQuery, _: Mapping[str, str]) -> RowPage[AuditView]:
-    """Read a page of the audit log, all entries or only refusals."""
+    """Read a page of the audit log, of all groups or one; with `query.refused`, only refusals."""
     since_ms, limit = source.since_ms(query.since), query.limit + 1
     rows = await source.read(
         lambda tx: audit.rows(
@@ -252,7 +264,7 @@ async def _audit(source: ApiSource, query: AuditQuery, _: Mapping[str, str]) -> 
 
 
 async def _verdict(source: ApiSource, _: ApiQuery, __: Mapping[str, str]) -> AuditVerdictView:
-    """Check the chain of hashes of the audit log."""
+    """Check the hashes of the audit log, each of which includes the one before, and return the result."""
     return await source.read(audit.verify)
 
 
@@ -277,23 +289,25 @@ async def _approvals(source: ApiSource, query: GroupPageQuery, _: Mapping[str, s
 
 
 async def _tasks(source: ApiSource, query: OverQuery, _: Mapping[str, str]) -> RowPage[TaskView]:
-    """Read a page of the scheduled tasks, the ended ones too where the query wants them."""
+    """Read a page of the scheduled tasks; with `query.over`, also of those that have ended."""
     listed_tasks = await source.read(lambda tx: task_reports.every(tx, query.group, with_ended=query.over))
     return _cut_page([scheduled_task_service.to_row(task) for task in listed_tasks], query)
 
 
 async def _task(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TaskDocumentView:
+    """Read the scheduled task in the path, with its newest runs."""
     return await source.read(lambda tx: task_reports.one(tx, path["id"]))
 
 
 async def _reminders(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[ReminderView]:
+    """Read a page of the pending reminders."""
     return _cut_page(await source.read(lambda tx: source.reminders.list_views(tx, query.group)), query)
 
 
 async def _notifications(
     source: ApiSource, query: NotificationsQuery, _: Mapping[str, str]
 ) -> RowPage[NotificationView]:
-    """Read a page of the notifications of a dashboard."""
+    """Read a page of the notifications of dashboards, of all groups or one."""
     rows = await source.read(
         lambda tx: notification_reports.rows(
             tx,
@@ -308,11 +322,12 @@ async def _notifications(
 
 
 async def _outbox(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[OutboxView]:
+    """Read a page of the texts that wait to be sent, or could not be."""
     return _cut_page(await source.read(lambda tx: outbox_rows(tx, limit=_rows_needed(query))), query)
 
 
 async def _notices(source: ApiSource, query: NoticesQuery, _: Mapping[str, str]) -> RowPage[NoticeView]:
-    """Read a page of the notices for agents, the ended ones too where the query wants them."""
+    """Read a page of the notices for a group's agent; with `query.over`, also of those that have ended."""
     rows = await source.read(
         lambda tx: notices.every(tx, query.group, with_ended=query.over, limit=_rows_needed(query))
     )
@@ -320,7 +335,7 @@ async def _notices(source: ApiSource, query: NoticesQuery, _: Mapping[str, str])
 
 
 async def _usage(source: ApiSource, query: UsageQuery, _: Mapping[str, str]) -> UsageDocumentView:
-    """Read how much was used, summed up as the query says."""
+    """Read how much of the model was used, summed up by what `query.by` names, such as days."""
     now_ms = source.clock.now_ms()
     return await source.read(
         lambda tx: costs.usage(tx, query.group, by=query.by, now_ms=now_ms, zone=source.zone)
@@ -328,27 +343,30 @@ async def _usage(source: ApiSource, query: UsageQuery, _: Mapping[str, str]) -> 
 
 
 async def _budgets(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[BudgetView]:
-    """Read a page of the budgets, each with what is used of it."""
+    """Read a page of the budgets, each with the part that is used."""
     now_ms = source.clock.now_ms()
     return _cut_page(await source.read(lambda tx: costs.budgets(tx, now_ms=now_ms, zone=source.zone)), query)
 
 
 async def _groups(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[GroupView]:
+    """Read a page of the registered groups."""
     return _cut_page(await source.read(group_reports.group_rows), query)
 
 
 async def _changes(
     source: ApiSource, query: OneGroupPageQuery, _: Mapping[str, str]
 ) -> RowPage[GroupChangeView]:
+    """Read a page of the owner's changes of a group's settings and memory."""
     return _cut_page(await source.read(lambda tx: group_reports.change_rows(tx, query.group)), query)
 
 
 async def _chats(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[ChatView]:
+    """Read a page of all known chats, with and without a group."""
     return _cut_page(await source.read(group_reports.chat_rows), query)
 
 
 async def _upcoming(source: ApiSource, query: UpcomingQuery, _: Mapping[str, str]) -> RowPage[UpcomingView]:
-    """Read a page of what will happen in the next days."""
+    """Read a page of what will happen in the next `query.days` days, such as reminders and tasks."""
     now_ms = source.clock.now_ms()
     rows = await source.read(
         lambda tx: upcoming_reports.week(tx, query.group, now_ms=now_ms, zone=source.zone, days=query.days)
@@ -357,19 +375,21 @@ async def _upcoming(source: ApiSource, query: UpcomingQuery, _: Mapping[str, str
 
 
 async def _loops(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[LoopView]:
+    """Read a page of the groups' loops: whether each agent wakes by itself, and when."""
     now_ms = source.clock.now_ms()
     return _cut_page(await source.read(lambda tx: loop.every(tx, now_ms=now_ms)), query)
 
 
 async def _nodes(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[NodeView]:
+    """Read a page of the machines of the swarm."""
     return _cut_page(await source.nodes(), query)
 
 
 async def _logs(source: ApiSource, query: LogsQuery, _: Mapping[str, str]) -> LogDocumentView:
-    """Read the last lines of the host's log, or of a run's where the query has a group."""
+    """Read the last lines of the host's log or, if the query has a group, of the log of one of its runs."""
 
     def lines() -> LogDocumentView:
-        """Read the files; runs in a thread."""
+        """Return the last lines of the log that the query names. Blocks."""
         if query.group is None:
             last_lines, _ = reading.last_lines(source.home.host_log, query.lines)
             return {"group": None, "run": None, "lines": last_lines}
@@ -383,27 +403,27 @@ async def _logs(source: ApiSource, query: LogsQuery, _: Mapping[str, str]) -> Lo
 async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> ContextDocumentView:
     """Read what a group's agent remembers, with its snapshots and its notes on people."""
     group = await source.read(lambda tx: groups.known(tx, path["group"]))
-    noted = await source.read(lambda tx: person_memory.notes_of(tx, group.folder))
+    stored_notes = await source.read(lambda tx: person_memory.notes_of(tx, group.folder))
 
     def stored() -> ContextDocumentView:
-        """Read the files of the memory; runs in a thread."""
+        """Return the memory in the group's files, with the notes from the store. Blocks."""
         manager = source.context_of(group.folder)
         shown = context.show(
             group.folder,
             manager.load(now_ms=source.clock.now_ms()),
             context.bad_files(manager.files.path),
         )
-        notes = [note.to_row() for note in noted]
+        notes = [note.to_row() for note in stored_notes]
         return {**shown, "snapshots": context.snapshot_rows(manager.snapshots()), "notes": notes}
 
     return await asyncio.to_thread(stored)
 
 
 async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> KnownPersonView:
-    """Read what a group remembers of a person."""
+    """Read what the group in the path remembers of a person, who is named there by address or name."""
 
     async def known(tx: Tx) -> KnownPerson:
-        """Return what is remembered of the person whom the path names."""
+        """Return what the store has of the person. Raises `UnknownGroup` for an unknown group."""
         return await person_memory.known_of(tx, await groups.known(tx, path["group"]), path["who"])
 
     return (await source.read(known)).to_row()
@@ -420,7 +440,7 @@ def _resource(
     _, query, _, answer = get_type_hints(read).values()
 
     async def answer_to(source: ApiSource, request: Request) -> object:
-        """Check the query, then return what `read` does."""
+        """Parse the query of a request, and return what `read` answers to it. Raises `BadQuery`."""
         return await read(source, parse_query(request.query_params, query), request.path_params)
 
     return ApiResource(

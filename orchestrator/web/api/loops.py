@@ -24,14 +24,19 @@ class LoopChanged(TypedDict):
 
 
 class LoopApi:
-    """Changes loops, each in a transaction."""
+    """Changes the loops of groups, which let an agent wake by itself; each change is one transaction."""
 
     def __init__(self, database: Database, *, act: Act) -> None:
+        """`act` applies an action to a group's loop in a transaction of `database`."""
         self._database = database
         self._act = act
 
     async def act(self, folder: str, action: str, reason: str) -> LoopChanged:
-        """Apply an action to a group's loop. Raises what `service.apply_action` of the loop raises."""
+        """Apply an action such as "pause" to the loop of a group.
+
+        `reason` is for the agent that "wake" wakes; it may be empty. Raises what the loop's `apply_action`
+        raises.
+        """
         async with self._database.transaction() as tx:
             changed_folder = await self._act(tx, folder, action, reason)
         return {"group": changed_folder, "action": action}

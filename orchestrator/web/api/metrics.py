@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 ENDED, OPEN = ("answered", "failed"), ("queued", "running")
 NO_TURN = "none"
+"""The label of usage that belongs to no turn."""
 DIRECTIONS = {
     "input": "input_tokens",
     "output": "output_tokens",
     "cache_read": "cache_read_tokens",
     "cache_write": "cache_write_tokens",
 }
+"""Maps the labels of tokens to the fields of `usage.Sums`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +65,13 @@ class Metrics:
         refusals: Callable[[], Mapping[int, int]],
         foresight: Callable[[], ForesightFigures] = ForesightFigures,
     ) -> None:
-        """`live` returns the live runs, `refusals` the counts of refused requests by HTTP status.
+        """Store where the figures come from.
 
-        `foresight` returns the figures about containers that were started ahead.
+        Args:
+            database: the store.
+            live: returns the runs whose containers are alive.
+            refusals: returns the counts of requests that the model proxy refused, by HTTP status.
+            foresight: returns the figures about containers that were started before a turn was there.
         """
         self._database = database
         self._live = live
@@ -102,17 +108,18 @@ def metrics_route(metrics: Metrics) -> Route:
 
 
 def exposition(figures: MetricFigures) -> bytes:
-    """Return the figures in Prometheus' text format. The first call blocks for an import."""
+    """Return the figures in the text format of Prometheus. The first call blocks, as it loads a library."""
     from prometheus_client import CollectorRegistry, generate_latest
 
-    # A registry for this answer alone: counters of the library's own would begin at 0 after a restart.
+    # A registry for this answer alone, filled from the store: counters that the library keeps itself would
+    # begin at 0 after a restart.
     registry = CollectorRegistry()
     registry.register(_Collector(_families(figures)))
     return generate_latest(registry)
 
 
 def _families(figures: MetricFigures) -> list[Metric]:
-    """Return the figures as metrics of the library; states without any count are there with 0."""
+    """Return the figures as metrics of the library. A known state that nothing is in has the number 0."""
     ended = {state: figures.turns.get(state, 0) for state in ENDED}
     refused = {cause.value: figures.refused.get(cause.value, 0) for cause in ModelError if cause.is_permanent}
     waiting = {cause.value: figures.outages.get(cause.value, 0) for cause in Outage}
@@ -154,7 +161,11 @@ def _gauge(name: str, text: str, numbers: Mapping[str, int], label: str = "state
 
 
 def _foresight(figures: ForesightFigures) -> list[Metric]:
-    """Return the metrics of containers that were started before a turn was there."""
+    """Return the metrics of containers that were started ahead: before a turn was there.
+
+    Hits are those that were given a turn, misses those that were not; both are counted by sign, the reason
+    for which a turn was likely.
+    """
     from prometheus_client.core import CounterMetricFamily
 
     hits = {sign.value: figures.hits[sign] for sign in Sign}
@@ -170,7 +181,7 @@ def _foresight(figures: ForesightFigures) -> list[Metric]:
 
 
 def _tokens(figures: MetricFigures) -> Metric:
-    """Return the counter of tokens, by group, kind of turn and direction."""
+    """Return the counter of tokens, by group, kind of turn and direction, such as "input"."""
     from prometheus_client.core import CounterMetricFamily
 
     labels = ["group", "kind", "direction"]
@@ -205,7 +216,9 @@ class _Collector:
     """A collector, in the form that the library expects."""
 
     def __init__(self, families: Sequence[Metric]) -> None:
+        """`families` are the metrics to hand over."""
         self._families = families
 
     def collect(self) -> Sequence[Metric]:
+        """Return the metrics. The library calls it."""
         return self._families

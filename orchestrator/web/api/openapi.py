@@ -32,6 +32,7 @@ ABOUT = "What Andy does and has done, for programs on this machine. The token is
 Document = dict[str, Any]
 """A part of an OpenAPI document, whose form its specification says."""
 SCHEMAS = "#/components/schemas/"
+"""The beginning of a reference to a schema of the document."""
 
 
 class ErrorReason(ApiSchema):
@@ -238,16 +239,17 @@ LINKS = (
 
 
 def openapi_route() -> Route:
-    """Return the route of the description itself."""
+    """Return the route that answers with the OpenAPI document of all routes."""
 
     async def answer(_: Request) -> Response:
+        """Answer with the document."""
         return JSONResponse(description())
 
     return Route(PATH, answer)
 
 
 def description() -> Document:
-    """Return the whole document. Pure."""
+    """Return the OpenAPI document that describes every route of the HTTP API. Pure."""
     models: set[type[BaseModel]] = {resource.answer for resource in RESOURCES} | {ErrorDocument}
     for operation in OPERATIONS:
         models |= {model for model in (operation.body, operation.answer) if model is not None}
@@ -274,7 +276,7 @@ def description() -> Document:
 
 
 def _resource(resource: ApiResource) -> Document:
-    """Return the description of a resource of `/api`."""
+    """Return the OpenAPI description of a resource of `/api`, which is read by GET."""
     answer = {"application/json": {"schema": {"$ref": SCHEMAS + _name(resource.answer)}}}
     return {
         "summary": resource.summary,
@@ -284,7 +286,10 @@ def _resource(resource: ApiResource) -> Document:
 
 
 def _operation(operation: Operation) -> Document:
-    """Return the description of a route that is no resource."""
+    """Return the OpenAPI description of a route that is no resource of `/api`.
+
+    A route with a known answer has the same answer with status 409 if it refuses. `/healthz` needs no token.
+    """
     shape = {"schema": {"$ref": SCHEMAS + _name(operation.answer)}} if operation.answer is not None else {}
     content = dict.fromkeys(operation.media, shape)
     refusal = {"409": {"description": "It was refused.", "content": content}} if operation.answer else {}
@@ -309,7 +314,10 @@ def _operation(operation: Operation) -> Document:
 
 
 def _add_links(paths: dict[str, dict[str, Document]]) -> None:
-    """Add an id to each operation, and to its answers the links to possible next operations."""
+    """Add an id to each operation in `paths`, and to successful answers the `LINKS` to other operations.
+
+    `paths` maps a path and a method to the description of the operation, which is changed in place.
+    """
     for path, methods in paths.items():
         for method, operation in methods.items():
             operation["operationId"] = _id_of(f"{method} {path}")
@@ -326,27 +334,30 @@ def _add_links(paths: dict[str, dict[str, Document]]) -> None:
 
 
 def _id_of(operation: str) -> str:
-    """Return `get_api_turns_id` for `get /api/turns/{id}`."""
+    """Return the id of an operation: `get_api_turns_id` for `get /api/turns/{id}`."""
     return "_".join(re.findall(r"\w+", operation))
 
 
 def _refusals() -> Document:
-    """Return the description of refusals, which is the same for all routes."""
+    """Return the OpenAPI description of an error of the client (4XX), which is the same for all routes."""
     content = {"application/json": {"schema": {"$ref": SCHEMAS + ErrorDocument.__name__}}}
     return {"4XX": {"description": "It was refused, and why.", "content": content}}
 
 
 def _path_parameters(path: str, choices: Mapping[str, tuple[str, ...]] | None = None) -> Iterator[Document]:
-    """Yield the parameters of a path such as `/turns/{id}`; `choices` has the allowed values of some."""
+    """Yield the OpenAPI descriptions of the parameters of a path such as `/turns/{id}`.
+
+    `choices` maps the name of a parameter to its allowed values, if they are few.
+    """
     for part in path.split("/"):
         if part.startswith("{"):
-            name = part[1:-1]
+            name = part[1:-1]  # without the braces
             allowed = {"enum": list(choices[name])} if choices and name in choices else {}
             yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", **allowed}}
 
 
 def _query_parameters(query: type[BaseModel]) -> Iterator[Document]:
-    """Yield the parameters of a query, as its model declares them."""
+    """Yield the OpenAPI descriptions of the parameters of a query, as its model declares them."""
     schema = query.model_json_schema()
     for name, parameter in schema.get("properties", {}).items():
         own_schema = {key: value for key, value in parameter.items() if key not in ("title", "description")}
@@ -362,7 +373,10 @@ def _query_parameters(query: type[BaseModel]) -> Iterator[Document]:
 
 
 def _without_references(parameter: Document, schema: Document) -> Document:
-    """Return a parameter's schema with references replaced by the definitions in the schema of its model."""
+    """Return the schema of a parameter with each reference replaced by the definition that it names.
+
+    `schema` is the schema of the parameter's model, which has the definitions.
+    """
     definitions = schema.get("$defs", {})
     if "$ref" in parameter:
         return dict(definitions[parameter["$ref"].rpartition("/")[2]])
@@ -372,5 +386,5 @@ def _without_references(parameter: Document, schema: Document) -> Document:
 
 
 def _name(model: type[BaseModel]) -> str:
-    """Return the name under which pydantic lists a model: the name of a generic one without its brackets."""
+    """Return the name under which pydantic lists a model: its own, with `_` for the brackets of a generic."""
     return model.__name__.replace("[", "_").replace("]", "_")

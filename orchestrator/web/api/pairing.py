@@ -23,6 +23,7 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.web.bodies import parse_object, read_body
 
 REFRESH_SECONDS = 3
+"""Seconds after which a browser loads the page again while the code may change."""
 MAX_BODY_BYTES = 1024
 HTML = "text/html; charset=utf-8"
 STYLE = (
@@ -54,18 +55,25 @@ class PairingView(TypedDict):
 
 
 def pairing_routes(channel: str, service: PairingService) -> list[Route]:
-    """Return the routes: `GET` shows the code and requests the first one; `POST` requests another."""
+    """Return the routes that pair the messenger `channel` with a phone, at `/CHANNEL/pair`.
+
+    `GET` shows the code that the phone scans, and `POST` requests a new one.
+    """
     address = f"/{channel}/pair"
 
     async def show(request: Request) -> Response:
-        """Show the progress of the pairing; start one where none is under way."""
+        """Answer with the state of the pairing and its code; start a pairing if none is under way."""
         progress = _view(await service.progress())
         if progress["state"] == "idle":
             progress = _view(await service.request_code())
         return _shown(progress, request.headers.get("accept", ""))
 
     async def ask(request: Request) -> Response:
-        """Start a pairing, with a phone number for a code of letters or without for a QR code."""
+        """Start a pairing. With a phone number in the body, the code has letters, else it is a QR code.
+
+        A browser is redirected to the page with the code, or reads there why it was refused. Other clients
+        get JSON.
+        """
         is_browser = "text/html" in request.headers.get("accept", "")
         try:
             phone = _phone_in(await read_body(request, limit=MAX_BODY_BYTES))
@@ -83,19 +91,23 @@ def pairing_routes(channel: str, service: PairingService) -> list[Route]:
 
 
 def _view(progress: BaseModel) -> PairingView:
-    """Return a messenger's report on the pairing as the API sends it."""
+    """Return a messenger's report on the pairing as a dict, in the form in which the API sends it."""
     return cast("PairingView", progress.model_dump())
 
 
 def _phone_in(body: bytes) -> str:
-    """Return the phone number in a JSON object or a form; empty if it has none."""
+    """Return the phone number in a body, a JSON object or a form; empty if it has none. Raises `BadBody`."""
     text = body.decode(errors="replace").strip()
-    phone = parse_object(body).get("phone") if text.startswith("{") else parse_qs(text).get("phone", [""])[0]
-    return str(phone or "").strip()
+    if text.startswith("{"):
+        return str(parse_object(body).get("phone") or "").strip()
+    return parse_qs(text).get("phone", [""])[0].strip()
 
 
 def _shown(progress: PairingView, accept: str) -> Response:
-    """Return the state of a pairing in the form that an `Accept` header names: JSON, a page, or an SVG."""
+    """Return the answer with the state of a pairing, in a form that the header `Accept` names.
+
+    It is JSON, a page for a browser, or for any other client an SVG with the code.
+    """
     if "application/json" in accept:
         return JSONResponse(progress, headers=PRIVATE)
     is_moving = progress["state"] in ("starting", "showing")
@@ -107,15 +119,15 @@ def _shown(progress: PairingView, accept: str) -> Response:
 
 
 def picture(progress: PairingView) -> str:
-    """Return an SVG of the QR code or, if there is none, of the letters or the text of the state. Pure."""
+    """Return an SVG picture of the QR code, or else of the letters, or else of the state's text. Pure."""
     if progress["qr"]:
         import segno
 
-        out = io.BytesIO()
+        buffer = io.BytesIO()
         segno.make(progress["qr"], error="l", micro=False).save(
-            out, kind="svg", scale=6, border=4, light="white"
+            buffer, kind="svg", scale=6, border=4, light="white"
         )
-        return out.getvalue().decode()
+        return buffer.getvalue().decode()
     text = progress["letters"] or progress["text"]
     # 48 characters of this size fit into the width of 520; a line is 28 high.
     lines = textwrap.wrap(text, 48) or [""]
@@ -131,7 +143,7 @@ def picture(progress: PairingView) -> str:
 
 
 def inline_picture(qr: str) -> str:
-    """Return the QR code as an SVG element whose width the page sets. Pure."""
+    """Return a text as a QR code: an SVG element whose width the page sets. Pure."""
     import segno
 
     code = segno.make(qr, error="l", micro=False)
@@ -156,7 +168,10 @@ _FORM = """\
 
 
 def page(progress: PairingView) -> str:
-    """Return the page for a browser. Pure."""
+    """Return the HTML page for a browser with the state of a pairing, and the code if there is one. Pure.
+
+    If no pairing is under way, the page has a form that requests a new code.
+    """
     code = ""
     if progress["letters"]:
         code = f'<p class="letters">{html.escape(progress["letters"])}</p>'

@@ -60,12 +60,15 @@ def api_routes(services: ApiServices) -> list[Route]:
 
 
 def first_routes(chat: ChatService, write: Write, status: Status, bus: EventBus) -> list[Route]:
-    """Return the routes that every client of the chat calls; their modules are loaded with the host."""
+    """Return the routes that a client of the chat calls first; their modules are loaded with the host.
+
+    `write` makes an inbound message from a text, `status` returns the state of the host.
+    """
     return [*chat_routes(chat, write), event_route(bus), *_host_routes(status)]
 
 
 def more_routes(services: ApiServices) -> list[Route]:
-    """Return all other routes. Loads their modules, which blocks for some 50 ms."""
+    """Return all routes that `first_routes` does not. Loads their modules, which blocks for some 50 ms."""
     from orchestrator.web.api.dashboards import dashboard_routes
     from orchestrator.web.api.groups import group_routes
     from orchestrator.web.api.lists import list_routes
@@ -94,12 +97,14 @@ def more_routes(services: ApiServices) -> list[Route]:
 
 
 def _host_routes(status: Status) -> list[Route]:
-    """Return the routes that report on the host itself."""
+    """Return the routes that report on the host itself; `status` returns its state."""
 
     async def tell_status(_: Request) -> Response:
+        """Answer with the state of the host."""
         return JSONResponse(await status())
 
     async def healthz(_: Request) -> Response:
+        """Answer that Andy runs, with the version."""
         return JSONResponse({"ok": True, "version": __version__})
 
     return [Route("/status", tell_status), Route("/healthz", healthz)]

@@ -58,10 +58,10 @@ class ListPage(ApiSchema, Generic[R]):
 
 
 def schema_of(view: type) -> type[ApiSchema]:
-    """Return the schema of a view, a `TypedDict`: that of `TurnView` is called `TurnSchema`.
+    """Return the pydantic schema of a view, which is a `TypedDict`: `TurnSchema` for `TurnView`.
 
-    A text in `Annotated` is the description of its field; a field that is `NotRequired` may be null, too.
-    The schema is made at the first call and kept.
+    A text in `Annotated` is the description of its field. A field that is `NotRequired` may be null, too.
+    Further calls for a view return the same schema.
     """
     if view in _MADE:
         return _MADE[view]
@@ -71,7 +71,7 @@ def schema_of(view: type) -> type[ApiSchema]:
         is_optional = get_origin(hint) is NotRequired
         kind = get_args(hint)[0] if is_optional else hint
         kind, text = get_args(kind) if get_origin(kind) is Annotated else (kind, None)
-        kind, default = _described(kind), defaults.get(field, ...)  # pydantic's `...`: required
+        kind, default = _described(kind), defaults.get(field, ...)  # `...` makes a field required in pydantic
         if is_optional:
             kind, default = kind | None, None
         fields[field] = (kind, Field(default, description=text))
@@ -81,7 +81,7 @@ def schema_of(view: type) -> type[ApiSchema]:
 
 
 def answer_schema(answer: Any) -> type[ApiSchema]:
-    """Return the schema of what a handler returns: a view, or a `RowPage` of one."""
+    """Return the schema of the answer of a resource, given its type: a view, or a `RowPage` of a view."""
     if get_origin(answer) is not RowPage:
         return schema_of(answer)
     row = schema_of(*get_args(answer))
@@ -89,7 +89,10 @@ def answer_schema(answer: Any) -> type[ApiSchema]:
 
 
 def _described(hint: Any) -> Any:
-    """Return a type with the schemas of views in place of the views, also inside of lists and unions."""
+    """Return a type with each view in it replaced by its schema, also inside lists and unions.
+
+    A view whose name ends in `PART` is replaced by a dict with any values.
+    """
     if is_typeddict(hint):
         return dict[str, object] if hint.__name__.endswith(PART) else schema_of(hint)
     origin, parts = get_origin(hint), get_args(hint)

@@ -31,12 +31,15 @@ class NewTask(BaseModel):
     context_mode: Literal["group", "isolated"] = "isolated"
 
     def to_request(self) -> ScheduleTask:
-        """Return the request that the service takes. The service itself refuses an empty prompt."""
+        """Return the request to schedule a task, in the form in which the service takes it.
+
+        It is not checked here, because the service itself refuses an empty prompt.
+        """
         return ScheduleTask.model_construct(**self.model_dump(exclude={"group"}))
 
 
 class TaskApi:
-    """Changes tasks, each in a transaction."""
+    """Changes scheduled tasks for clients; each change is one transaction."""
 
     def __init__(
         self,
@@ -45,18 +48,22 @@ class TaskApi:
         times: scheduled_task_service.ScheduleReader,
         clock: Clock,
     ) -> None:
+        """`database` stores the tasks, and `times` reads the times and schedules that people write."""
         self._database = database
         self._times = times
         self._clock = clock
 
     async def add(self, folder: str, request: ScheduleTask) -> TaskView:
-        """Add a task to a group. Raises what `scheduled_task_service.add` raises."""
+        """Add a scheduled task to a group, and return it. Raises what `scheduled_task_service.add` raises."""
         return await self._change(
             lambda tx, now_ms: scheduled_task_service.add(tx, folder, request, self._times, now_ms=now_ms)
         )
 
     async def act(self, task_id: str, action: str) -> TaskView:
-        """Pause, resume, cancel, restore or run a task. Raises what `apply_action` of the service raises."""
+        """Apply "pause", "resume", "cancel", "restore" or "run" to a task, and return it.
+
+        Raises what `scheduled_task_service.apply_action` raises.
+        """
         return await self._change(
             lambda tx, now_ms: scheduled_task_service.apply_action(
                 tx, task_id, action, self._times, now_ms=now_ms
@@ -64,25 +71,30 @@ class TaskApi:
         )
 
     async def change(self, request: UpdateTask) -> TaskView:
-        """Change a task's prompt or schedule. Raises what `scheduled_task_service.change` raises."""
+        """Change a task's prompt or schedule, and return it.
+
+        Raises what `scheduled_task_service.change` raises.
+        """
         return await self._change(
             lambda tx, now_ms: scheduled_task_service.change(tx, request, self._times, now_ms=now_ms)
         )
 
     async def _change(self, act: Callable[[Tx, int], Awaitable[ScheduledTask]]) -> TaskView:
-        """Return the view of the task that `act(tx, now_ms)` returns, called in a transaction."""
+        """Call `act(tx, now_ms)` in a transaction, and return its task in the form of the API."""
         async with self._database.transaction() as tx:
             return scheduled_task_service.to_row(await act(tx, self._clock.now_ms()))
 
 
 def task_routes(service: TaskApi) -> list[Route]:
-    """Return the routes that add and change tasks."""
+    """Return the routes that add and change scheduled tasks."""
 
     async def add(request: Request) -> Response:
+        """Add the scheduled task in the body to its group, and answer with it."""
         body: NewTask = await parse_body(request, NewTask)
         return JSONResponse(await service.add(body.group, body.to_request()), status_code=201)
 
     async def act(request: Request) -> Response:
+        """Apply the action in the path, such as `pause`, to the task in the path, and answer with it."""
         return JSONResponse(await service.act(request.path_params["id"], request.path_params["action"]))
 
     return [

@@ -15,6 +15,7 @@ from orchestrator.web.bodies import parse_body
 BY_API = "HTTP API"
 """The author of the undos that programs make."""
 MAX_DIGITS = 16
+"""The number of digits that no turn's number reaches: SQLite cannot store much longer ones."""
 
 
 class UndoRequest(BaseModel):
@@ -30,24 +31,28 @@ class UndoApi:
     """Undoes a turn in a transaction."""
 
     def __init__(self, database: Database, undo: UndoFeature) -> None:
+        """`undo` has the rules of an undo, and restores a group's files."""
         self._database = database
         self._undo = undo
         self._service = undo.service
 
     async def undo(self, number: int, *, by: str, is_forced: bool) -> UndoDone:
-        """Undo the turn with this number; with `is_forced`, also what was changed since the turn.
+        """Undo what the turn with this number did, and return what was undone.
 
-        `by` is the author of the undo. Raises what `UndoService.by_number` and `UndoService.undo` raise.
+        With `is_forced`, things that were changed again since the turn are undone, too. `by` is the author of
+        the undo. The group's files are restored before this returns.
+
+        Raises what `UndoService.by_number` and `UndoService.undo` raise.
         """
 
         async def undo_rows(tx: Tx) -> UndoDone:
-            """Undo the turn's rows in the transaction that it is given."""
+            """Undo what the turn changed in the store, in the transaction `tx`."""
             turn = await self._service.by_number(tx, number)
             return await self._service.undo(tx, turn, by=by, is_forced=is_forced)
 
         done = await self._database.write(undo_rows)
-        # After the transaction: a large folder must not hold up the database's thread. But before the answer,
-        # because the client may read the restored files next.
+        # Files are restored after the transaction, because a large folder would hold up the database's
+        # thread, and before the answer, because the client may read the restored files next.
         await self._undo.catch_up(done.plan.turn.folder)
         return done
 
@@ -56,7 +61,10 @@ def undo_routes(api: UndoApi) -> list[Route]:
     """Return the route that undoes a turn."""
 
     async def undo(request: Request) -> Response:
-        """Undo what a turn did; a path without a number of a turn finds none."""
+        """Undo what the turn in the path did, and answer with what was undone.
+
+        A path that is no number of a turn counts as 0, which no turn has.
+        """
         body = await parse_body(request, UndoRequest)
         text = request.path_params["id"]
         number = int(text) if text.isascii() and text.isdigit() and len(text) < MAX_DIGITS else 0

@@ -66,10 +66,13 @@ NO_PAGES = (f"{ROOT}/static/", f"{ROOT}/live")
 FINDS_OWN_NAME = ("Chrome/", "Firefox/")
 """Parts of the `User-Agent` of browsers that resolve `*.localhost` to this machine by themselves."""
 COOKIE_SECONDS = 30 * 24 * 3600
+"""Seconds for which a browser stores the session's cookie; one of preferences lasts twelve times as long."""
 STATIC = Path(__file__).parent / "static"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".png": "image/png"}
 KINDS |= {".webmanifest": "application/manifest+json"}
+"""The content types of static files, by the end of their names."""
 MANIFEST = "andy.webmanifest"
+"""The name of the file by which a browser can install the console as an app."""
 FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -91,12 +94,17 @@ register_url_convertor("number", NumberConvertor())
 def build_console(
     services: ConsoleServices, sessions: SessionService, *, started_ms: int, on_refusal: OnRefusal
 ) -> ASGIApp:
-    """Build the app for everything below `/console`. Reads templates and texts from the disk: blocks.
+    """Build the ASGI app for everything below `/console`. Blocks, as it reads files from the disk.
 
-    `started_ms`: the time when the host began to start, in epoch milliseconds.
+    Args:
+        services: what the pages read and change.
+        sessions: the sessions of signed-in browsers.
+        started_ms: the time when the host began to start, in epoch milliseconds.
+        on_refusal: called for each refused sign-in.
     """
     host = services.host
     pages = find_pages()
+    # The events after which some part of a page has to be loaded again.
     kinds = {*NEEDS, *(kind for page in pages for part in page.live.values() for kind in part)}
     origin = urlsplit(host.settings.andy_web_origin or "")
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in KINDS}
@@ -133,7 +141,7 @@ def build_console(
 
 
 def find_pages() -> tuple[Page, ...]:
-    """Import every module of `pages/` and return their pages in the order of the navigation."""
+    """Import every module of `pages/`, and return the pages that they declare, in the navigation's order."""
     names = [module_info.name for module_info in pkgutil.iter_modules(page_modules.__path__)]
     modules = [import_module(f"{page_modules.__name__}.{name}") for name in names]
     pages = [module.PAGE for module in modules if hasattr(module, "PAGE")]
@@ -144,8 +152,8 @@ def add_security_headers(headers: MutableHeaders) -> None:
     """Add the headers that protect the browser, except those that an answer has set itself."""
     headers.setdefault("Content-Security-Policy", policy())
     headers.setdefault("X-Content-Type-Options", "nosniff")
-    # Not "no-referrer": browsers then send "Origin: null" with forms, and a form of another page
-    # could not be distinguished from one of ours. Both send nothing to other origins.
+    # Not "no-referrer": with that, browsers send "Origin: null" with forms, and the form of another site
+    # could not be distinguished from the console's. Both values send nothing to other sites.
     headers.setdefault("Referrer-Policy", "same-origin")
     headers.setdefault("X-Frame-Options", "DENY")
     headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
@@ -160,6 +168,8 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request to the app, and add the security headers to its answer."""
+
         async def send_with_headers(message: Message) -> None:
             """Send a message of the app, with the security headers if it starts a response."""
             if message["type"] == "http.response.start":
@@ -170,23 +180,32 @@ class SecurityHeaders:
 
 
 class Arrival:
-    """ASGI middleware that calls `answer` first; a request that it answers is not passed on."""
+    """ASGI middleware that may answer a request before the app gets it."""
 
     def __init__(self, app: ASGIApp, *, answer: Callable[[Request], Awaitable[Response | None]]) -> None:
+        """`answer` returns the answer to a request, or None to pass the request to `app`."""
         self._app = app
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answered = await self._answer(Request(scope)) if scope["type"] == "http" else None
-        await (answered or self._app)(scope, receive, send)
+        """Send the answer of `answer` to a request, or else pass the request to the app."""
+        response = await self._answer(Request(scope)) if scope["type"] == "http" else None
+        # A response is an ASGI app itself.
+        responder = self._app if response is None else response
+        await responder(scope, receive, send)
 
 
 class _Routes:
     """The routes of a console; all but the sign-in itself require a session."""
 
     def __init__(self, console: Console, *, web_origin: SplitResult, on_refusal: OnRefusal) -> None:
-        """`web_origin` is the address under which people reach the console; `on_refusal` records a refused
-        request.
+        """Store what the routes need.
+
+        Args:
+            console: what all pages share.
+            web_origin: the parts of the address under which people reach the console by a reverse proxy;
+                empty without one.
+            on_refusal: called for each refused sign-in.
         """
         self._console = console
         self._web_host = web_origin.netloc
@@ -194,7 +213,7 @@ class _Routes:
         self._on_refusal = on_refusal
 
     def own(self) -> list[Route]:
-        """Return the routes that belong to no page."""
+        """Return the routes that belong to no page, such as the sign-in."""
         return [
             Route("/", self._enter),
             Route("/sign-in", self._show_sign_in),
@@ -205,7 +224,7 @@ class _Routes:
         ]
 
     def of(self, page: Page) -> list[Route]:
-        """Return the routes that belong to a page."""
+        """Return the routes of a page: those that show it, and those of its forms."""
         return [
             *(Route(path, self._showing(page, show)) for path, show in page.shows.items()),
             *(
@@ -217,9 +236,10 @@ class _Routes:
     # The name and the page that a request comes from
 
     async def arrive(self, request: Request) -> Response | None:
-        """Redirect a browser that used a shared name; show a link to one that another page has sent.
+        """Return an answer for a browser that must not see the page yet, or None to answer as usual.
 
-        Return None if neither is so, and the request is to be answered as usual.
+        A browser that used a name such as `localhost`, which all servers of this machine share, is redirected
+        to the console's own name. A browser that comes from another site's page gets a link to follow.
         """
         view = View(self._console, request, page=None, signed_in=None)
         if request.method not in ("GET", "HEAD") or view.path.startswith(NO_PAGES):
@@ -227,14 +247,15 @@ class _Routes:
         if (address := self._own_address(request)) is not None:
             return await self._redirect_to_own_name(request, address + view.here)
         if is_from_elsewhere(request.headers):
-            # The link on this page is one of Andy's own: the browser sends the session's cookie with it.
+            # A click on the link comes from the console itself, so the browser sends the session's cookie.
             return view.render("elsewhere.html", status=403, target=own_path(view.here) or f"{ROOT}/")
         return None
 
     def _own_address(self, request: Request) -> str | None:
-        """Return the console's own address if the browser used a name that all servers of this machine share.
+        """Return the origin with the console's own name if the browser used a name such as `localhost`.
 
-        Otherwise return None. Only Chromium and Firefox are known to find every `*.localhost` by themselves.
+        All servers of this machine share such a name. Return None if the browser used another name, or is not
+        known to find every `*.localhost` by itself, as Chromium and Firefox do.
         """
         host = request.headers.get("host", "")
         name = host_of(host)
@@ -244,7 +265,10 @@ class _Routes:
         return f"{request.url.scheme}://{CONSOLE_HOST}{host.removeprefix(name)}"
 
     async def _redirect_to_own_name(self, request: Request, address: str) -> Response:
-        """Send a browser to the console's own name, and end a session that it began by a shared one."""
+        """Redirect a browser to `address`, which has the console's own name.
+
+        A session that began under a shared name such as `localhost` is ended.
+        """
         answer = RedirectResponse(address, status_code=307)
         if COOKIE in request.cookies:
             # The browser has sent this cookie to every server of the machine, so others may know it.
@@ -257,13 +281,16 @@ class _Routes:
     # The session of the browser
 
     def _cookie_name(self, request: Request) -> str:
-        """Return the name of the session's cookie: over https, one that browsers protect better."""
+        """Return the name of the session's cookie: over https, a name that browsers protect better."""
         # Browsers take a cookie whose name begins with `__Host-` over https only, as from a reverse proxy.
         is_secure = self._secure_host is not None and request.headers.get("host") == self._secure_host
         return SECURE_COOKIE if is_secure else COOKIE
 
     async def _signed_in(self, request: Request) -> SignedIn | None:
-        """Return the session of the browser that sent a request, or None."""
+        """Return the session of the browser that sent a request, or None if it is not signed in.
+
+        With a session, the request's connection is marked as authorised.
+        """
         cookie = request.cookies.get(self._cookie_name(request), "")
         signed_in = await self._console.sessions.find(cookie, agent=_user_agent(request))
         if signed_in is not None:
@@ -271,12 +298,16 @@ class _Routes:
         return signed_in
 
     def _redirect_to_sign_in(self, request: Request) -> Response:
-        """Redirect a browser without a session to the sign-in, which leads back if that is safe."""
-        # htmx would put the sign-in page into a part of this page; the header makes it load the whole page.
+        """Return the redirection to the sign-in for a browser without a session.
+
+        The sign-in leads back to the requested page. After a form, it says that the form is lost.
+        """
+        # htmx, which loads parts of a page, would put the sign-in page into the part. This header makes it
+        # load the whole page.
         if request.headers.get("hx-request"):
             return Response(status_code=401, headers={"HX-Redirect": f"{ROOT}/sign-in"})
         if request.method != "GET":
-            # What the form held is gone with this request: the sign-in says so.
+            # What was typed into the form is lost with this request: the sign-in says so.
             return RedirectResponse(f"{ROOT}/sign-in?lost=form", status_code=303)
         return RedirectResponse(f"{ROOT}/sign-in?{_return_query(request)}", status_code=303)
 
@@ -285,15 +316,19 @@ class _Routes:
     def _showing(
         self, page: Page, show: Callable[[View], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return the handler of a `GET` route: `show`, for browsers that are signed in."""
+        """Return the handler of a `GET` route of a page, which calls `show` for a signed-in browser.
+
+        Any other browser is redirected to the sign-in.
+        """
 
         async def answer(request: Request) -> Response:
-            """Show the page to an owner who is signed in; anybody else is sent to sign in."""
+            """Show the page to a browser that is signed in; redirect any other to the sign-in."""
             signed_in = await self._signed_in(request)
             if signed_in is None:
                 return self._redirect_to_sign_in(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
             if view.part is None:
+                # Only a whole page shows how many things wait for the owner.
                 view.waiting = await needs.read_waiting(view)
                 view.needs = len(view.waiting) + self._console.troubles
             return await show(view)
@@ -303,20 +338,21 @@ class _Routes:
     def _changing(
         self, page: Page | None, change: Callable[[View, SentForm], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return the handler of a `POST` route: `change`, for browsers that are signed in.
+        """Return the handler of a `POST` route, which calls `change` with the form of a signed-in browser.
 
-        A form that was carried out is not carried out again if a browser sends it a second time. `page` is
-        the page of the form; None for one outside of all pages.
+        Any other browser is redirected to the sign-in. A form that was carried out is refused if the browser
+        sends it a second time. `page` is the page of the form; None for a form outside of all pages.
         """
 
         async def answer(request: Request) -> Response:
+            """Carry out the form of a browser that is signed in; redirect any other to the sign-in."""
             signed_in = await self._signed_in(request)
             if signed_in is None:
                 return self._redirect_to_sign_in(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
             # Needed if the handler shows a refused form again.
             view.needs = len(await needs.read_waiting(view)) + self._console.troubles
-            # Only now, with a session: nobody else can make the host read a large body.
+            # Read only with a session, so that nobody else can make the host read a large body.
             async with read_form(request, upload_bytes=page.upload_bytes if page else 0) as form:
                 async with self._console.forms.carrying_out(signed_in, form.raw(FIELD)) as taken:
                     answered = await change(view, form)
@@ -327,13 +363,13 @@ class _Routes:
         return answer
 
     async def _enter(self, request: Request) -> Response:
-        """Redirect to the first page; without a session, show the sign-in."""
+        """Redirect a signed-in browser to the first page; show the sign-in to any other."""
         if await self._signed_in(request) is None:
             return await self._show_sign_in(request)
         return RedirectResponse(ROOT + self._console.pages[0].path, status_code=303)
 
     async def _show_sign_in(self, request: Request) -> Response:
-        """Show the sign-in; a browser that is signed in is redirected to the page that it requested."""
+        """Show the sign-in; redirect a browser that is signed in to the page that it requested before."""
         if await self._signed_in(request) is not None:
             return RedirectResponse(
                 _return_path(request) or ROOT + self._console.pages[0].path, status_code=303
@@ -341,7 +377,7 @@ class _Routes:
         return self._sign_in_page(request)
 
     def _sign_in_page(self, request: Request, error: BadRequest | None = None) -> Response:
-        """Return the page of the sign-in, with the reason `error` if a sign-in was refused."""
+        """Return the page of the sign-in; with `error`, it says why a sign-in was refused."""
         view = View(self._console, request, page=None, signed_in=None)
         view.error = view.why(error) if error else None
         status = error.http_status if error else 200
@@ -349,7 +385,10 @@ class _Routes:
         return view.render("sign_in.html", status=status, next=_return_path(request) or "", is_lost=is_lost)
 
     async def _sign_in(self, request: Request) -> Response:
-        """Sign a browser in with the code or the token in its form."""
+        """Sign a browser in with the code or the token in its form, and redirect it to the requested page.
+
+        A browser that used a shared name such as `localhost` is redirected to the console's own name first.
+        """
         if (address := self._own_address(request)) is not None:
             # With a shared name, the browser would send the cookie to every other server of this machine.
             query = f"?{request.url.query}" if request.url.query else ""
@@ -358,7 +397,10 @@ class _Routes:
             return await self._begin_session(request, form)
 
     async def _begin_session(self, request: Request, form: SentForm) -> Response:
-        """Start a session for the token or code in a form, and redirect to the page that was requested."""
+        """Start a session for the token or code in a form, and redirect to the page that was requested.
+
+        If it is not valid, the refusal is reported and the sign-in is shown again.
+        """
         try:
             signed_in = await self._console.sessions.sign_in(form.text("secret"), agent=_user_agent(request))
         except BadRequest as error:
@@ -381,7 +423,7 @@ class _Routes:
         return answer
 
     async def _sign_out(self, view: View, _: SentForm) -> Response:
-        """End the session of a browser, and delete its cookie."""
+        """End the session of a browser, delete its cookie, and redirect to the sign-in."""
         await self._console.sessions.sign_out(view.signed_in)
         answer = RedirectResponse(f"{ROOT}/sign-in", status_code=303)
         name = self._cookie_name(view.request)
@@ -389,21 +431,24 @@ class _Routes:
         return answer
 
     async def _set_preferences(self, _: View, form: SentForm) -> Response:
-        """Store the chosen language and theme in cookies."""
+        """Store the language and the theme of a form in cookies, and redirect back; ignore unknown ones."""
         answer = RedirectResponse(own_path(form.text("next")) or f"{ROOT}/", status_code=303)
         for field, allowed in (("language", tuple(LANGUAGES)), ("theme", THEMES)):
             if form.text(field) in allowed:
                 answer.set_cookie(
                     f"andy_{field}",
                     form.text(field),
-                    max_age=COOKIE_SECONDS * 12,
+                    max_age=COOKIE_SECONDS * 12,  # about a year
                     path="/",
                     samesite="strict",
                 )
         return answer
 
     async def _stream(self, request: Request) -> Response:
-        """Return the stream of events for the open pages of a browser. Raises `TooManyPages`."""
+        """Answer with the stream of events for an open page; 401 for a browser that is not signed in.
+
+        Raises `TooManyPages` if too many streams are open.
+        """
         signed_in = await self._signed_in(request)
         if signed_in is None:
             return Response(status_code=401)
@@ -422,7 +467,7 @@ class _Routes:
     # Errors in words
 
     async def explain(self, request: Request, error: Exception) -> Response:
-        """Return a page that explains an error and what to do; log a fault of the host's own."""
+        """Return a page that says what went wrong and what to do; log a fault of the host itself."""
         status = status_of(error)
         signed_in = await self._signed_in(request)
         view = View(self._console, request, page=None, signed_in=signed_in)
@@ -436,15 +481,15 @@ class _Routes:
         return view.render("error.html", status=status, code=status, text=text, changed=changed, back=back)
 
     async def explain_depth(self, request: Request, _: Exception) -> Response:
-        """Answer a request whose JSON is nested so deeply that parsing exceeded the recursion limit."""
+        """Return the error page for a body so deeply nested that parsing exceeded the recursion limit."""
         return await self.explain(request, BadBody("The text is nested too deeply."))
 
     async def explain_shape(self, request: Request, _: Exception) -> Response:
-        """Answer a form with a field that a service refuses, such as one that is too long."""
+        """Return the error page for a form with a field that is refused, such as one that is too long."""
         return await self.explain(request, BadBody("A field is empty, too long, or of the wrong kind."))
 
     async def explain_fault(self, request: Request, _: Exception) -> Response:
-        """Answer after a fault of Andy itself, which the server logs with its traceback."""
+        """Return the error page for a fault of Andy itself, which the server logs with its traceback."""
         answer = await self.explain(request, HTTPException(500))
         # Starlette calls the handler of `Exception` outside of all middleware, which would add the headers.
         add_security_headers(answer.headers)
@@ -452,13 +497,13 @@ class _Routes:
 
 
 def _return_query(request: Request) -> str:
-    """Return the query with which the sign-in leads back to the path of a request: `next=/console/now`."""
-    whole = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return urlencode({"next": whole})
+    """Return the query with which the sign-in leads back to a request's address: `next=%2Fconsole%2Fnow`."""
+    address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return urlencode({"next": address})
 
 
 def _return_path(request: Request) -> str | None:
-    """Return the path to which the sign-in leads back, or None if there is none that is safe."""
+    """Return the path to which the sign-in leads back; None if there is none, or it is not the console's."""
     return own_path(request.query_params.get("next", ""))
 
 
@@ -467,17 +512,20 @@ def _user_agent(request: Request) -> str:
 
 
 def _hash(content: bytes) -> str:
-    """Return the start of a file's hash, which is part of its address."""
+    """Return the hash of a static file's content that is a part of the file's address."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _asset(name: str, content: bytes) -> str:
-    """Return the path of a static file, which has the hash of its content."""
+    """Return the path at which a static file is served; it changes with the file's content."""
     return f"{ROOT}/static/{_hash(content)}/{name}"
 
 
 def _manifest(files: Mapping[str, bytes]) -> bytes:
-    """Return the web app manifest, with which a browser can install the console as an app."""
+    """Return the web app manifest, with which a browser can install the console as an app.
+
+    `files` has the contents of the static files by name, among them the icons.
+    """
     icons = [
         {"src": _asset(name, files[name]), "sizes": f"{size}x{size}", "type": "image/png", "purpose": purpose}
         for name, size, purpose in (
@@ -493,18 +541,20 @@ def _manifest(files: Mapping[str, bytes]) -> bytes:
 
 def _static(files: Mapping[str, bytes]) -> Callable[[Request], Awaitable[Response]]:
     """Return the handler that serves static files; `files` has their contents by name."""
-    # Only these files are compressed, and no page: the length of a compressed page would tell an attacker,
-    # who can put text of his own into it, something of the secrets in it.
+    # Only static files are compressed, and no page. An attacker who can put text into a page could guess the
+    # secrets in it by the length of the compressed page (the attack BREACH).
     packed = {name: gzip.compress(content) for name, content in files.items() if not name.endswith(".png")}
 
     async def answer(request: Request) -> Response:
-        """Return the file; one under an earlier version's path is returned too, but not to be kept."""
+        """Answer with the file whose name is in the path.
+
+        If the path has the hash of an earlier version, today's file is returned, and must not be stored.
+        """
         name = request.path_params["name"]
         if name not in files:
             raise HTTPException(404)
         kind = KINDS[Path(name).suffix]
-        # The content of a path with the hash of its file never changes. A path with the hash of an earlier
-        # Andy gives today's file, which a browser must not store under it.
+        # What a path with the right hash leads to never changes, so a browser may store it for ever.
         is_current = request.path_params["hash"] == _hash(files[name])
         headers = {"Cache-Control": FOR_EVER if is_current else "no-store", "Vary": "Accept-Encoding"}
         if name in packed and "gzip" in request.headers.get("accept-encoding", ""):

@@ -18,33 +18,36 @@ LIMIT_SECONDS = 120.0
 
 
 class BackgroundDoctor:
-    """The last run of `andy doctor` that a page started, running or ended."""
+    """The last run of `andy doctor`, which checks an installation, that a page has started."""
 
     def __init__(self, home: Path, *, clock: Clock) -> None:
+        """`home` is the directory of the installation to check."""
         self._home = home
         self._clock = clock
         self._lock = asyncio.Lock()
         self._process: Process | None = None
+        """The process of the last run, also after its end; None before the first."""
         self._output: IO[bytes] | None = None
         self.started_ms: int | None = None
         """The start of the last run, in epoch milliseconds; None before the first."""
 
     @property
     def is_running(self) -> bool:
-        """Return whether the check-up is under way."""
+        """Whether the last run is still running."""
         return self._process is not None and self._process.returncode is None
 
     @property
     def has_failed(self) -> bool:
         """Whether the last run ended before its last check: it was killed, or failed."""
+        # 0: all is well. 1: a check has found a fault. None: it is running.
         return self._process is not None and self._process.returncode not in (None, 0, 1)
 
     async def start(self) -> bool:
-        """Start a run. Return False if one is running already."""
+        """Start a run, which is killed after `LIMIT_SECONDS`. Return False if one is running already."""
         async with self._lock:
             if self.is_running:
                 return False
-            # A file and no pipe: a pipe that nobody reads fills up and stops the process.
+            # The output goes to a file: a pipe that nobody reads would fill up and stop the process.
             output = await asyncio.to_thread(tempfile.TemporaryFile)
             command = (sys.executable, "-m", "orchestrator", "doctor", "--each", "--home", str(self._home))
             process = await asyncio.create_subprocess_exec(
@@ -57,7 +60,10 @@ class BackgroundDoctor:
             return True
 
     async def findings(self) -> list[dict[str, Any]]:
-        """Return the findings of the last run so far, each as a line of `andy doctor --each` has it."""
+        """Return the findings of the last run so far; none before the first run.
+
+        Each is a JSON object, as `andy doctor --each` prints it.
+        """
         if self._output is None:
             return []
         # After the last line end there is nothing, or a line that is being written.

@@ -13,12 +13,18 @@ from orchestrator.web.bodies import bounded, read_body
 from orchestrator.web.console.form_tokens import FormForged, SentForm, UploadedFile
 
 MAX_FORM_BYTES = 2 * 1024 * 1024
+"""Bytes of a form without files, and of one field of a form with files."""
+MAX_MIME_CHARS = 100
+"""Characters of a file's content type that are stored; a browser may send anything."""
 MAX_FILES, MAX_PARTS = 1, 100
+"""Files and fields of a form with files."""
 
 
 @asynccontextmanager
 async def read_form(request: Request, *, upload_bytes: int = 0) -> AsyncIterator[SentForm]:
-    """Yield the form of a request; its files exist until the block ends.
+    """Read the form in the body of a request, and yield it; its files exist until the block ends.
+
+    `upload_bytes` is the most bytes of a form with files; 0 allows no files.
 
     Raises:
         FormForged: the body is no form, or has files that are not allowed.
@@ -54,6 +60,6 @@ async def read_form(request: Request, *, upload_bytes: int = 0) -> AsyncIterator
 
 
 def _uploaded(upload: UploadFile) -> UploadedFile:
-    """Return an uploaded file with the fallbacks for what the browser left out."""
-    mime = (upload.content_type or "application/octet-stream")[:100]
+    """Return an uploaded file as the console's own type, with defaults for what the browser left out."""
+    mime = (upload.content_type or "application/octet-stream")[:MAX_MIME_CHARS]
     return UploadedFile(name=upload.filename or "", mime=mime, size=upload.size or 0, body=upload.file)
