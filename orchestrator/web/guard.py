@@ -72,6 +72,7 @@ class AccessGuard:
             headers = Headers(scope=scope)
             refusal = self._refusal_of_origin(scope, headers) or await self._refusal_of_person(scope, headers)
             if refusal is None and not _is_open(scope["path"]):
+                # The connection of an authorised request stays open until the request is answered.
                 mark_admitted(scope)
             if refusal is not None:
                 self._on_refusal(_refused_request(scope, refusal))

@@ -119,7 +119,10 @@ async def indexed_from(tx: Tx) -> int:
 
 
 async def fill(tx: Tx, *, batch: int = FILL_BATCH) -> bool:
-    """Add the newest `batch` messages that are not in the search index; return whether more are missing."""
+    """Add the newest `batch` messages that are not in the search index; return whether more are missing.
+
+    The index is filled from the newest message back to the oldest.
+    """
     to_seq = await indexed_from(tx)
     cursor = await tx.execute(
         """

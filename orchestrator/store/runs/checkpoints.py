@@ -79,7 +79,10 @@ async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> 
 
 
 async def answered(tx: Tx, folder: Folder, session_id: str) -> AnsweredSession | None:
-    """Return when and with which model a session last answered a turn; None if it never did."""
+    """Return the record of the last turn that a session answered: its time, model and size of the context.
+
+    None if the session never answered a turn.
+    """
     cursor = await tx.execute(
         """
         SELECT answered_sessions.session_id, at_ms, model, provider, coalesce(context_tokens, 0) AS tokens

@@ -154,6 +154,7 @@ def _paragraphs(text: str) -> Markup:
 
     for line in text.strip("\n").split("\n"):
         item = _ITEM.fullmatch(line)
+        # An empty line ends a block, and so does a line of the other kind.
         if not line.strip() or (item and lines) or (not item and items):
             close()
         if item:

@@ -259,6 +259,7 @@ async def one_message(view: View) -> Response:
     files = FILE.findall(timeline["message"]["text"]) if timeline["message"] else []
     return view.render(
         "chats_message.html",
+        # 0 is the number of no turn, which cannot be undone.
         undo=await _undo_preview(view, timeline["turn"]["id"] if timeline["turn"] else 0),
         found=timeline,
         message=message,
