@@ -75,7 +75,7 @@ class ContextManager:
     # Reading
 
     def load(self, *, now_ms: int) -> SnapshotContents:
-        """Return the group's context and workflow; both are empty where nothing is stored."""
+        """Return the group's stored conversation (context) and plans (workflow); both may be empty."""
         return self.files.read(now_ms)
 
     def counting_as(self, factor: float) -> ContextManager:
@@ -145,7 +145,7 @@ class ContextManager:
         return is_unchanged
 
     def join_summary(self, session_summary: str, *, now_ms: int) -> None:
-        """Merge a summary that the agent's session wrote, as at a compaction, into the stored summary."""
+        """Merge a summary that the agent's own session wrote, as at a compaction, into the stored summary."""
         with self.files.changed(now_ms) as draft:
             old = draft.context.conversation
             summary = merged(old.running_summary, self._clean(session_summary))
@@ -195,10 +195,10 @@ class ContextManager:
         return snapshot
 
     def reset(self, *, now_ms: int, with_plans: bool = False) -> ContextSnapshot | None:
-        """Take a snapshot, then delete everything but the plans; `with_plans` deletes the plans too.
+        """Take a snapshot, then delete everything that is stored but the plans.
 
-        Messages registered before are not registered again; the owner can restore the snapshot. Return the
-        new snapshot; None if none was needed.
+        `with_plans` deletes them too. Messages that were added before are never added again; the owner can
+        restore the snapshot. Return the new snapshot; None if none was needed.
         """
         with self.files.changed(now_ms) as draft:
             snapshot = self._snapshot(draft, now_ms, "reset")
@@ -210,10 +210,10 @@ class ContextManager:
         return snapshot
 
     def correct(self, change: Correct, *, now_ms: int) -> ContextSnapshot | None:
-        """Take a snapshot, then replace context and plans by the result of `change`.
+        """Take a snapshot, then replace the group's context and plans by what `change` returns for them.
 
-        The SDK's session is dropped: it would still contain what was corrected. An error of `change` leaves
-        all as it was. Return the new snapshot; None if none was needed.
+        The id of the agent's session is dropped: the session would still contain what was corrected. An error
+        of `change` is raised, and leaves all as it was. Return the new snapshot; None if none was needed.
         """
         with self.files.changed(now_ms) as draft:
             # First, because it may refuse: then no snapshot is taken.
@@ -225,8 +225,10 @@ class ContextManager:
         return snapshot
 
     def save(self, context: Context, *, base: Context, now_ms: int) -> Context:
-        """Save a changed copy of the context loaded as `base`, merged with later saves of others; return what
-        was stored.
+        """Save `context`, a changed copy of the context that was loaded as `base`; return what was stored.
+
+        What others have saved since the load is merged with it. Messages that no longer fit the window of
+        newest messages are folded into the summary.
         """
         with self.files.changed(now_ms) as draft:
             # Every save raises the revision, so an equal one means that nobody else has saved.
@@ -433,10 +435,11 @@ class ContextManager:
         return self.files.snapshots.listed()
 
     def restore(self, name: str, *, now_ms: int) -> ContextSnapshot | None:
-        """Take a snapshot, then replace context and workflow by those of the snapshot `name`.
+        """Take a snapshot, then replace the group's context and plans by those of the snapshot `name`.
 
-        The SDK's session is dropped, since it contains what the restored context lacks; messages registered
-        after the snapshot are not registered again. Return the new snapshot; None if none was needed.
+        The id of the agent's session is dropped, since the session contains what the restored context lacks.
+        Messages that were added after the snapshot are never added again. Return the new snapshot; None if
+        none was needed.
 
         Raises:
             UnknownSnapshot, SnapshotDamaged: nothing was changed.
@@ -462,11 +465,11 @@ class ContextManager:
         return snapshot
 
     def pin(self, name: str) -> None:
-        """Protect a snapshot from retention. Raises `UnknownSnapshot`."""
+        """Protect a snapshot from being deleted when it is old. Raises `UnknownSnapshot`."""
         self.files.snapshots.pin(name)
 
     def unpin(self, name: str) -> None:
-        """Let retention delete a pinned snapshot again. Raises `UnknownSnapshot`."""
+        """Let a protected snapshot be deleted again when it is old. Raises `UnknownSnapshot`."""
         self.files.snapshots.unpin(name)
 
     def _clean(self, text: str) -> str:
@@ -475,7 +478,7 @@ class ContextManager:
         return self.files.redactor.redact(text.replace("\0", ""))
 
     def _cleaned(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return fields, each None, a text or a list of texts, with their texts cleaned."""
+        """Return fields, each None, a text or a list of texts, with the secrets in their texts replaced."""
         cleaned: dict[str, Any] = {}
         for name, value in fields.items():
             if value is None:
@@ -487,7 +490,10 @@ class ContextManager:
         return cleaned
 
     def _snapshot(self, draft: ContextDraft, now_ms: int, reason: str) -> ContextSnapshot | None:
-        """Take a snapshot of a draft; return None if nothing was ever stored, or if this revision has one."""
+        """Take a snapshot of a draft of context and plans for `reason`, and return it.
+
+        None if nothing was ever stored, or if there is a snapshot of this revision.
+        """
         if draft.context.revision == 0:
             return None
         return self.files.snapshots.create(draft.contents, now_ms=now_ms, reason=reason)

@@ -67,20 +67,17 @@ def registered(
     new: list[str] = []
     stats, pending = context.stats, context.pending_user
     for new_message in spoken:
-        if new_message.id in before.seen and new_message.id not in in_window:
+        is_new, stored = new_message.id not in before.seen, in_window.get(new_message.id)
+        if not is_new and stored is None:
             continue  # it was added before, and is in the summary by now
         message = _message(new_message, in_window.values())
-        if new_message.id not in before.seen and new_message.id not in new:
+        if not is_new and stored is not None and message.content == stored.content:
+            continue  # it was added before, with the same text
+        if is_new and new_message.id not in new:
             new.append(new_message.id)
             stats = _counted(stats, message, counter)
-        elif new_message.id not in new and message.content == in_window[new_message.id].content:
-            continue  # it was added before, with the same text
-        in_window[new_message.id] = (
-            message
-            if new_message.id not in in_window
-            else _with_earlier_time(in_window[new_message.id], message)
-        )
-        pending = _pending(pending, message, context, is_new=new_message.id in new)
+        in_window[new_message.id] = message if stored is None else _with_earlier_time(stored, message)
+        pending = _pending(pending, message, context, is_new=is_new)
     cut = window.trimmed(window.in_order(in_window.values()), counter)
     old = before.running_summary
     conversation = before.model_copy(
@@ -131,9 +128,10 @@ def _message(spoken: NewMessage, in_window: Iterable[ContextMessage]) -> Context
 
 
 def _ordered_time(message: ContextMessage, at_ms: int, in_window: Iterable[ContextMessage]) -> int:
-    """Return `at_ms`, but no time before an earlier turn's messages: the clock may have been set back.
+    """Return the time of a new message, in epoch ms: `at_ms`, or that of the latest earlier message if later.
 
-    `in_window` are the messages to compare with. A message without a turn comes after all of them.
+    So a clock that was set back does not change the order. `in_window` are the stored messages; earlier are
+    those of earlier turns, or all of them for a message without a turn.
     """
     turn = message.turn
     earlier_times = (
@@ -153,7 +151,7 @@ def _with_earlier_time(in_window: ContextMessage, message: ContextMessage) -> Co
 
 
 def _counted(stats: Stats, message: ContextMessage, counter: TokenCounter) -> Stats:
-    """Return the statistics with one more message."""
+    """Return the statistics with one more message; its tokens are counted by `counter`."""
     return stats.model_copy(
         update={
             "dialog_turns": stats.dialog_turns + (1 if message.role == "user" else 0),

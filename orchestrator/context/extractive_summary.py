@@ -115,7 +115,7 @@ def _pieces(sentence: str) -> list[str]:
 
 
 def _unique(sentences: Sequence[_Sentence]) -> list[_Sentence]:
-    """Return each sentence once, at its last place."""
+    """Return the sentences without repetitions; a repeated one stays at the place where it stood last."""
     last = {sentence.text: number for number, sentence in enumerate(sentences)}
     return [sentence for number, sentence in enumerate(sentences) if last[sentence.text] == number]
 
@@ -173,7 +173,10 @@ def _grams(text: str) -> frozenset[str]:
 
 
 def _ranks(grams: Sequence[frozenset[str]]) -> list[float]:
-    """Return the TextRank of each sentence: one that resembles many high-ranking sentences ranks high."""
+    """Return the TextRank of each sentence, whose groups of three characters are given.
+
+    A sentence that resembles many high-ranking sentences ranks high.
+    """
     count = len(grams)
     # similarities[a][b] is how much sentences a and b resemble each other, from 0 to 1.
     similarities = [[0.0] * count for _ in grams]

@@ -104,12 +104,14 @@ class ContextFeature:
         }
 
     def manager(self, folder: Folder) -> ContextManager:
-        """Return the context of a group."""
+        """Return the manager of a group's stored conversation."""
         return self.recorder.manager(folder)
 
     async def change(self, folder: Folder, act: ChangeContext) -> ContextSnapshot | None:
-        """Change the stored context of a group as its owner; return the snapshot taken before, or None if
-        none was needed. Raises what `owner_changes.change` raises.
+        """Have `act` change the stored conversation of a group for its owner, and end the agent's session.
+
+        Return the snapshot that was taken before the change; None if none was needed. Raises what
+        `owner_changes.change` raises.
         """
         manager, now_ms = self.manager(folder), self._host.clock.now_ms()
         return await owner_changes.change(

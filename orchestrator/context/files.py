@@ -180,7 +180,10 @@ class ContextFiles:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the group's lock. Raises `ContextBusy` if it is not free in time."""
+        """Hold the exclusive lock of the group's files during the block, and release it afterwards.
+
+        Raises `ContextBusy` if it is not free within `lock_seconds`.
+        """
         # No soft lock: its file would stay behind after a kill, while the system releases this one.
         lock = FileLock(
             self.path / LOCK,
@@ -250,11 +253,11 @@ class ContextFiles:
         disk.write_durably(self.path / CONTEXT, data)
 
     def _write_document(self, name: str, document: dict[str, Any]) -> None:
-        """Write a document, redacted, as a file of the group's directory."""
+        """Write a JSON document, with its secrets replaced, as the file `name` of the group's directory."""
         disk.write_durably(self.path / name, disk.encoded(document, self.redactor))
 
     def _encoded(self, document: BaseModel) -> bytes:
-        """Return a document as the bytes of its file."""
+        """Return a document as the bytes of its file: JSON with the secrets replaced."""
         return disk.encoded(document.model_dump(mode="json"), self.redactor)
 
     def _empty_contents(self, now_ms: int) -> SnapshotContents:
@@ -379,7 +382,7 @@ def _major(document: dict[str, Any]) -> str:
 
 
 def _check_major(document: dict[str, Any], ours: str) -> None:
-    """Raise `_NewerVersion` if the major version of a document is not that of `ours`."""
+    """Raise `_NewerVersion` if a document has another major version than `ours`, such as `1.0`."""
     if _major(document) != ours.partition(".")[0]:
         raise _NewerVersion(f"its version is {document.get('version')!r}, known is {ours}")
 

@@ -97,6 +97,7 @@ class GroupMemory:
     def __init__(
         self, database: Database, recorder: ContextRecorder, *, home: Path, clock: Clock, bus: EventBus
     ) -> None:
+        """`home` is Andy's home directory, `recorder` that of the groups' stored conversations."""
         self._database = database
         self._recorder = recorder
         self._home = home
@@ -271,7 +272,11 @@ class GroupMemory:
         return _MemoryAnswer(text, detail)
 
     async def _items(self, tx: Tx, group: Group) -> list[RememberedItem]:
-        """Return all remembered items of a group, in the order in which they are listed."""
+        """Return all that is remembered about a group, in the order in which it is listed.
+
+        These are items in files, notes about people, what was learned, imported people, and the agent's own
+        reminders. Blank ones are left out.
+        """
         folder = group.folder
         items = await asyncio.to_thread(self._in_files, folder)
         for noted in await person_memory.notes_of(tx, folder):
@@ -405,7 +410,7 @@ def _owner_lines(text: str) -> list[str]:
 
 
 def _plan_text(plan: Plan) -> str:
-    """Return the texts of a plan and its tasks on one line, in which terms are searched."""
+    """Return the texts of a plan and its tasks on one line; a plan is found by the terms in it."""
     tasks = "; ".join(task.title for task in plan.tasks)
     return " — ".join(filter(None, (plan.title, plan.objective, tasks)))
 

@@ -235,7 +235,7 @@ def _dependency_suffix(task: PlanTask) -> str:
 
 
 def _has_meta(parts: _Parts) -> bool:
-    """Return whether there is a plan, a decision, an open file or a note."""
+    """Return whether the parts have an active plan, a decision, an open file or a note."""
     return bool(parts.plan != NONE or parts.decisions or parts.files or parts.note)
 
 
@@ -390,7 +390,7 @@ def _lines(parts: _Parts) -> tuple[str, ...]:
 
 
 def _meta_lines(parts: _Parts) -> tuple[str, ...]:
-    """Return the lines on plans, decisions and files."""
+    """Return the lines of the text on the project, the active plan and task, decisions and files."""
     return (
         f"PROJECT: {parts.project}",
         f"ACTIVE PLAN: {parts.plan}",
@@ -444,7 +444,7 @@ def _listed(texts: Iterable[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as JSON on one line, in which no tag and no line break can be imitated."""
+    """Return a text as a JSON string on one line, in which it cannot imitate a tag or a line break."""
     # JSON on one line, so no message can look like a line of the record itself.
     quoted = json.dumps(text, ensure_ascii=False)
     for character, escape in _ESCAPES.items():

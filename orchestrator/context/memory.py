@@ -65,9 +65,10 @@ def with_active(memory: Memory, plan_id: str | None, task_id: str | None) -> Mem
 
 
 def with_ai_session(workflow: Workflow, memory: Memory) -> Workflow:
-    """Return the workflow with the active plan, files and decisions as its `ai_session`.
+    """Return the workflow with a copy of the active plan, files and decisions in its field `ai_session`.
 
-    It is the same object where they are unchanged.
+    The copy is for programs that read the workflow's file alone. The same object is returned if nothing
+    changes.
     """
     plan = workflow.plan(memory.active_plan_id)
     task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None

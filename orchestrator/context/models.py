@@ -39,11 +39,11 @@ def iso(at_ms: int) -> str:
 
 
 def ms_of(moment: str) -> int:
-    """Return an ISO time, with or without a fraction, as epoch milliseconds; 0 for an invalid time."""
+    """Return an ISO time as epoch milliseconds; one without an offset is in UTC. 0 for an invalid time."""
     try:
         at = datetime.fromisoformat(moment)
     except ValueError:
-        return 0
+        return 0  # the file may have been edited; a wrong time only changes the order
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return round(at.timestamp() * 1000)
 
@@ -59,7 +59,7 @@ def answer_id(turn: int) -> str:
 
 
 def turn_of(message_id: str) -> int | None:
-    """Return the turn that a message id names, or None."""
+    """Return the number of the turn that a message id such as `t17.u` names; None if it names none."""
     match = _ID.fullmatch(message_id)
     return int(match[1]) if match else None
 

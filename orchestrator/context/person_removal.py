@@ -166,6 +166,7 @@ class PersonRemovals:
     def __init__(
         self, database: Database, recorder: ContextRecorder, *, home: Path, clock: Clock, bus: EventBus
     ) -> None:
+        """`home` is Andy's home directory, `recorder` that of the groups' stored conversations."""
         self._database = database
         self._recorder = recorder
         self._home = home
@@ -282,10 +283,10 @@ async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
 async def _searched(
     tx: Tx, group: Group, removal: PersonRemoval, addresses: Collection[str], names: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return the person's names by which other texts may be removed.
+    """Return those of the person's names by which texts of others may be removed.
 
-    Empty if the person requests it without the right to change memory: they could choose any name. Names
-    that others in the group have are left out.
+    Empty if the person requests the removal without the right to change memory: they could choose any name.
+    Names that others in the group have, or that are too short to be searched, are left out.
     """
     if removal.by in addresses:
         role = await people.role_in(tx, group, removal.by, is_from_me=False)
@@ -381,7 +382,10 @@ def _has_text(facts: RemovalFacts, text: str) -> bool:
 
 
 def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, now_ms: int) -> RemovalReport:
-    """Remove a person from the files of a group; a second call changes nothing. Blocks.
+    """Remove a person from the files of a group, and return what was removed. Blocks.
+
+    These are the stored context, archives of conversations, files that came with messages, and copies for
+    undoing. A second call changes nothing.
 
     Raises:
         ContextBusy, OSError: a file cannot be written now.
@@ -439,9 +443,9 @@ def _forget_in_context(
         )
 
     def workflow_without_name(workflow: Workflow) -> Workflow:
-        """Return the workflow with "[someone]" in place of the name in its plans, and an empty `ai_session`.
+        """Return the workflow with "[someone]" in place of the person's name in its plans.
 
-        Returns the same object if neither has the name.
+        The same object is returned if it does not have the name.
         """
         plans = tuple(_plan_without_name(plan, facts) for plan in workflow.plans)
         session = workflow.metadata.ai_session
@@ -496,7 +500,7 @@ def _all_without_name(facts: RemovalFacts, texts: Iterable[str]) -> tuple[str, .
 
 
 def _archives(home: Path, folder: Folder) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each archive of a conversation."""
+    """Yield the file name and the text of each archive of an earlier conversation of a group."""
     place = f"{folder}/{ARCHIVE}"
     for name in memory_templates.own_texts(home, place, limit=MAX_ARCHIVE_BYTES):
         text = memory_templates.own_text(home, place, name, limit=MAX_ARCHIVE_BYTES)
@@ -541,8 +545,10 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 
 def _lines_with_name(path: str, text: str, facts: RemovalFacts) -> dict[str, int]:
     """Return {path: number of lines of `text` that have one of the person's names}; empty if none has."""
-    lines = sum(any(person_names.is_named(line, name) for name in facts.names) for line in text.splitlines())
-    return {path: lines} if lines else {}
+    named_lines = [
+        line for line in text.splitlines() if any(person_names.is_named(line, name) for name in facts.names)
+    ]
+    return {path: len(named_lines)} if named_lines else {}
 
 
 def _delete_attachments(home: Path, folder: Folder, names: Iterable[str]) -> int:

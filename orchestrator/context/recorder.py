@@ -144,7 +144,10 @@ class ContextRecorder:
                 await self._handle_events(events)
 
     async def _ignore_in_git(self) -> None:
-        """Make git ignore contexts in a repository around the home: they contain private messages."""
+        """Make git ignore the stored conversations if Andy's home is in a repository; they are private.
+
+        A failure is only logged.
+        """
         home = self._contexts.parent.parent
         try:
             if await asyncio.to_thread(ignore_in_git, home):
@@ -238,7 +241,7 @@ class ContextRecorder:
         await _for_each(changed, self._snapshot_if_due)
 
     def _changed_since_snapshot(self, folders: Iterable[Folder]) -> list[Folder]:
-        """Return the groups whose context may have changed since its newest snapshot. Blocks."""
+        """Return the groups whose context was written since its newest snapshot, or may have been. Blocks."""
         return [
             folder
             for folder in folders
@@ -406,7 +409,7 @@ class ContextRecorder:
         return reply
 
     def _use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
-        """Carry out a context tool, and update the container's copies if it changed something. Blocks."""
+        """Carry out a call of a context tool, and update the container's copies if it succeeded. Blocks."""
         manager = self.manager(group.folder, project_name=group.name)
         now_ms = self._clock.now_ms()
         reply = tools.use(manager, tool, arguments, request_id=request_id, now_ms=now_ms)
@@ -518,7 +521,7 @@ async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitabl
     remaining = iter(ordered)
 
     async def take() -> None:
-        """Work on folders until none is left; several such workers share one iterator."""
+        """Work on one folder after the other until none is left; several such tasks share one iterator."""
         for folder in remaining:
             await work(folder)
 
@@ -526,7 +529,11 @@ async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitabl
 
 
 def _split_at_clear(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_ExchangePart]:
-    """Yield the exchanges in parts, each up to one by which somebody cleared the conversation (`/clear`)."""
+    """Yield exchanges, questions and answers of turns, in parts in their order.
+
+    Each part ends at an exchange by which somebody cleared the conversation (`/clear`); the last part has the
+    exchanges after the last of these, perhaps none.
+    """
     spoken: list[TurnExchange] = []
     for exchange in turn_exchanges:
         if exchange.command is SessionCommand.CLEAR:

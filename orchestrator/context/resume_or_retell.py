@@ -152,12 +152,14 @@ def _missing_turns_reason(facts: RestoreFacts, session_state: _SessionState) -> 
         return None
     if session_state.last is None and any(checkpoint.uuid for checkpoint in facts.checkpoints):
         return "the transcript of its session has none of the answered turns"
-    # Of turns older than the window only a summary is stored, so they cannot be retold to the session.
+    # `facts.window` are the turns that are stored word for word. Of older ones only a summary is stored, so
+    # they cannot be told to the session.
     missing = session_state.missing
     if missing and (not facts.window or missing[0] < min(facts.window)):
         return f"its session lacks {_turns(len(session_state.missing))}, more than was kept word for word"
     if session_state.last is None:
         return None
+    # `since` is the position of the last compaction: a session cannot continue from a message before it.
     question_position = facts.transcript.first_question_after(session_state.last)
     if question_position is not None and question_position <= facts.transcript.since:
         return "its session was compacted before its last question was answered"
@@ -165,7 +167,10 @@ def _missing_turns_reason(facts: RestoreFacts, session_state: _SessionState) -> 
 
 
 def _other_model_reason(facts: RestoreFacts, answered: AnsweredSession) -> str | None:
-    """Return why the model that would answer cannot resume the session; None if it can."""
+    """Return why the model that would answer cannot resume the session; None if it can.
+
+    It cannot if it is asked at another provider, or if its context window is too small.
+    """
     if answered.provider is not None and answered.provider != facts.provider:
         return f"the model is asked at {facts.provider or 'no service'} now, no more at {answered.provider}"
     needed = round(WINDOW_FACTOR * answered.context_tokens)
@@ -186,7 +191,11 @@ def _too_old_reason(facts: RestoreFacts, answered: AnsweredSession) -> str | Non
 
 
 def _session_state(facts: RestoreFacts) -> _SessionState:
-    """Return the newest checkpoint that the session's transcript has, and the turns after it."""
+    """Return how much of the conversation a session has, by the checkpoints: the answered turns.
+
+    That is the newest checkpoint that its transcript has, and the turns after it, which it lacks. Turns whose
+    questions are repeated in the next prompt do not count as missing.
+    """
     transcript = facts.transcript or Transcript(TranscriptState.MISSING)
     last, after = None, 0
     # All checkpoints are tried, not the last alone: a damaged transcript may have any of them. `after` is the

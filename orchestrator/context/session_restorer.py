@@ -203,7 +203,10 @@ def _facts_without_store(session_id: str | None, *, now_ms: int) -> RestoreFacts
 
 
 def _unchecked_restoration(facts: RestoreFacts) -> Restoration:
-    """Return a restoration that resumes the session unchecked and retells nothing."""
+    """Return the order to resume the session without a check, or to begin a new one if there is none.
+
+    Nothing of the stored conversation is told to it: it could not be read. Facts that were read are used.
+    """
     transcript_read = facts.transcript
     # Only the turns that the session has: for a missing one, texts of the stored context would be needed.
     in_transcript = [

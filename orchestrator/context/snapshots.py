@@ -98,7 +98,7 @@ class ContextSnapshots:
     redactor: Redactor = BY_SHAPE
 
     def listed(self) -> list[ContextSnapshot]:
-        """Return all snapshots, newest first."""
+        """Return all snapshots in the folder, newest first; other files in it are ignored."""
         if not self.folder.is_dir():
             return []
         names = {path.name for path in self.folder.iterdir()}
@@ -206,14 +206,14 @@ class ContextSnapshots:
         return None
 
     def pin(self, name: str) -> None:
-        """Protect a snapshot from retention. Raises `UnknownSnapshot`."""
+        """Protect a snapshot from being deleted when it is old. Raises `UnknownSnapshot`."""
         self._raise_if_unknown(name)
         # A file beside the snapshot, not a field in it: pinning never rewrites the snapshot itself.
         (self.folder / _pin_name(name)).touch(mode=disk.FILE_MODE)
         disk.sync(self.folder)
 
     def unpin(self, name: str) -> None:
-        """Let retention delete a pinned snapshot again. Raises `UnknownSnapshot`."""
+        """Let a protected snapshot be deleted again when it is old. Raises `UnknownSnapshot`."""
         self._raise_if_unknown(name)
         (self.folder / _pin_name(name)).unlink(missing_ok=True)
 

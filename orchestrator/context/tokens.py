@@ -117,7 +117,10 @@ class TokenFactors:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, model: str | None) -> float:
-        """Return the factor of a model, 1.2 until one was learned; for None, the factor learned last."""
+        """Return how many tokens a model makes of each token of our own counter.
+
+        It is 1.2 until it was learned. For None, an unknown model, it is the factor that was learned last.
+        """
         with self._lock:
             known = self._read()
             last_learned = next(reversed(known.values()), START_FACTOR)

@@ -53,13 +53,17 @@ def use(
 
 
 def busy(folder: str, request_id: str) -> Reply:
-    """Return the reply for when the group's files were not free in time."""
+    """Return the reply to a tool call that could not be done because the group's files were locked."""
     error = ContextBusy(folder)
     return _refusal(request_id, error.code, str(error))
 
 
 def _read(tool: str, arguments: Mapping[str, Any]) -> Any:
-    """Return the validated arguments of a tool. Raises `ContextToolRefused`."""
+    """Return the validated arguments of a tool, as the model of its request.
+
+    Raises:
+        ContextToolRefused: there is no such tool, or the arguments do not fit.
+    """
     if (kind := wire.ARGUMENTS.get(tool)) is None:
         raise ContextToolRefused(
             "unknown_tool", f"There is no tool '{tool}'. There are: {', '.join(wire.ARGUMENTS)}."

@@ -128,6 +128,8 @@ def read(
 def remove_all(sessions: Path, folder: str) -> None:
     """Delete the transcripts of all sessions of a group. Blocks; follows no link.
 
+    `sessions` is `data/sessions`, `folder` the group's folder. Nothing happens if there are none.
+
     Raises:
         OSError: one cannot be deleted.
     """
@@ -170,7 +172,11 @@ def _find_longest(projects_fd: int, name: str, limits: TranscriptLimits) -> Tran
 
 
 def _in_project(projects_fd: int, project: str, name: str, limits: TranscriptLimits) -> Transcript | None:
-    """Return the transcript of this name in a project; None if the project has none."""
+    """Return the transcript with the file name `name` in a project folder; None if it is not there.
+
+    `projects_fd` is the open directory of the folders of projects, `project` the folder's name. A file that
+    must not be read makes a refused transcript.
+    """
     try:
         with inner(projects_fd, project) as directory_descriptor:
             descriptor = open_file(directory_descriptor, name)
@@ -281,9 +287,9 @@ def _parsed(line: bytes) -> _Message | None:
 
 
 def _ids_of_long_line(line: bytes) -> _Message | None:
-    """Return only the ids of a message that is too long to parse, for example one with a picture.
+    """Return the kind and the ids of a message whose line is too long to parse, as one with a picture is.
 
-    None if it has not all of them.
+    None if they are not all on the line.
     """
     kind, uuid, parent = (pattern.search(line) for pattern in (KIND, OWN_ID, PARENT_ID))
     if kind is None or uuid is None or parent is None:

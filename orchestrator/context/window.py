@@ -85,7 +85,10 @@ def in_order(messages: Iterable[ContextMessage]) -> tuple[ContextMessage, ...]:
     question_ms = {each.turn: ms_of(each.ts) for each in unique.values() if each.role == "user"}
 
     def place(message: ContextMessage) -> tuple[int, int, int]:
-        """Return the sort key: the time, the turn, and the question before its answer."""
+        """Return the sort key of a message: its time, its turn, and the question before its answer.
+
+        An answer counts as no earlier than its question.
+        """
         at, turn = ms_of(message.ts), message.turn or 0
         if message.role == "assistant" and message.turn in question_ms:
             at = max(at, question_ms[message.turn])
@@ -108,7 +111,7 @@ def _with_cut_middle(message: ContextMessage, counter: TokenCounter, budget: int
 
 
 def _marker(missing: int, unit: str) -> str:
-    """Return the text in place of a missing middle."""
+    """Return the text in place of a missing middle; `missing` is its length in `unit`."""
     return f" [...{missing} {unit} cut...] "
 
 

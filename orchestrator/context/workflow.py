@@ -199,7 +199,7 @@ class PlanRefused(BadRequest):
 
 
 def bootstrap(project_name: str, now_ms: int) -> Workflow:
-    """Return an empty valid workflow."""
+    """Return a new workflow without plans."""
     at = iso(now_ms)
     return Workflow(
         project_name=project_name, last_activity=at, metadata=Metadata(created_at=at, updated_at=at)
@@ -419,7 +419,11 @@ def _status_by_tasks(plan: Plan) -> PlanStatus:
 def _task_changes(
     task: PlanTask, *, title: str | None, status: str | None, description: str | None, now_ms: int
 ) -> dict[str, Any]:
-    """Return the changed fields of a task by name; None leaves a field unchanged. Raises `PlanRefused`."""
+    """Return the new values of a task's fields by name; None leaves a field unchanged.
+
+    Raises:
+        PlanRefused: a text is empty or too long, or the status is unknown.
+    """
     changes: dict[str, Any] = {}
     if title is not None:
         changes["title"] = _checked("title", title, MAX_TITLE_CHARS)

@@ -176,7 +176,7 @@ class DashboardFeature:
         return await board.brief(tx, turn, zone=self._host.zone_of(group), now_ms=self._host.clock.now_ms())
 
     async def show(self, folder: str) -> BoardData:
-        """Return the contents of a group's dashboard. Raises `UnknownGroup`."""
+        """Return the contents of a group's dashboard as data; empty without one. Raises `UnknownGroup`."""
         async with self._host.database.reading() as tx:
             group = await groups.known(tx, folder)
             return await board.content(tx, group.folder, self._host.zone_of(group))

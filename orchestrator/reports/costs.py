@@ -401,7 +401,10 @@ def _usage_row(key: str, row: UsageCountsView) -> tuple[str, ...]:
 
 
 def _cost(row: UsageCountsView) -> str:
-    """Return the cost in dollars as people read it; answers of unknown price are mentioned."""
+    """Return the cost of a row of usage in dollars as people read it, such as `$1.2000 + unknown`.
+
+    `unknown` stands for answers of models without a known price.
+    """
     if row["cost_usd"] is None:
         return "unknown"
     return f"${row['cost_usd']:,.4f}" + (" + unknown" if row["unpriced"] else "")
@@ -516,7 +519,10 @@ def set_text(amount: BudgetAmount, *, period: Period, folder: str | None, is_bac
 
 
 async def is_spent_already(tx: Tx, budget: budget_store.Budget, *, now_ms: int, zone: ZoneInfo) -> bool:
-    """Return whether a budget would be used up at the moment it is set."""
+    """Return whether a budget is used up already: at least its amount was used in its present period.
+
+    Periods are those of `zone`.
+    """
     (standing,) = await rules.standings(tx, [budget], now_ms=now_ms, zone=zone)
     return standing.is_spent
 

@@ -128,9 +128,9 @@ def config_lines(config: Mapping[str, object]) -> list[str]:
 
 
 async def people_rows(tx: Tx, folder: str) -> list[GroupPersonView]:
-    """Return the people of a group with their roles; the last row stands for everybody else.
+    """Return the people of a group with their roles, as the API and `--json` show them.
 
-    Raises `UnknownGroup`.
+    The last row, with the address `*`, stands for everybody else. Raises `UnknownGroup`.
     """
     from orchestrator.groups import people  # slow to load, and for this alone
 

@@ -153,7 +153,7 @@ def lines(rows: Sequence[McpServerView]) -> list[str]:
 
 
 def _place(row: McpServerView) -> str:
-    """Return the URL or the program of a server, with a warning where its folder is missing."""
+    """Return the URL or the program of an MCP server, with a warning where the program's folder is gone."""
     return f"{row['place']}  (mcp/{row['name']} IS MISSING)" if row["has_folder"] is False else row["place"]
 
 
@@ -182,7 +182,7 @@ def _is_logged_in(server: McpServer, home: Path, *, now_ms: int) -> bool | None:
 
 
 def _secret(row: McpServerView) -> str:
-    """Return the state of a server's login, or of the secret in `.env` that it needs, in words."""
+    """Return in words the state of an MCP server's login, or of the secret in `.env` that it needs."""
     if row["is_logged_in"] is not None:
         return "logged in" if row["is_logged_in"] else f"LOGIN OVER: andy mcp login {row['name']}"
     if row["secret_env"] is None:

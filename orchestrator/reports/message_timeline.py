@@ -290,7 +290,7 @@ def _reply_part(reply: Outgoing) -> ReplyPart:
 
 
 async def _work(tx: Tx, turn: Turn) -> list[TurnRequestPart]:
-    """Return the audit rows of a turn: its agent's requests to the host, the model and the network."""
+    """Return the rows of the audit about a turn: its agent's requests to the host, model and network."""
     rows = await audit.of_turn(tx, turn.id, since_ms=turn.queued_ms)
     return [
         {"at_ms": row["at_ms"], "kind": row["kind"], "run": row["run"], "detail": row["detail"]}

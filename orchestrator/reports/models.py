@@ -266,7 +266,7 @@ async def rows(tx: Tx, is_set: Callable[[str], bool]) -> list[ModelServiceView]:
 
 
 def _price_view(price: ServicePrice | None) -> PriceView | None:
-    """Return a price in dollars for the API; None if it is unknown."""
+    """Return a price as the API shows it, in dollars for a million tokens; None if it is unknown."""
     return None if price is None else {"input": price.input, "output": price.output}
 
 

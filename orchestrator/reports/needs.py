@@ -79,7 +79,10 @@ async def owner_needs(
 
 
 def _is_over(deadline: Deadline | None, zone: ZoneInfo, *, now_ms: int) -> bool:
-    """Return whether a deadline has passed: its moment, or the end of its day in `zone`. Pure."""
+    """Return whether a deadline has passed: its time or, for a whole day, the end of its day in `zone`. Pure.
+
+    False for None.
+    """
     if deadline is None:
         return False
     if deadline.date is None:

@@ -389,7 +389,7 @@ def _is_turn_of(live: LiveRun, turn: Turn) -> bool:
 
 
 def _turn(turn: Turn, now_ms: int) -> TurnAtWorkView:
-    """Return the turn of a container, and for how many seconds it has run; 0 before it begins."""
+    """Return the turn of a container as the status shows it, with its running seconds; 0 before it begins."""
     started_ms = turn.started_ms if turn.state is TurnState.RUNNING else None
     return {
         "id": turn.id,

@@ -252,7 +252,7 @@ def _notification_row(zone: ZoneInfo, notification: Notification) -> TimetableRo
 def _row(
     zone: ZoneInfo, due_ms: int | None, kind: str, row_id: str, folder: str, status: str, text: str
 ) -> TimetableRow:
-    """Return a row of the timetable; `what` is the beginning of `text` on one line.
+    """Return a row of the timetable with its time in `zone`; `what` is the beginning of `text` on one line.
 
     `due_ms` is None for something without a time.
     """

@@ -66,7 +66,7 @@ async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> 
 
 
 async def _quoted_notification(ctx: ServiceContext, quote: Quote | None) -> Notification | None:
-    """Return the delivered notification of this group that a message quotes, or None."""
+    """Return the delivered notification of the group that a message quotes; None if it quotes none."""
     if quote is None:
         return None
     notification = await board_notifications.by_channel_message(ctx.tx, quote.message_id)
@@ -210,7 +210,7 @@ async def _answer_by_numbers(ctx: ServiceContext, text: str) -> str | None:
 
 
 def effect_line(effect: answers.Effect, texts: rule_texts.AnswerTexts) -> str:
-    """Return the line for the chat about the change that an answer made to its task."""
+    """Return the line for the chat about the change that the answer to a question made to its task."""
     task = effect.result.data
     match effect.name:
         case "completed":

@@ -79,7 +79,7 @@ class NotificationDispatcher:
         """Number of the last change whose event was published; None before the first pass."""
 
     async def run(self) -> None:
-        """Dispatch notifications until the task is cancelled."""
+        """Send notifications when they are due, and again when one changes, until the task is cancelled."""
         while True:
             wait_seconds = await self.send_due()
             await self._wakeups.notifications.wait(at_most_seconds=wait_seconds)

@@ -29,6 +29,7 @@ class DeliveryOutcomes:
     """Handlers that the outbox calls before and after it sends the message of a notification."""
 
     def __init__(self, *, wakeup: Wakeup) -> None:
+        """`wakeup` wakes the dispatcher of notifications."""
         self._wakeup = wakeup
 
     async def why_not(self, tx: Tx, outgoing: Outgoing) -> str | None:

@@ -178,7 +178,10 @@ class DashboardExporter:
         zone_of: Callable[[Group], ZoneInfo],
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        """`root` holds a directory a group, which is there once a container of it was prepared."""
+        """`root` has a directory for each group, which is there once a container of the group was prepared.
+
+        `pause_seconds` is the shortest pause between two exports.
+        """
         self._root = root
         self._database = database
         self._bus = bus
@@ -192,7 +195,7 @@ class DashboardExporter:
         """The encoded rows of each group, with the time zone of their times."""
 
     async def run(self) -> None:
-        """Write changed dashboards until the task is cancelled."""
+        """Write the files of dashboards whenever they change, until the task is cancelled."""
         with self._bus.listening(*_HINTS) as events:
             while True:
                 # Emptied before the look at the store, so that a later event starts another pass.

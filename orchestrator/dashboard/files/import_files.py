@@ -221,7 +221,12 @@ def _object(entry: Any) -> dict[str, Any]:
 
 
 def _document(path: Path) -> Any:
-    """Return the parsed JSON of a file. Raises `ValueError` if it is too large or no JSON, or `OSError`."""
+    """Return the parsed JSON of a file.
+
+    Raises:
+        ValueError: the file is too large, or no JSON.
+        OSError: it cannot be read.
+    """
     if path.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"is larger than {MAX_FILE_BYTES // 1024**2} MiB")
     # Some editors put a byte order mark before the text.

@@ -168,7 +168,10 @@ def _alert_before(
 
 
 def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
-    """Return the best time, in epoch ms, for the alert that is due `before_ms` before a deadline."""
+    """Return the best time, in epoch ms, for the alert that is due `before_ms` before a deadline.
+
+    For a deadline of a whole day, that is the morning of the day before.
+    """
     if deadline.date is None:
         return deadline.at_ms - before_ms
     # A deadline of a whole day begins at midnight, and a day before that is night.

@@ -46,9 +46,10 @@ class ServiceContext:
         can_deliver: bool = True,
         chat_jid: ChatJid | None = None,
     ) -> None:
-        """`can_deliver`: a channel takes messages for the group's chat, `chat_jid`.
+        """`caller` is who makes the call, and when. `zone` is the group's time zone.
 
-        `zone` is the group's time zone, `limits` the largest numbers of rows.
+        `limits` are the largest numbers of rows. `can_deliver` says that a channel takes messages for the
+        group's chat, `chat_jid`.
         """
         self.tx = tx
         self.folder = folder

@@ -60,4 +60,5 @@ async def save_insight(
 
 def content_hash(content: str) -> str:
     """Return a hash of a text that is the same for texts that differ only in spaces and case."""
+    # Half of the digest is enough to tell texts apart.
     return hashlib.sha256(" ".join(content.casefold().split()).encode()).hexdigest()[:32]

@@ -283,9 +283,9 @@ async def cancel_orphans(ctx: ServiceContext) -> int:
 
 
 async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
-    """Cancel the pending alerts of the rules on the day of a reminder about the same deadline.
+    """Cancel the rules' pending alerts about the deadline of a reminder's task that are due on its day.
 
-    Returns how many there were.
+    The reminder says the same. Return how many alerts there were.
     """
     assert reminder.task_id is not None
     cancelled = 0
@@ -520,7 +520,10 @@ async def _put(ctx: ServiceContext, row: Notification, *, before: Notification |
 
 
 def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ...]:
-    """Return the stored statuses that a caller means by a status; empty, which means all, for None."""
+    """Return the stored statuses of notifications that a caller means by `status`.
+
+    Empty for None, which means all.
+    """
     if status is NotificationStatus.PENDING:
         # To people, a notification that waits in the outbox is still to come.
         return (NotificationStatus.PENDING, NotificationStatus.SENDING)

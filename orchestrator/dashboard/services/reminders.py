@@ -269,7 +269,7 @@ async def _find(tx: Tx, reminder: str) -> Notification:
     """Return the reminder with this number, or with the id that agents use.
 
     Raises:
-        UnknownReminder
+        UnknownReminder: there is none.
         ReminderRefused: it repeats, so it is a scheduled task.
     """
     if reminder.startswith("task-"):
@@ -292,7 +292,7 @@ def _is_reminder(task: ScheduledTask) -> bool:
 
 
 def _repeating_view(task: ScheduledTask) -> ReminderView:
-    """Return a scheduled task that repeats a sentence as the row of a reminder; its id is the task's."""
+    """Return a scheduled task that only repeats a sentence as people see a reminder; its id is the task's."""
     assert task.next_ms is not None
     zone = ZoneInfo(task.schedule.timezone)
     first = datetime.fromtimestamp(task.next_ms / 1000, zone)

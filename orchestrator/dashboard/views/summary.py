@@ -70,7 +70,10 @@ def _sections(
 
 
 def _task(task: BoardTask, today: date, zone: ZoneInfo, *, has_context: bool) -> str:
-    """Return a task as a block of lines; its context only if `has_context`."""
+    """Return a task as a block of lines of a summary; its context only if `has_context`.
+
+    `today` is the day in `zone`, from which days are counted.
+    """
     lines = [
         f"**{task.id}**: {one_line(task.title)}",
         f"- Progress: {task.pct}%",
@@ -90,7 +93,7 @@ def _task(task: BoardTask, today: date, zone: ZoneInfo, *, has_context: bool) ->
 
 
 def _question(question: Question, zone: ZoneInfo, *, has_context: bool) -> str:
-    """Return a question as a block of lines; its context only if `has_context`."""
+    """Return a question as a block of lines of a summary; its context only if `has_context`."""
     lines = [
         f"**{question.id}**: {one_line(question.question)}",
         f"- Priority: {question.priority.value}",
@@ -109,7 +112,7 @@ def _question(question: Question, zone: ZoneInfo, *, has_context: bool) -> str:
 
 
 def _notification(row: Notification, zone: ZoneInfo) -> str:
-    """Return a notification as lines of a list."""
+    """Return a notification as lines of a summary's list, with its time in `zone`."""
     due = when.format_time(row.due_ms, zone)
     lines = [
         f"- **{row.id}** ({row.type.value}, {row.priority.value}): {one_line(row.message)} [Scheduled: {due}]"
@@ -159,8 +162,8 @@ def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], char
 
     They may save less if all contexts together have fewer characters.
     """
-    both: list[BoardTask | Question] = [*tasks, *questions]
-    rows = [row for row in both if row.context]
+    all_rows: list[BoardTask | Question] = [*tasks, *questions]
+    rows = [row for row in all_rows if row.context]
     # Among rows of one priority, the last in the summary go first: sorting leaves equal rows in their order.
     rows.reverse()
     rows.sort(key=lambda row: _RANK[row.priority])

@@ -142,6 +142,6 @@ def _ms(moment: datetime) -> int:
 
 
 def _short(text: str) -> str:
-    """Return a text in one line, cut to fit in an error message."""
+    """Return a text on one line, cut to `MAX_CHARS` for an error message."""
     shown = " ".join(text.split())
     return shown if len(shown) <= MAX_CHARS else f"{shown[:MAX_CHARS]}…"

@@ -59,7 +59,8 @@ class CycleReport:
         return "action" if self.done else "noop"
 
     def to_detail(self) -> dict[str, Any]:
-        """Return the report as data, to be stored with the cycle."""
+        """Return the report as data, to be stored with the record of the pass; long lists are cut."""
+        # The number of steps that were carried out, by their kind.
         kinds: dict[str, int] = {}
         for row in self.done:
             kinds[row["what"]] = kinds.get(row["what"], 0) + 1
@@ -208,7 +209,7 @@ def _skipped(step: Skip) -> dict[str, Any]:
 
 
 async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
-    """Return the earlier alerts and questions of a group that the rules compare new ones with."""
+    """Return the earlier alerts and questions of a group that still count against new ones of the rules."""
     delivered: dict[str, list[DeliveredAlert]] = {}
     for row in await board_deliveries.delivered_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
         if not _counts(row["cause"], row["cancel_reason"]):

@@ -82,6 +82,7 @@ class WorkerLoop:
     def __init__(
         self, database: Database, ports: WorkerPorts, *, clock: Clock, wakeups: Wakeups, bus: EventBus
     ) -> None:
+        """`ports` are the functions and settings that the loop needs from the rest of the dashboard."""
         self._database = database
         self._ports = ports
         self._clock = clock
