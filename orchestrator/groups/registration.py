@@ -56,7 +56,10 @@ class Registration(BaseModel):
     config: dict[str, Any] = Field(default_factory=dict)
 
     def to_group(self, now_ms: int) -> Group:
-        """Return the new group; without a chat, it gets a local address."""
+        """Return the group that is requested; without a chat, it gets a chat of this machine.
+
+        Raises `ProfileRefused` if nobody can type its trigger.
+        """
         return Group(
             jid=ChatJid(self.jid) if self.jid else local_address(self.folder),
             name=self.name or self.folder,
@@ -81,7 +84,7 @@ class GroupProfile(BaseModel):
 
 
 def profile_line(group: Group) -> str:
-    """Return a group's name and what it answers, for people. Pure."""
+    """Return a sentence for people about a group: its name, and which messages it answers. Pure."""
     if group.is_main or not group.requires_trigger:
         answers = "every message"
     else:
@@ -100,7 +103,7 @@ class Departure:
     paused_tasks: int = 0
 
     def explain(self) -> str:
-        """Return the result for a person, in full sentences."""
+        """Return what became of the group and what it had, in sentences for people."""
         folder = self.group.folder
         lines = [f"'{folder}' is no longer registered; groups/{folder}/ and its history stay."]
         if self.failed_turns:
@@ -121,7 +124,7 @@ class ChatDeparture:
     failed_turns: int
 
     def explain(self) -> str:
-        """Return the result for a person, in full sentences."""
+        """Return what became of the chat and what waited there, in sentences for people."""
         folder = self.group.folder
         lines = [f"{self.jid} is no chat of '{folder}' any more; what was said there stays in its history."]
         if self.failed_turns:
@@ -140,7 +143,7 @@ class ProfileRefused(BadRequest):
     """A group's name or trigger cannot be used."""
 
     def __init__(self, field: str, reason: str) -> None:
-        """`field` is one of `GroupProfile`."""
+        """`field` is the field of `GroupProfile` that cannot be used, and `reason` says why."""
         super().__init__(reason)
         self.field = field
 
@@ -163,12 +166,12 @@ class AlreadyRegistered(BadRequest):
 
 
 def local_address(folder: str) -> ChatJid:
-    """Return the address of the local chat of a folder, for groups that are in no messenger."""
+    """Return the address of a group's chat of this machine: `local:` and the group's folder."""
     return ChatJid(f"local:{folder}")
 
 
 def checked_folder(name: str) -> Folder:
-    """Return `name` as a folder. Raises `FolderRefused`, which names the rule."""
+    """Return `name` as a group's folder, if it may be one. Raises `FolderRefused`, which names the rule."""
     if not _FOLDER.fullmatch(name):
         raise FolderRefused(
             f"'{name}' is no folder name: use 1 to 64 letters, digits, '-' and '_',"
@@ -180,10 +183,10 @@ def checked_folder(name: str) -> Folder:
 
 
 async def register(tx: Tx, group: Group) -> Group:
-    """Register a chat, known or not, and return the group as stored.
+    """Register the chat of a new group, and return the group as it is stored.
 
-    A folder that had a group before keeps its files, history, session and roles: nobody may gain rights by
-    it.
+    A folder that had a group before keeps its files, history, session and roles, so that nobody gains rights
+    by a new registration. The registration is audited and published.
 
     Raises:
         BadRequest: the address, the name or the configuration cannot be used.
@@ -213,7 +216,10 @@ async def register(tx: Tx, group: Group) -> Group:
 
 
 def _checked(group: Group) -> Group:
-    """Return a group whose address, name, trigger and settings are valid. Raises `BadRequest`."""
+    """Check a group's folder, address, name, trigger and settings, and return it in the form to store.
+
+    Raises `BadRequest` if one of them cannot be used.
+    """
     checked_folder(group.folder)
     if not _ADDRESS.fullmatch(group.jid) or not group.jid.isprintable():
         raise BadRequest(
@@ -248,9 +254,10 @@ def _checked_trigger(text: str | None) -> str | None:
 
 
 def typeable(trigger: str | None) -> str | None:
-    """Return a person's trigger, if people can type it and it can call Andy; None for none or an empty one.
+    """Check that people can type a trigger, the word that calls Andy in a group, and return it on one line.
 
-    Stored and imported triggers are only bounded: a group keeps the one it has.
+    None for None or an empty text. This is for triggers that a person chooses; stored and imported ones are
+    only bounded, so that a group keeps the one it has.
 
     Raises:
         ProfileRefused: it cannot be used.
@@ -273,16 +280,18 @@ def typeable(trigger: str | None) -> str | None:
 
 
 def _chosen_trigger(current: str | None, wanted: str) -> str | None:
-    """Return the trigger that a profile requests, None for an empty one.
+    """Return the trigger `wanted` that a person chooses for a group; None for an empty one.
 
-    The group's present trigger is accepted in any form.
+    The group's `current` trigger is accepted in any form. Raises `ProfileRefused` for another that people
+    cannot type.
     """
     return current if wanted == (current or "") else typeable(wanted)
 
 
 async def register_by_hand(tx: Tx, request: Registration, *, now_ms: int) -> Group:
-    """Register a person's request; a name that they chose may not be another group's.
-    Raises like `register`.
+    """Register the group that a person requests, and return it.
+
+    A name that they chose may not be another group's. Raises what `register` raises, and `ProfileRefused`.
     """
     group = request.to_group(now_ms)
     if request.name is not None:
@@ -291,7 +300,7 @@ async def register_by_hand(tx: Tx, request: Registration, *, now_ms: int) -> Gro
 
 
 async def check_name_is_free(tx: Tx, group: Group) -> None:
-    """Raise `NameTaken` if another group has this group's new name."""
+    """Check that no other group has the name of `group`, as people read it. Raises `NameTaken`."""
     for other in await groups.every(tx):
         if other.folder != group.folder and _as_read(other.name) == _as_read(group.name):
             raise NameTaken(other)
@@ -304,7 +313,7 @@ def _as_read(name: str) -> str:
 
 
 def with_profile(group: Group, profile: GroupProfile) -> Group:
-    """Return a group with another name, trigger or answering rule. Pure.
+    """Return a group with the set fields of a profile: name, trigger, whether messages need one. Pure.
 
     Raises:
         ProfileRefused: one of them cannot be used; the error names it.
@@ -322,14 +331,15 @@ def with_profile(group: Group, profile: GroupProfile) -> Group:
 
 
 async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
-    """Remove a group's registration; its files and history stay.
+    """Remove a group's registration, and return what became of what it had; its files and history stay.
 
-    Waiting turns fail and the chat is notified. A turn that is running is not stopped here: when
-    `GroupReconciler` finds the group gone, it has the containers close after their turns.
+    Waiting turns (questions to its agent) fail, and their chats are notified. A running turn is not stopped
+    here: `GroupReconciler` lets the group's containers end after their turns. The removal is audited and
+    published.
 
     Raises:
-        UnknownGroup: there is none.
-        BadRequest: it is main.
+        UnknownGroup: there is no such group.
+        BadRequest: it is the main group, which cannot be removed.
     """
     group = await groups.known(tx, folder)
     if group.is_main:
@@ -345,9 +355,12 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
 async def end_waiting(
     tx: Tx, folder: Folder, chat_jids: Sequence[ChatJid], *, now_ms: int
 ) -> tuple[int, int]:
-    """End everything of a folder without a group: hooks, calendars, approvals, waiting turns and tasks.
+    """End what a folder still has after its group was removed, or its registration was undone.
 
-    Return how many turns failed, of which their chats are notified, and how many tasks were paused.
+    Its hooks, calendars and requests for approval are deleted, its waiting turns fail, its tasks are paused,
+    and the chats `chat_jids` are not asked about again for some time.
+
+    Return the number of turns that failed, of which their chats are notified, and of tasks that were paused.
     """
     await approvals.remove_of(tx, folder)
     await secret_addresses.remove_of(tx, folder)
@@ -361,13 +374,15 @@ async def end_waiting(
 
 
 async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat: bool = False) -> Group:
-    """Add a chat to a group, and return the group; a chat that it already has stays unchanged.
+    """Add the chat with the address `jid` to a group, and return the group.
 
-    All chats of a group share its agent, memory, settings and triggers: a chat of main is main. With
-    `is_notify_chat` it receives the group's notifications from now on.
+    All chats of a group share its agent, memory, settings and triggers; a chat of the main group can
+    administer as well. With `is_notify_chat` it receives the group's notifications from now on, also if the
+    group has the chat already.
 
     Raises:
-        UnknownGroup, BadRequest: there is no such group, it is no address, or the group has too many chats.
+        UnknownGroup: there is no such group.
+        BadRequest: `jid` is no address, or the group has too many chats.
         AlreadyRegistered: the chat belongs to another group.
     """
     group = await groups.known(tx, folder)
@@ -386,9 +401,9 @@ async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat
 
 
 def chosen_chat(group: Group, jid: str | None, *, default: ChatJid) -> ChatJid:
-    """Return the group's chat that was chosen, or `default` if `jid` is None.
+    """Return the address `jid` that somebody chose, if it is a chat of the group; `default` if it is None.
 
-    Raises `BadRequest` for any other.
+    Raises `BadRequest` if it is no chat of the group.
     """
     if jid is None:
         return default
@@ -398,19 +413,25 @@ def chosen_chat(group: Group, jid: str | None, *, default: ChatJid) -> ChatJid:
 
 
 def writing_chat(group: Group) -> ChatJid:
-    """Return the chat that console, terminal and HTTP write to: the group's chat of this machine, if any."""
+    """Return the chat of a group to which the console, the terminal and HTTP write.
+
+    It is the group's chat of this machine, or its notify chat if it has none.
+    """
     return next((jid for jid in group.chats if jid == local_address(group.folder)), group.jid)
 
 
 async def _check_free(tx: Tx, wanted: Group) -> None:
-    """Check that a group's `jid` is no other group's chat. Raises `AlreadyRegistered`."""
+    """Check that the address of the group `wanted` is no other group's chat. Raises `AlreadyRegistered`."""
     taken = await groups.by_jid(tx, wanted.jid)
     if taken is not None and taken.folder != wanted.folder:
         raise AlreadyRegistered(f"That chat is registered as '{taken.folder}': take it off first.")
 
 
 async def _give_chat(tx: Tx, wanted: Group, *, now_ms: int) -> None:
-    """Store a chat of a group, and settle the request for access of that chat, if there is one."""
+    """Store the address of the group `wanted` as another chat of that group.
+
+    A request about the chat that waits for the owner's decision is settled by this.
+    """
     await chats.upsert(tx, wanted.jid, name=None, channel=None, is_group=False, at_ms=None)
     await groups.add_chat(tx, wanted.folder, wanted.jid, now_ms=now_ms)
     await access_requests.settle_registered(tx, wanted.jid, now_ms=now_ms)
@@ -419,11 +440,12 @@ async def _give_chat(tx: Tx, wanted: Group, *, now_ms: int) -> None:
 async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDeparture:
     """Remove one of several chats from a group; its messages stay in the group's history.
 
-    Waiting turns there fail and the chat is notified. Later messages to it, such as reminders, go to the
-    group's notify chat, which becomes its oldest chat if this was it.
+    Waiting turns (questions to the agent) of the chat fail, and it is notified. Later messages to it, such as
+    reminders, go to the group's notify chat. If the removed chat was that, the oldest other chat becomes it.
 
     Raises:
-        UnknownGroup, BadRequest: there is no such group, the chat is not its own, or its only one.
+        UnknownGroup: there is no such group.
+        BadRequest: the chat is not one of the group, or its only one.
     """
     group = await groups.known(tx, folder)
     chat = chosen_chat(group, jid, default=group.jid)
@@ -459,14 +481,18 @@ async def fail_gone(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 
 
 async def _audit(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now_ms: int) -> None:
+    """Write an entry of this `kind` about a group to the audit log."""
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=group.folder, detail=detail))
 
 
 async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
-    """Move main to another chat, with its reminders and tasks; its history stays where it was.
+    """Move the main group from its notify chat to the chat with the address `jid`, and return the group.
+
+    Reminders and tasks move, too; messages of the old chat stay in the history. The move is audited and
+    published.
 
     Raises:
-        BadRequest: it is no address, or a turn of main is unfinished.
+        BadRequest: `jid` is no address, or a question to main's agent is not answered yet.
         AlreadyRegistered: the chat belongs to another group.
     """
     main = next(group for group in await groups.every(tx) if group.is_main)
@@ -487,13 +513,13 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
 
 
 async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group | None:
-    """Change the address of a chat to the one that its messenger reports; return its group, or None.
+    """Change the address of a chat, because its messenger reports a new one.
 
-    Its tasks, unanswered questions and unsent messages are redirected. Messages at the old address stay in
-    the group's history.
+    Return the chat's group, or None if it is not registered. Its tasks, unanswered questions, unsent messages
+    and polls are redirected. Messages at the old address stay in the group's history.
 
     Raises:
-        BadRequest: the new address is none.
+        BadRequest: `new` is no address.
         AlreadyRegistered: the new address belongs to another group.
     """
     group = await groups.by_jid(tx, old)
@@ -514,7 +540,7 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
 
 
 async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:
-    """Queue a message to main. Return the key by which it can be found in the outbox."""
+    """Queue a text to the main group, and publish that; return the key by which it is found in the outbox."""
     main = next(group for group in await groups.every(tx) if group.is_main)
     key = f"greeting:{now_ms}"
     await outbox.add(tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=key, now_ms=now_ms)
@@ -523,7 +549,7 @@ async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:
 
 
 async def ensure_main(tx: Tx, *, now_ms: int) -> None:
-    """Register `main`, with its local chat, in a home without groups."""
+    """Register the group `main`, with a chat of this machine, if there are no groups yet."""
     if not await groups.every(tx):
         await register(
             tx,

@@ -84,9 +84,11 @@ ChangeableRole = Literal[Role.MEMBER, Role.GUEST]
 
 
 def role_of(group: Group, config: GroupConfig, addresses: Iterable[str], *, is_from_me: bool) -> Role:
-    """Return the role of the sender with these addresses, which the messenger reports as theirs.
+    """Return the role of a person in a group, by their addresses as the messenger reports them.
 
-    `is_from_me`: whether the account's owner wrote it. Of several roles, the one with fewest rights counts.
+    If the addresses have several roles, the one with the fewest rights counts; if they have none, that of
+    everybody else. `config` has the group's settings. `is_from_me` says that the person is the owner of the
+    messenger's account.
     """
     if is_from_me:
         return Role.OWNER
@@ -99,14 +101,21 @@ def role_of(group: Group, config: GroupConfig, addresses: Iterable[str], *, is_f
 
 
 def default_role(group: Group) -> Role:
-    """Return the role of everybody in a group without another setting: in main all are owners."""
+    """Return the role that people have in a group whose settings give them none.
+
+    In the main group, where only the owner writes, everybody is an owner; elsewhere a member.
+    """
     return Role.OWNER if group.is_main else Role.MEMBER
 
 
 def rights_of(role: Role, config: GroupConfig) -> Rights:
-    """Return the rights of a role in a group with these settings: never more than the role above it."""
+    """Return the rights of a role in a group with the settings `config`.
+
+    They are those of `RULES`, changed as the settings say, but never more than those of the role above.
+    """
     if role is Role.OWNER:
         return RULES[role]
+    # The roles are in order, from the one with most rights.
     above = rights_of(tuple(Role)[rank(role) - 1], config)
     rights = RULES[role]
     changed = changes.model_dump(exclude_none=True) if (changes := config.roles.get(role)) else {}
@@ -117,15 +126,16 @@ def rights_of(role: Role, config: GroupConfig) -> Rights:
 
 
 def is_restricted(rights: Rights, group: Group) -> bool:
-    """Return whether a turn with these rights shares no container and no conversation with others.
+    """Return whether a question asked with these rights gets a container and a conversation of its own.
 
-    In main a container could administer all groups, so there only owners share one.
+    That is so if the rights lack one that a shared container has. In the main group a shared container could
+    administer all groups, so there only owners share one.
     """
     return not rights.may >= (frozenset(Permission) if group.is_main else SHARED)
 
 
 def narrowed(config: GroupConfig, rights: Rights) -> GroupConfig:
-    """Return a group's settings restricted to these rights."""
+    """Return a group's settings without what these rights do not allow: network, search and mounts."""
     changes: dict[str, object] = {}
     if Permission.NETWORK not in rights.may:
         asks = tuple(rule for rule in config.ask if rule != "egress")
@@ -138,9 +148,10 @@ def narrowed(config: GroupConfig, rights: Rights) -> GroupConfig:
 
 
 def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> bool:
-    """Return whether somebody may stop or undo a turn in which people of these roles asked.
+    """Return whether a person may stop or undo a turn (a question to the agent) of others.
 
-    `role` is theirs. `is_only_asker`: nobody else asked in that turn.
+    They may if they have the right to command, if they alone asked in the turn (`is_only_asker`), or if all
+    who asked have lesser roles. `role` is the person's role, and `askers` are the roles of those who asked.
     """
     # By the table and not by the group's rules, since no group can change who commands.
     if is_only_asker or Permission.COMMAND in RULES[role].may:
@@ -149,7 +160,7 @@ def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> 
 
 
 def notice(role: Role, rights: Rights) -> str:
-    """Return the line that tells the agent for whom it works, and what it may not do for them."""
+    """Return the line of a prompt that tells the agent for whom it works, and what it may not do for them."""
     acts = "; ".join(
         _ACTS[permission]
         for permission in Permission
@@ -162,7 +173,7 @@ def notice(role: Role, rights: Rights) -> str:
 
 
 def refusal(role: Role, permission: Permission) -> str:
-    """Return why a turn of a role may not do something, for its agent to pass on."""
+    """Return why a question of a role may not do what needs `permission`, for the agent to pass on."""
     return f"this was asked by a {role}, who may not {_ACTS[permission]} in this group"
 
 
@@ -179,7 +190,7 @@ _ACTS = {
 
 
 def refusal_in_chat(name: str, *, is_korean: bool) -> str:
-    """Return the chat's only reply to somebody whose role may not call."""
+    """Return the only reply in the chat to a person, called `name`, whose role may not ask the agent."""
     if is_korean:
         return f"{name} 님, 죄송해요. 이 채팅에서는 부탁을 들어드릴 수 없게 정해져 있어요."
     return f"Sorry, {name}, I may not take requests from you in this chat. Whoever runs me can change that."

@@ -66,10 +66,21 @@ class NewAddress:
 async def add(
     tx: Tx, kind: AddressKind, folder: str, *, name: str, is_request: bool = False, now_ms: int
 ) -> NewAddress:
-    """Create an address of a group. With `is_request`, a hook's text asks the group's agent.
+    """Create a secret address of a group, and return it with its path, which is not shown again.
+
+    It is a calendar that programs read, or a hook by which programs bring a text into the group. It is
+    audited.
+
+    Args:
+        tx: the transaction.
+        kind: calendar or hook.
+        folder: the group's folder.
+        name: the name of the address; a hook needs one.
+        is_request: whether a hook's text asks the group's agent something.
+        now_ms: the present time, in epoch milliseconds.
 
     Raises:
-        UnknownGroup
+        UnknownGroup: there is no such group.
         AddressRefused: the name cannot be used, the group has too many addresses, or is main.
     """
     group = await groups.known(tx, folder)
@@ -99,7 +110,10 @@ async def add(
 
 
 async def revoke(tx: Tx, kind: AddressKind, address_id: int, *, now_ms: int) -> SecretAddress:
-    """Revoke an address. Raises `UnknownAddress`."""
+    """Delete a secret address, so that it works no more, and return it; this is audited.
+
+    Raises `UnknownAddress` if there is none with this number.
+    """
     address = await addresses.remove(tx, kind, address_id)
     if address is None:
         raise UnknownAddress(kind, f"There is no {kind} {address_id}: see '{_LIST[kind]}'.")
@@ -108,17 +122,20 @@ async def revoke(tx: Tx, kind: AddressKind, address_id: int, *, now_ms: int) -> 
 
 
 def hashed(secret: str) -> str:
-    """Return the hash of a secret, which the store has."""
+    """Return the hash of a secret; only the hash is stored, so that nobody can read the secret there."""
     return sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def without_secret(path: str) -> str:
-    """Return the path of a request in the form in which it may be logged and shown. Pure."""
+    """Return the path of a request with `…` in place of a secret in it, so that it may be logged. Pure."""
     return _SECRET.sub(r"\1…", path)
 
 
 def hook_wait_ms(hook: SecretAddress, now_ms: int) -> int:
-    """Return in how many milliseconds a hook takes the next text, 0 for at once. Pure."""
+    """Return in how many milliseconds a hook takes the next text, by its limits a minute and a day. Pure.
+
+    0 if it takes one at once.
+    """
     if hook.used_ms is None:
         return 0
     waits = [
@@ -133,9 +150,10 @@ def hook_wait_ms(hook: SecretAddress, now_ms: int) -> int:
 
 
 def _checked_name(kind: AddressKind, name: str, existing: list[SecretAddress]) -> str:
-    """Return a name in one line of visible characters; `existing` are the group's addresses of this kind.
+    """Check the name for a new address, and return it on one line of visible characters.
 
-    Raises `AddressRefused`.
+    `existing` are the group's addresses of this kind. Raises `AddressRefused` if the name is too long, or,
+    for a hook, empty or taken.
     """
     visible = "".join(" " if unicodedata.category(char) in _UNSEEN else char for char in name)
     name = " ".join(visible.split())
@@ -152,11 +170,12 @@ def _checked_name(kind: AddressKind, name: str, existing: list[SecretAddress]) -
 
 
 def _folded(name: str) -> str:
+    """Return a name in the form in which names are compared."""
     return normalized("NFKC", name).casefold()
 
 
 async def _audit(tx: Tx, change: str, address: SecretAddress, *, now_ms: int) -> None:
-    """Write an entry about an address, without its secret, to the audit log."""
+    """Write to the audit log that an address was "added" or "revoked" (`change`), without its secret."""
     detail = {address.kind.value: address.id, "name": address.name}
     kind = f"{address.kind}.{change}"
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=address.folder, detail=detail))

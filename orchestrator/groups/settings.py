@@ -69,7 +69,10 @@ class MountRequest(_Strict):
 
 
 def _valid_rule(text: str) -> str:
-    """Return a rule of `ask` unchanged; raise `ValueError` for any other text."""
+    """Return a text unchanged if it is a rule about what the owner is asked (`ask`).
+
+    Raises `ValueError` for any other text, as validators of pydantic do.
+    """
     if not _RULE.fullmatch(text):
         raise ValueError(
             "write egress, mcp:SERVER (all its tools), mcp:SERVER/TOOL or mcp:*;"
@@ -79,14 +82,20 @@ def _valid_rule(text: str) -> str:
 
 
 def _not_open_egress(rules: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """Return the rules; raise `ValueError` if they ask about a network that is open."""
+    """Return the rules about what the owner is asked; `info` has the settings that were validated before.
+
+    Raises `ValueError` if they ask about places outside, and all of these are allowed already.
+    """
     if EGRESS_RULE in rules and info.data.get("egress") == "open":
         raise ValueError("egress is open, so there is nothing to ask about: give a list, or none")
     return rules
 
 
 def _normalised_target(text: str) -> str:
-    """Return a target as `host:port`, so that each has only one spelling."""
+    """Return a target of the network as `host:port`, so that each has only one spelling.
+
+    Raises `ValueError` if the text is no target.
+    """
     return str(parse_target(text))
 
 
@@ -181,7 +190,7 @@ class GroupConfig(_Strict):
         return frozenset(parse_target(text) for text in listed)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the set values as the store has them."""
+        """Return the values that differ from their defaults, in the form in which they are stored."""
         return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
 
 
@@ -191,7 +200,10 @@ def text_of(fields: Mapping[str, Any]) -> str:
 
 
 def checked(fields: Mapping[str, Any]) -> GroupConfig:
-    """Validate the owner's settings. Raises `ConfigRefused`, which names the key and the fix."""
+    """Return the settings of a group that the owner wrote, after validating them.
+
+    Raises `ConfigRefused`, which names the key and the fix.
+    """
     try:
         return GroupConfig.model_validate(fields)
     except ValidationError as error:
@@ -199,12 +211,15 @@ def checked(fields: Mapping[str, Any]) -> GroupConfig:
 
 
 def of(group: Group) -> GroupConfig:
-    """Return a group's settings. Unparsable ones count as empty, which allows nothing."""
+    """Return a group's settings. If the stored ones cannot be parsed, return settings that allow little."""
     return parsed(group.container_config, group.folder)
 
 
 def narrowed(group: Group, role: Role) -> Group:
-    """Return a group as a turn of a role sees it: without settings, or main's powers, beyond its rights."""
+    """Return a group as a question of somebody with a role sees it.
+
+    Its settings allow no more than the rights of the role, and it is main only if the role may command.
+    """
     config = of(group)
     rights = rights_of(role, config)
     if not roles.is_restricted(rights, group):
@@ -217,7 +232,10 @@ def narrowed(group: Group, role: Role) -> Group:
 
 
 def parsed(fields: Mapping[str, Any], folder: str) -> GroupConfig:
-    """Return the settings of `folder` in these fields; those that cannot be parsed allow nothing."""
+    """Return the settings of the group `folder` from stored fields.
+
+    If the fields cannot be parsed, log that and return settings that allow little.
+    """
     try:
         return GroupConfig.model_validate(fields)
     except ValidationError as error:
@@ -231,24 +249,30 @@ def parsed(fields: Mapping[str, Any], folder: str) -> GroupConfig:
 
 
 def search_service(config: GroupConfig, settings: Settings) -> SearchService:
-    """Return the service that searches the web for a group's agent."""
+    """Return the service that searches the web for a group's agent: its own choice, else the host's."""
     return settings.andy_web_search if config.web_search is None else config.web_search
 
 
 def model_of(group: Group, kind: str, *, settings: Settings) -> str | None:
-    """Return the model that is set for turns of a kind, or None to let the agent choose."""
+    """Return the model that is set for a group's turns of a kind; None lets the agent choose.
+
+    A model for workers, if `kind` is that, counts before the group's, and the group's before the host's.
+    """
     workers = settings.agents_worker_model if kind == TurnKind.WORKER else ""
     return workers or of(group).model or settings.andy_model
 
 
 def zone_of(group: Group, *, default: ZoneInfo) -> ZoneInfo:
-    """Return the time zone of a group."""
+    """Return the time zone that a group's settings name, or `default` if they name none."""
     config = of(group)
     return ZoneInfo(config.timezone) if config.timezone else default
 
 
 def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored settings with `changes`, where None removes a key. Raises `ConfigRefused`."""
+    """Return a group's stored settings after `changes`, in which None removes a key.
+
+    Raises `ConfigRefused` if a key is not known or a value cannot be used.
+    """
     fields = {**group.container_config, **changes}
     set_fields = {key: value for key, value in fields.items() if value is not None}
     # A key that is removed has to be known, too: a misspelt one would look as if it were gone.
@@ -257,7 +281,7 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explained(error: ValidationError) -> str:
-    """Return what is wrong with a group's settings, in one sentence."""
+    """Return a sentence for the owner about what is wrong with a group's settings."""
     # For a value of several possible types, the error at the deepest path is the most useful.
     first = max(error.errors(include_url=False, include_context=False), key=lambda detail: len(detail["loc"]))
     place = ".".join(str(part) for part in first["loc"])
@@ -267,7 +291,7 @@ def _explained(error: ValidationError) -> str:
 
 
 def _known(place: str) -> list[str]:
-    """Return the keys that may stand at a place of the settings."""
+    """Return the keys that are allowed at a place of the settings, such as `mounts.0.path`."""
     model: type[BaseModel] = GroupConfig
     if place.startswith("mounts."):
         model = MountRequest

@@ -38,19 +38,23 @@ class _SkillFile:
 
 
 def available(home: Path) -> dict[str, Path]:
-    """Return the skills by name; the owner's replaces a shipped one of the same name. Blocks."""
+    """Return the folders of all skills by their names, at most `MAX_SKILLS`. Blocks.
+
+    These are the skills that come with Andy and those in the home. One in the home replaces a shipped one of
+    the same name.
+    """
     shipped = Path(str(resources.files("orchestrator.groups"))) / "shipped_skills"
     paths = [*_skills_in(shipped), *_skills_in(home / FOLDER)]
     return dict(sorted({path.name: path for path in paths}.items())[:MAX_SKILLS])
 
 
 def check_known(home: Path, wanted: object) -> None:
-    """Refuse a list that names a skill which is not there; anything else is judged with the settings.
+    """Check that all skills in the list `wanted` exist. Blocks.
 
-    Blocks.
+    A value that is no list is accepted here: it is validated with the other settings.
 
     Raises:
-        ConfigRefused: it names the skills there are.
+        ConfigRefused: one does not exist; the text names those that do.
     """
     known = available(home)
     unknown = [name for name in wanted if name not in known] if isinstance(wanted, list) else []
@@ -63,10 +67,11 @@ def check_known(home: Path, wanted: object) -> None:
 
 
 def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None, *, is_in_use: bool) -> Path | None:
-    """Make a read-only copy of the wanted skills (None: all) and return it; None if there are none. Blocks.
+    """Copy the wanted skills of a group into a folder for its containers, and return the folder. Blocks.
 
-    A copy, so that no container ever has a folder of the owner's. A change makes a new one; older ones stay
-    while they may be mounted: `is_in_use` says that other containers of the group live.
+    No container ever has the owner's own folder. If a skill has changed, there is a new copy; older copies
+    are deleted unless containers of the group live that may use them (`is_in_use`). `wanted` are the names of
+    the skills; None means all. Return None if there are no files to copy.
 
     Raises:
         OSError: a skill cannot be read, or the home cannot be written.
@@ -83,12 +88,16 @@ def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None, *, is_i
 
 
 def _skills_in(folder: Path) -> Iterator[Path]:
+    """Yield the folders in a folder that are skills, since they have a `SKILL.md`; none if it is missing."""
     if folder.is_dir():
         yield from (path for path in folder.iterdir() if (path / SKILL).is_file())
 
 
 def _files_of(chosen: Mapping[str, Path]) -> Iterator[_SkillFile]:
-    """Yield the files of skills, without links and hidden files. Raises `OSError` above the bounds."""
+    """Yield the files of skills, without links and hidden files; `chosen` has the skills' folders by name.
+
+    Raises `OSError` if a file cannot be read, or the files are too many or too large.
+    """
     files, size = 0, 0
     for name, skill in chosen.items():
         for path in sorted(skill.rglob("*")):
@@ -105,7 +114,10 @@ def _files_of(chosen: Mapping[str, Path]) -> Iterator[_SkillFile]:
 
 
 def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:
-    """Write the files of a plugin to a folder named by their digest, and return it."""
+    """Write the files of skills, as a plugin, to a folder that is named by their digest; return that.
+
+    If there is such a folder already, it is returned as it is. `folder` has the copies of the group.
+    """
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.place}\0{len(file.content)}\0".encode() + file.content)
@@ -129,7 +141,7 @@ def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:
 
 
 def _remove_others(copies: Path, plugin: Path | None) -> None:
-    """Remove all copies of skills but `plugin`; all if that is None. Blocks."""
+    """Delete all copies of skills in the folder `copies` but `plugin`; all if that is None. Blocks."""
     if copies.is_dir():
         for old in copies.iterdir():
             if old != plugin:
@@ -137,7 +149,7 @@ def _remove_others(copies: Path, plugin: Path | None) -> None:
 
 
 def _write(plugin: Path, file: _SkillFile) -> None:
-    """Write a skill's file and its folders, readable for every user. Blocks."""
+    """Write a file of a skill, with its folders, below `plugin`; every user can read them. Blocks."""
     path = plugin / file.place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(file.content)

@@ -35,9 +35,18 @@ async def prompt(
     zone: ZoneInfo,
     now_ms: int,
 ) -> str:
-    """Return the prompt: the time, why the agent woke, the activity since its last cycle, and guidance.
+    """Return the prompt of a free cycle, a turn for which an agent has woken by itself.
 
-    `last_end_ms` is None for the first cycle; `summary` is the dashboard's part, None for a group without.
+    It has the time, why the agent woke, the activity since its last cycle, and guidance.
+
+    Args:
+        tx: the transaction.
+        group: the agent's group.
+        triggers: the reasons for which it woke.
+        last_end_ms: when its last cycle ended, in epoch milliseconds; None for the first cycle.
+        summary: the part of the group's dashboard to show; None for a group without one.
+        zone: the group's time zone.
+        now_ms: the present time, in epoch milliseconds.
     """
     parts = [
         f'<context timezone="{zone.key}" now="{local_iso(now_ms, zone)}"/>',
@@ -57,16 +66,17 @@ def describe_trigger(wake: WakeRequest) -> str:
 
 
 def _trigger_line(triggers: Sequence[WakeRequest]) -> str:
-    """Return a line with the reasons for which the cycle began."""
+    """Return the line of the prompt with the reasons for which the agent woke, at most `MAX_TRIGGERS`."""
     lines = [_safe(describe_trigger(wake)) for wake in triggers[:MAX_TRIGGERS]]
     lines += [f"and {len(triggers) - len(lines)} more"] if len(triggers) > len(lines) else []
     return "Triggered by: " + ("; ".join(lines) or "nothing that is known")
 
 
 async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneInfo, now_ms: int) -> str:
-    """Return the sentence about the activity since the last cycle ended.
+    """Return a sentence about the messages and turns since the agent's last cycle ended.
 
-    The time is in epoch milliseconds, None before the first cycle.
+    `last_end_ms` is when that was, in epoch milliseconds; None before the first cycle. `zone` is the time
+    zone in which it is written.
     """
     if last_end_ms is None:
         return "This is your first cycle."
@@ -88,6 +98,9 @@ def _summary_block(summary: str | None) -> str:
 
 
 def _safe(text: str) -> str:
-    """Return a reason that cannot act as markup or as a schedule tag: a file name may come from anybody."""
+    """Return a reason escaped for the prompt, since it may contain a file name that anybody chose.
+
+    It has no markup, and no tag by which an agent schedules its next wake.
+    """
     plain = "".join(letter if letter.isprintable() else " " for letter in text)
     return schedule_tag.neutralise(plain).replace("<", "&lt;")

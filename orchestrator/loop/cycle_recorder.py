@@ -79,9 +79,14 @@ class CycleRecorder:
         summary: Summary = no_summary,
         rules: WakePolicy = wake_policy.RULES,
     ) -> None:
-        """`for_people` returns the part of an agent's text that people see.
+        """Set up the recorder.
 
-        `zone_of` returns the time zone of a group.
+        Args:
+            clock: the clock.
+            zone_of: returns the time zone of a group.
+            for_people: returns the part of an agent's text that people see.
+            summary: returns the part of the dashboard for the prompt of a free cycle.
+            rules: the bounds and rates for wakes.
         """
         self._clock = clock
         self._zone_of = zone_of
@@ -92,10 +97,14 @@ class CycleRecorder:
     # A turn starts
 
     async def begin(self, tx: Tx, turn: Turn) -> StartedCycle | None:
-        """Record the start of a turn, with the wake requests that it answers; None without a loop.
+        """Record that a turn starts in a group whose agent wakes by itself at times (its loop is on).
 
-        A question takes the messages' requests, a task its own, a free cycle all pending ones. A turn of the
-        dashboard's worker is no cycle of the loop.
+        Such a turn is a cycle of the loop. It takes the pending wake requests that it answers: a question
+        those of messages, a scheduled task its own, a free cycle all of them. A free cycle, for which the
+        agent has woken by itself, gets its prompt now.
+
+        Return the cycle. None if the loop is off, for a session command, and for a turn of the dashboard's
+        worker.
         """
         loop = await loops.get(tx, turn.folder)
         if loop is None or loop.status is LoopStatus.STOPPED:
@@ -135,7 +144,7 @@ class CycleRecorder:
         return StartedCycle(id=cycle_id, triggers=triggers)
 
     async def _write_prompt(self, tx: Tx, turn: Turn, loop: Loop, triggers: tuple[WakeRequest, ...]) -> None:
-        """Write the prompt of the turn from the present state."""
+        """Write the prompt of a free cycle's turn from the present state of the group, and store it."""
         group = await groups.known(tx, turn.folder)
         text = await cycle_prompt.prompt(
             tx,
@@ -149,7 +158,10 @@ class CycleRecorder:
         await loops.set_prompt(tx, turn.id, text)
 
     async def _make_room(self, tx: Tx, loop: Loop, turn: Turn) -> None:
-        """End another open cycle of this group, and drop a queued free turn, which is queued again later."""
+        """End another open cycle of the turn's group, since a group has one cycle at a time.
+
+        Unless `turn` is a free cycle itself, a queued free cycle is removed; it is queued again later.
+        """
         if turn.kind is not TurnKind.AUTO:
             await loops.drop_waiting_turn(tx, turn.folder)
         other = await cycles.running_of(tx, turn.folder)
@@ -164,7 +176,10 @@ class CycleRecorder:
     # A turn succeeded
 
     async def read_schedule_tags(self, tx: Tx, turn: Turn) -> None:
-        """Apply the schedule tags in the replies of a successful turn, before they are sent."""
+        """Read when the agent wants to wake next from the tags in its replies, before these are sent.
+
+        `turn` has just succeeded. Whether it has said anything to people is recorded, too.
+        """
         cycle = await cycles.of_turn(tx, turn.id)
         if cycle is None or cycle.ended_ms is not None:
             return
@@ -190,7 +205,11 @@ class CycleRecorder:
     async def _apply_tags(
         self, tx: Tx, cycle: Cycle, group: Group, tags: tuple[ScheduleTag, ...], *, incoming: str
     ) -> None:
-        """Record the first usable tag of a text as the agent's request, and record why others are refused."""
+        """Record the first usable tag of a text as the agent's request when to wake next.
+
+        Also record why the other `tags` are refused. `incoming` is the recent text of people in the chat: a
+        tag that occurs there is not the agent's own.
+        """
         is_set = False
         for tag in tags:
             interval = self._requested_by(tag, group)
@@ -217,7 +236,7 @@ class CycleRecorder:
                 )
 
     def _requested_by(self, tag: ScheduleTag, group: Group) -> RequestedInterval | None:
-        """Return the sleep that a tag requests; None if it names no clear time."""
+        """Return the sleep that an agent requests by a tag; None if the tag names no clear time."""
         if tag.next is not None:
             return read_interval(tag.next)
         if tag.at is None:
@@ -225,7 +244,7 @@ class CycleRecorder:
         return read_clock(tag.at, now_ms=self._clock.now_ms(), zone=self._zone_of(group))
 
     async def _reject(self, tx: Tx, cycle: Cycle, raw: str, reason: str) -> None:
-        """Log that a schedule tag of an answer is not valid."""
+        """Record that the tag `raw` in an agent's reply does not count, and the reason."""
         await self._record_event(
             tx, cycle.folder, "schedule.rejected", cycle=cycle.id, raw=raw, reason=reason
         )
@@ -233,9 +252,10 @@ class CycleRecorder:
     # A turn ended
 
     async def settle(self, tx: Tx, *, touched: Collection[Folder] = ()) -> list[Folder]:
-        """End the cycles whose turns have ended, decide the next wake of each, and return their groups.
+        """End the cycles whose turns have ended, and decide when each group's agent wakes next.
 
-        `touched` are the groups whose folder changed while their agent worked.
+        Return the folders of these groups. `touched` are the groups whose agent changed files while it
+        worked.
         """
         ended = []
         # Read from the store, so that the next host settles what a crash prevented here.
@@ -253,7 +273,10 @@ class CycleRecorder:
         return ended
 
     async def _finish(self, tx: Tx, loop: Loop, cycle: Cycle, turn: Turn, *, has_touched: bool) -> None:
-        """End a cycle whose turn has ended, with its outcome, and set the next wake."""
+        """End a cycle whose `turn` has ended: record its outcome, and set when the agent wakes next.
+
+        `has_touched` says whether the agent changed files meanwhile.
+        """
         assert turn.ended_ms is not None
         # All times count from the turn's end, not from now, so that a settlement after a restart is the same.
         ended_ms = turn.ended_ms
@@ -292,7 +315,10 @@ class CycleRecorder:
     async def _apply_decision(
         self, tx: Tx, cycle: Cycle, decision: WakeDecision, *, ended_ms: int, outcome: CycleOutcome
     ) -> None:
-        """Store the next wake and the pause of a group, and release the lease of its loop."""
+        """Store when a group's agent wakes next, and the pause that applies without a request of the agent.
+
+        The loop's lease, by which no other cycle of the group starts, is released.
+        """
         await loops.end(
             tx,
             cycle.folder,
@@ -308,7 +334,10 @@ class CycleRecorder:
         await loops.release(tx, cycle.folder, cycle.turn_id)
 
     async def _outcome(self, tx: Tx, cycle: Cycle, turn: Turn, *, has_touched: bool) -> CycleOutcome:
-        """Return the outcome of an ended turn; `has_touched`: whether its agent changed files meanwhile."""
+        """Return the outcome of a cycle whose turn has ended: whether it failed, and whether it did anything.
+
+        `has_touched` says whether the agent changed files meanwhile.
+        """
         if turn.state is TurnState.FAILED:
             return CycleOutcome.ERROR
         if cycle.has_spoken or has_touched:
@@ -319,7 +348,7 @@ class CycleRecorder:
         return CycleOutcome.ACTION if actions else CycleOutcome.NOOP
 
     async def _close(self, tx: Tx, cycle: Cycle, outcome: CycleOutcome, *, ended_ms: int) -> None:
-        """End a cycle without a result; the next wake is unchanged."""
+        """End a cycle that has no result, with this outcome; when the agent wakes next stays unchanged."""
         await cycles.end(
             tx,
             cycle.id,
@@ -340,7 +369,7 @@ class CycleRecorder:
     async def _record_cycle_end(
         self, tx: Tx, cycle: Cycle, decision: WakeDecision, outcome: CycleOutcome, *, ended_ms: int
     ) -> None:
-        """Write the log entries of a cycle's end: its outcome, and when the next begins and why."""
+        """Record the events of a cycle's end: its outcome, and when the agent wakes next and why."""
         ids = {"cycle": cycle.id, "turn": cycle.turn_id}
         event = "action" if outcome is CycleOutcome.ACTION else "idle"
         await self._record_event(tx, cycle.folder, event, **ids)
@@ -361,11 +390,15 @@ class CycleRecorder:
             await self._record_event(tx, cycle.folder, "auto_adjust", **ids, **set_to)
 
     async def _record_event(self, tx: Tx, folder: Folder, event: str, **data: object) -> None:
+        """Store an event of a group's loop with its data; it is published after the commit."""
         await events.append(tx, ACTION_LOOP, group=folder, now_ms=self._clock.now_ms(), event=event, **data)
 
 
 def _is_for(wake: WakeRequest, turn: Turn) -> bool:
-    """Return whether a turn of this kind answers a wake request."""
+    """Return whether a turn answers a wake request: a free cycle any, others only those of their kind.
+
+    Each answers that of the timer.
+    """
     if turn.kind is TurnKind.AUTO:
         return True
     if turn.kind is TurnKind.CHAT:
@@ -374,7 +407,7 @@ def _is_for(wake: WakeRequest, turn: Turn) -> bool:
 
 
 def _sleep_request_of(cycle: Cycle) -> SleepRequest | None:
-    """Return the sleep that a cycle's agent asked for; None if it asked for none."""
+    """Return the sleep that the agent requested in a cycle; None if it requested none."""
     if cycle.schedule_raw is None or cycle.schedule_asked_ms is None:
         return None
     interval = RequestedInterval(ms=cycle.schedule_asked_ms, is_soonest=cycle.is_soonest)
@@ -382,4 +415,5 @@ def _sleep_request_of(cycle: Cycle) -> SleepRequest | None:
 
 
 def _short(text: str) -> str:
+    """Return a text on one line, cut to the characters of a request that are stored."""
     return " ".join(text.split())[: wake_policy.MAX_RAW_CHARS]

@@ -54,13 +54,13 @@ Spent = Callable[[Tx, Group], Awaitable[str | None]]
 
 
 async def never_spent(tx: Tx, group: Group) -> str | None:
-    """Return None, for a host without budgets."""
+    """Return None, since nothing is spent on a host without budgets."""
     del tx, group
     return None
 
 
 async def stop_nothing(run_id: RunId, reason: str) -> None:
-    """Do nothing, for a host without runs."""
+    """Do nothing: for a host without containers."""
     del run_id, reason
 
 
@@ -93,8 +93,10 @@ class CycleStarter:
         spent: Spent = never_spent,
         stop_run: StopRun = stop_nothing,
     ) -> None:
-        """`spent` returns why a group's budget allows no cycle, else None; `stop_run` stops a run, with
-        the reason.
+        """Set up the starter; `run` starts cycles.
+
+        `spent` returns why a group's budget allows no cycle, or None if it does. `stop_run` ends a container,
+        with the reason. `recorder` records the cycles.
         """
         self._database = database
         self._recorder = recorder
@@ -111,7 +113,7 @@ class CycleStarter:
         """Groups whose folder changed while their agent worked."""
 
     async def run(self) -> None:
-        """Start cycles until the task is cancelled."""
+        """Queue the free cycles that are due, whenever an event or the time demands it, until cancelled."""
         with self._bus.listening(*TRIGGERS) as bus_events:
             await self.prepare()
             while True:
@@ -119,9 +121,9 @@ class CycleStarter:
                 await self._until_event(bus_events, seconds)
 
     async def prepare(self) -> None:
-        """Delete old requests and events, and note the groups that missed a wake while no host ran.
+        """Delete old wake requests and events, and note the groups that missed a wake while no host ran.
 
-        No cycle starts here. The noted groups start after a warm-up, one after another.
+        No cycle starts here. The cycles of the noted groups start after a warm-up, one after another.
         """
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
@@ -139,7 +141,11 @@ class CycleStarter:
                     self._missed[loop.folder] = _Missed(until_ms)
 
     async def look(self) -> float:
-        """Start all cycles that are due, and return in how many seconds to look again."""
+        """End the cycles whose turns have ended, and queue the free cycles that are due.
+
+        Containers of free cycles for which a message has waited too long are ended. Return in how many
+        seconds to look again.
+        """
         async with self._database.reading() as tx:
             self._alive = frozenset(loop.folder for loop in await loops.alive(tx))
             if not self._alive and not await cycles.unfinished(tx):
@@ -168,9 +174,10 @@ class CycleStarter:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _advance(self, tx: Tx, loop: Loop, now_ms: int, result: _LookResult) -> int | None:
-        """Queue a free cycle of a group if it is due.
+        """Queue a free cycle of a loop's group if it is due and the group's agent has no other turn.
 
-        Returns when to look again, in epoch ms; None if nothing is due before the group's next event.
+        What is to be done after the commit is added to `result`. Return when to look again, in epoch
+        milliseconds; None if nothing is due before the group's next event.
         """
         # A turn of the dashboard's worker runs beside the chat, so the loop does not wait for it.
         at_work = [
@@ -200,9 +207,9 @@ class CycleStarter:
         return None
 
     async def _follow_clock(self, tx: Tx, loop: Loop, now_ms: int) -> Loop:
-        """Correct a wake or a start that is too far in the future, because the clock was set back.
+        """Correct a loop's next wake or last start if it is too far ahead, since the clock was set back.
 
-        Return the loop with the corrected times.
+        Return the loop, with corrected times if needed.
         """
         next_ms, last_ms = loop.next_wake_ms, loop.last_start_ms
         # No decision sets a wake beyond `max_ms`, so a later one was set by a clock that was ahead.
@@ -216,7 +223,10 @@ class CycleStarter:
         return replace(loop, next_wake_ms=next_ms, last_start_ms=last_ms)
 
     async def _start_ms(self, tx: Tx, loop: Loop, now_ms: int) -> int | None:
-        """Return when a group's next free cycle may start, in epoch ms; None if nothing is pending."""
+        """Return when the next free cycle of a loop may start, in epoch milliseconds.
+
+        None if the loop is paused, or if there is neither a wake request nor a time to wake.
+        """
         if loop.status is LoopStatus.PAUSED:
             return None
         pending = await wake_requests.pending(tx, loop.folder)
@@ -238,7 +248,10 @@ class CycleStarter:
         return min((moment for moment in (at_ms, held_ms) if moment is not None), default=None)
 
     async def _files_held_ms(self, tx: Tx, folder: Folder, now_ms: int) -> int | None:
-        """Return until when changed files start no cycle, in epoch ms; None when they may."""
+        """Return until when changed files start no cycle of a group, in epoch milliseconds.
+
+        None if they may start one now. They may not after too many such cycles in an hour.
+        """
         most = self._recorder.rules.file_cycles_an_hour
         starts = await cycles.file_starts(tx, folder, since_ms=now_ms - wake_policy.HOUR_MS)
         # Starts in the future are from before the clock was set back, and would block files until then.
@@ -246,7 +259,10 @@ class CycleStarter:
         return recent[-most] + wake_policy.HOUR_MS if len(recent) >= most else None
 
     async def _queue(self, tx: Tx, loop: Loop, group: Group, now_ms: int) -> None:
-        """Queue the free turn and take the lease for it; the next wake is set when the cycle ends."""
+        """Queue the turn of a free cycle, and take the loop's lease, so that no other cycle starts.
+
+        If the time to wake is the reason, a wake request says so. The next wake is set when the cycle ends.
+        """
         turn_id = await loops.add_turn(tx, group, now_ms=now_ms)
         # The key contains the time, so a pass that is repeated after a crash adds no second request.
         is_timer = loop.next_wake_ms is not None and loop.next_wake_ms <= now_ms
@@ -275,7 +291,7 @@ class CycleStarter:
             raise RuntimeError(f"the loop of {loop.folder} has the lease of another turn")
 
     async def _publish_committed(self) -> None:
-        """Publish the recorded events that have been committed, and delete old ones now and then."""
+        """Publish the events of loops that were recorded since the last call; delete old ones at times."""
         # Read from the store: an event of a transaction that was rolled back is never published.
         committed = await self._database.read(lambda tx: events.after(tx, self._published_seq or 0))
         # Whenever the numbers pass a multiple of `PRUNE_EVERY`.
@@ -286,7 +302,7 @@ class CycleStarter:
             self._bus.publish(f"{event.kind}", group=event.group, data={"seq": event.seq, **event.data})
 
     async def _until_event(self, bus_events: asyncio.Queue[HostEvent], seconds: float) -> None:
-        """Wait for an event that matters to a loop, at most `seconds`."""
+        """Wait for an event after which a cycle may be due, at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 while not await self._handle(await bus_events.get()):
@@ -295,7 +311,10 @@ class CycleStarter:
             return
 
     async def _handle(self, event: HostEvent) -> bool:
-        """Store the wake that an event requests, if any, and return whether a cycle may be due after it."""
+        """Store a wake request if an event is a reason to wake an agent.
+
+        Return whether a cycle may be due after the event; False for groups whose loop is off.
+        """
         if event.kind in CHANGED:
             return True
         if not self._alive or event.group not in (None, *self._alive):
@@ -313,7 +332,10 @@ class CycleStarter:
         return True
 
     async def _request_wake(self, event: HostEvent, kind: str, reason: str) -> None:
-        """Store a request to wake the loop of the event's group; the key lets an event count once."""
+        """Store a request to wake the agent of the event's group; an event without a group requests none.
+
+        `kind` and `reason` are what the agent reads. The key of the request lets an event count only once.
+        """
         if event.group is None:
             return
         async with self._database.transaction() as tx:
@@ -329,10 +351,11 @@ class CycleStarter:
 
 
 def _stop_blocking_cycles(at_work: Sequence[Turn], now_ms: int, result: _LookResult) -> int | None:
-    """Add the runs of free cycles to `result.blocking_runs` if a message has waited too long for them.
+    """Decide whether a message has waited too long for a free cycle of its group to end.
 
-    Returns when a waiting message will have waited too long, in epoch ms; None if none waits or they are
-    stopped now.
+    If so, add the containers of the free cycles to `result.blocking_runs`, to be ended. `at_work` are the
+    turns of the group that are queued or run. Return when a waiting message will have waited too long, in
+    epoch milliseconds; None if none waits, or they are ended now.
     """
     # Only free cycles are stopped: somebody requested a running question or task.
     queued = [

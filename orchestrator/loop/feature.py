@@ -30,7 +30,11 @@ class LoopFeature:
         summary: Summary,
         stop_run: StopRun,
     ) -> None:
-        """`summary` writes the dashboard's part of a cycle's prompt; `stop_run` ends a cycle."""
+        """Build the parts; `loops` runs them.
+
+        `summary` returns the dashboard's part of the prompt when an agent wakes by itself. `stop_run` ends a
+        container, with a reason.
+        """
         self._clock = host.clock
         self._zone = host.settings.zone
         self._zone_of = host.zone_of
@@ -51,19 +55,28 @@ class LoopFeature:
         )
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the endless loops by the name of their task."""
+        """Return the loops that have to run, by their names."""
         return {"loops": self._loops.run, "workspaces": self._workspaces.run}
 
     async def begin(self, tx: Tx, turn: Turn) -> None:
-        """Record a cycle as its turn starts, in the transaction that starts it."""
+        """Record that a turn starts in a group whose agent wakes by itself at times.
+
+        `tx` has to be the transaction that starts the turn.
+        """
         await self._recorder.begin(tx, turn)
 
     async def on_turn_success(self, tx: Tx, turn: Turn) -> None:
-        """Read the schedule tags in the answers of a turn that succeeded, before these are sent."""
+        """Read when the agent wants to wake next from the tags in the replies of a turn that has succeeded.
+
+        It has to be called before the replies are sent.
+        """
         await self._recorder.read_schedule_tags(tx, turn)
 
     async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> WakeSetting:
-        """Set the next wake as `service.set_next_wake` does; raises what that raises."""
+        """Record when a group's agent wants to wake next: `text` says when, and `reason` why.
+
+        Return the reply to the agent. Raises `LoopOff` and `BadWake`, see `service.set_next_wake`.
+        """
         return await service.set_next_wake(
             tx, group, text, reason, now_ms=self._clock.now_ms(), zone_of=self._zone_of
         )
@@ -71,13 +84,20 @@ class LoopFeature:
     async def act(
         self, tx: Tx, folder: str, action: str, reason: str, *, source: str = service.OWNER
     ) -> Folder:
-        """Change a loop as `service.apply_action` does; raises what that raises."""
+        """Switch a group's loop on or off, pause, resume or wake it; return the group's folder.
+
+        `action` is one of `service.ACTIONS`. Raises `UnknownGroup`, `LoopOff` and `BadRequest`, see
+        `service.apply_action`.
+        """
         return await service.apply_action(
             tx, folder, action, reason=reason, source=source, now_ms=self._clock.now_ms()
         )
 
     async def _why_spent(self, tx: Tx, group: Group) -> str | None:
-        """Return until when a budget of a group is spent, as a reason; None if none is."""
+        """Return the reason why a group's agent may not wake by itself: until when a budget is spent.
+
+        None if no budget that counts for the group is spent.
+        """
         account = rules.BudgetAccount(folder=group.folder, is_main=group.is_main, is_background=True)
         now_ms = self._clock.now_ms()
         spent = await rules.spent_budget(tx, await budgets.every(tx), account, now_ms=now_ms, zone=self._zone)

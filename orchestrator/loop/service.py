@@ -65,7 +65,19 @@ async def apply_action(
     source: str = OWNER,
     rules: WakePolicy = RULES,
 ) -> Folder:
-    """Apply one of `ACTIONS` to a group's loop; a repeated action changes nothing.
+    """Switch a group's loop on or off, pause, resume or wake it; return the group's folder.
+
+    A loop lets the group's agent wake by itself. A repeated action changes nothing. The action is recorded
+    and published.
+
+    Args:
+        tx: the transaction.
+        folder: the group's folder.
+        action: one of `ACTIONS`.
+        now_ms: the present time, in epoch milliseconds.
+        reason: why the agent is woken, for the action "wake".
+        source: who wakes it, for the action "wake".
+        rules: the bounds and rates for wakes.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -102,7 +114,10 @@ async def apply_action(
 async def _switch_on(
     tx: Tx, group: Group, loop: loops.Loop | None, *, now_ms: int, rules: WakePolicy
 ) -> None:
-    """Switch a loop on, with its first cycle in `FIRST_MS`; one that is on or paused goes on."""
+    """Switch the loop of a group on, so that its agent wakes for the first time in `FIRST_MS`.
+
+    A loop that is paused goes on, and one that is on stays so; `loop` is None if the group had none.
+    """
     if loop is not None and loop.status is not LoopStatus.STOPPED:
         await loops.change_status(tx, group.folder, LoopStatus.ON, now_ms=now_ms)
         return
@@ -116,7 +131,11 @@ async def _switch_on(
 
 
 async def _change_status(tx: Tx, folder: Folder, action: str, *, now_ms: int) -> None:
-    """Pause, resume or stop a loop. Pending wake requests and the next wake stay."""
+    """Pause, resume or stop the loop of a group, for the action "pause", "resume" or "off".
+
+    Pending wake requests and the next time to wake stay. A cycle that is queued but not started is removed
+    when the loop is paused or stopped.
+    """
     status = {"pause": LoopStatus.PAUSED, "resume": LoopStatus.ON, "off": LoopStatus.STOPPED}[action]
     await loops.change_status(tx, folder, status, now_ms=now_ms)
     if status is not LoopStatus.ON and await loops.drop_waiting_turn(tx, folder):
@@ -133,9 +152,18 @@ async def set_next_wake(
     zone_of: Callable[[Group], ZoneInfo],
     rules: WakePolicy = RULES,
 ) -> WakeSetting:
-    """Record when an agent wants to wake, counted from the cycle's end. It replaces an earlier request.
+    """Record when an agent wants to wake next, and return the reply to it.
 
-    `zone_of` returns the time zone of a group.
+    The span counts from the end of its present turn. It replaces an earlier request of the same turn.
+
+    Args:
+        tx: the transaction.
+        group: the agent's group.
+        text: the span or the time, such as `30m`, `now` or `09:00`.
+        reason: why the agent wants to wake then.
+        now_ms: the present time, in epoch milliseconds.
+        zone_of: returns the time zone of a group.
+        rules: the bounds for the span.
 
     Raises:
         LoopOff: the group's loop is off, or was off when the turn started.

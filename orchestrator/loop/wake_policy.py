@@ -128,7 +128,10 @@ class WakeDecision:
 
 
 def read_interval(text: str) -> RequestedInterval | None:
-    """Return the span that an agent wants to sleep: `30m`, `in 1.5 hours`, `now`; None for other texts."""
+    """Return the span that an agent wants to sleep, from a text such as `30m`, `in 1.5 hours` or `now`.
+
+    None for a text that is no span, or a span that is too long.
+    """
     if text.strip().lower() == NOW:
         return RequestedInterval(ms=0, is_soonest=True)
     span = when.duration(text)
@@ -138,7 +141,10 @@ def read_interval(text: str) -> RequestedInterval | None:
 
 
 def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> RequestedInterval | None:
-    """Return the span until a time such as `09:00` or `tomorrow 9am`; None for other texts."""
+    """Return the span from now until a time such as `09:00` or `tomorrow 9am`, in the time zone `zone`.
+
+    None for a text that is no such time.
+    """
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     match times.read(text, now=now, zone=zone, policy=when.POLICY):
         case Instant(at=at):
@@ -148,15 +154,16 @@ def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> RequestedInterval |
 
 
 def clamp(interval: RequestedInterval, rules: WakePolicy = RULES) -> int:
-    """Return the requested sleep within the bounds, in ms."""
+    """Return the sleep that an agent requests, in milliseconds, within the bounds of the rules."""
     return min(max(interval.ms, rules.min_ms), rules.max_ms)
 
 
 def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> WakeDecision:
-    """Return when the next cycle starts if nothing happens before; called at the end of a cycle.
+    """Decide when an agent wakes next if nothing happens before; its cycle has just ended, at `now_ms`.
 
-    The agent's request has precedence over the growing pause. It is postponed if the agent has set too many
-    wakes in the last hour. An unanswered message has precedence over both, a few times.
+    The agent's request has precedence over the pause, which grows while there is nothing to do. The request
+    is postponed if the agent has set too many wakes in the last hour. An unanswered message shortens either,
+    a few times.
     """
     auto_ms, trace = _back_off(state, rules)
     decision = _uncapped(state, now_ms, auto_ms, trace, rules)
@@ -166,7 +173,11 @@ def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> Wa
 
 
 def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...]]:
-    """Return the pause after this cycle, in ms, with the step for the trace."""
+    """Return the pause after a cycle if the agent requests none, in milliseconds, and the step for the trace.
+
+    It starts anew after a cycle that did something, and doubles up to a bound after one that did nothing. The
+    trace is the list of the decision's steps in words.
+    """
     if state.outcome is CycleOutcome.ACTION:
         return rules.base_ms, (f"something was done: the pause is {format_span(rules.base_ms)} again",)
     # An agent that names a time has a plan; only idling without one stretches the pause.
@@ -181,9 +192,10 @@ def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...
 def _uncapped(
     state: CycleState, now_ms: int, auto_ms: int, trace: tuple[str, ...], rules: WakePolicy
 ) -> WakeDecision:
-    """Return the decision by the agent's request, or else by the pause `auto_ms`, before budget and cap.
+    """Return the next wake by the agent's request, or by the pause `auto_ms` if there is no request.
 
-    A request for the shortest sleep too often in a row gets a longer one. `trace` has the earlier steps.
+    An agent that requests the shortest sleep too often in a row gets a longer one. Later steps may change the
+    decision: the limit of self-set wakes an hour, and an unanswered message. `trace` has the steps so far.
     """
     sleep_request = state.sleep_request
     if sleep_request is None:
@@ -220,7 +232,10 @@ def _uncapped(
 
 
 def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy) -> WakeDecision:
-    """Return the decision, shortened if an unanswered message would wait longer than its cap."""
+    """Return the decision, with an earlier wake if an unanswered message would wait too long.
+
+    After `max_caps` wakes for the same message that is not done any more.
+    """
     latest_ms = now_ms + rules.pending_cap_ms
     if state.caps is None or decision.next_ms <= latest_ms:
         return decision
@@ -239,7 +254,7 @@ def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakeP
 
 
 def _within_budget(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy) -> WakeDecision:
-    """Return the decision, postponed if the agent has set too many wakes in the last hour."""
+    """Return the decision, with a later wake if the agent has set too many wakes itself in the last hour."""
     recent = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]
     if decision.set_by is not SetBy.AGENT or len(recent) < rules.self_wakes_an_hour:
         return decision
@@ -267,9 +282,9 @@ def _changed(
     is_bounded: bool = False,
     is_capped: bool = False,
 ) -> WakeDecision:
-    """Return the decision with `trace` as another step.
+    """Return the decision with `trace` as another step, and with other values where they are set.
 
-    An argument that is None, and `is_bounded=False`, change nothing.
+    An argument that is None changes nothing, nor does `is_bounded=False`. `is_capped` is set as it is passed.
     """
     return WakeDecision(
         next_ms=decision.next_ms if next_ms is None else next_ms,
@@ -299,10 +314,17 @@ def start_ms(
     now_ms: int,
     rules: WakePolicy = RULES,
 ) -> int | None:
-    """Return when a free cycle may start, in epoch ms; None if there is neither a signal nor a timer.
+    """Return when a free cycle may start, for which an agent wakes by itself, in epoch milliseconds.
 
-    A cycle that started a short time ago delays it. After the clock was set back, nothing waits longer than
-    the bounds allow.
+    None if there is neither a signal nor a time to wake. A cycle that started a short time ago delays it.
+    After the clock was set back, nothing waits longer than the rules allow.
+
+    Args:
+        signals: the requests to wake the agent.
+        next_wake_ms: when the agent wakes if nothing happens before; None if no time is set.
+        last_start_ms: when its last cycle started; None before the first.
+        now_ms: the present time. All times are in epoch milliseconds.
+        rules: the bounds and rates for wakes.
     """
     last = None if last_start_ms is None else min(last_start_ms, now_ms)
     # `min` with now, because a time ahead of a clock that was set back would delay the start.
@@ -313,9 +335,13 @@ def start_ms(
 
 
 def _throttle(signal: WakeSignal, rules: WakePolicy) -> int:
+    """Return the milliseconds between two starts of cycles that apply to a signal."""
     return rules.direct_throttle_ms if signal.is_direct else rules.throttle_ms
 
 
 def _not_before(at_ms: int, last_start_ms: int | None, throttle_ms: int) -> int:
-    """Return `at_ms`, but no time before the throttle has passed since the last start."""
+    """Return the time `at_ms`, or a later one if the last start was less than `throttle_ms` before it.
+
+    `last_start_ms` is None if there was no start.
+    """
     return at_ms if last_start_ms is None else max(at_ms, last_start_ms + throttle_ms)

@@ -54,7 +54,11 @@ Files = Mapping[str, tuple[int, int]]
 
 
 def files_of(folder: Path) -> Files:
-    """Return the files of a group's folder without hidden ones and links, at most `MAX_FILES`. Blocks."""
+    """Return the files of a group's folder, each with its time and size. Blocks.
+
+    Hidden files, links, and folders that the host fills itself are left out; at most `MAX_FILES` are
+    returned. None are if the folder cannot be read.
+    """
     files: dict[str, tuple[int, int]] = {}
     # No link is followed: the container writes the folder, and a link could list the host's files.
     try:
@@ -66,7 +70,11 @@ def files_of(folder: Path) -> Files:
 
 
 def _walk(descriptor: int, prefix: str, files: dict[str, tuple[int, int]]) -> None:
-    """Add the files below a directory, and close its descriptor. Links are not followed."""
+    """Add the files below an open directory to `files`, and close its `descriptor`. Links are not followed.
+
+    `prefix` is the path of the directory in the group's folder, with a slash at its end. What cannot be read
+    is left out.
+    """
     try:
         with os.scandir(descriptor) as entries:
             for entry in entries:
@@ -83,7 +91,10 @@ def _walk(descriptor: int, prefix: str, files: dict[str, tuple[int, int]]) -> No
 def _add_entry(
     entry: os.DirEntry[str], descriptor: int, prefix: str, files: dict[str, tuple[int, int]]
 ) -> None:
-    """Add a file, or the files below a directory, to `files` under its path in the folder."""
+    """Add an entry of a directory to `files`: a file, or the files below a directory.
+
+    `descriptor` is the open directory that has the entry, and `prefix` its path in the group's folder.
+    """
     path = f"{prefix}{entry.name}"
     try:
         if entry.is_file(follow_symlinks=False):
@@ -109,7 +120,11 @@ class WorkspaceChanges:
 
 
 def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> WorkspaceChanges:
-    """Return the changes, split into those made while or just after the agent worked, and others."""
+    """Return the files that differ between two listings, by who changed them.
+
+    A change counts as the agent's if it was made while, or just after, the agent worked. `recent` are the
+    group's newest turns, which show when that was.
+    """
     by_agent: list[str] = []
     by_others: list[str] = []
     for path in sorted(before.keys() | after.keys()):
@@ -125,7 +140,11 @@ def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> 
 def compare_unseen(
     snapshot: WorkspaceSnapshot, after: Files, recent: list[Turn], *, now_ms: int
 ) -> WorkspaceChanges:
-    """Return the changes since the listing of an earlier host, of which only the digest is stored."""
+    """Return the changes since the listing of an earlier host, by who made them.
+
+    Only the time and the digest of that listing are stored, in `snapshot`. `after` is the present listing,
+    and `recent` are the group's newest turns, which show when the agent worked.
+    """
     if snapshot.digest == digest_of(after):
         return WorkspaceChanges(by_agent=(), by_others=())
     # The digest names no files, so those with newer times are the best guess at what changed.
@@ -137,19 +156,22 @@ def compare_unseen(
 
 
 def digest_of(files: Files) -> str:
-    """Return a hash of the files that does not depend on their order."""
+    """Return a hash of a listing of files, which does not depend on the order of the files."""
     return hashlib.blake2b(repr(sorted(files.items())).encode(), digest_size=16).hexdigest()
 
 
 def _was_at_work(turn: Turn, at_ms: int) -> bool:
-    """Return whether a turn of the agent ran at a time, with some slack at both ends."""
+    """Return whether a turn of the agent ran at the time `at_ms`, or up to `ECHO_MS` before or after it."""
     if turn.started_ms is None or at_ms < turn.started_ms - ECHO_MS:
         return False
     return _was_at_work_since(turn, at_ms)
 
 
 def _was_at_work_since(turn: Turn, at_ms: int) -> bool:
-    """Return whether the turn had started and not ended at a time; a turn that waits for a retry is ended."""
+    """Return whether a turn of the agent ran at the time `at_ms` or later, or up to `ECHO_MS` before.
+
+    A turn that waits for another attempt has ended for this.
+    """
     if turn.started_ms is None:
         return False
     ended_ms = turn.not_before_ms if turn.state is TurnState.QUEUED else turn.ended_ms
@@ -169,7 +191,16 @@ class Workspaces:
         touched: set[Folder],
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
-        """`touched` gets the groups whose agent changed files in their folder."""
+        """Set up the watcher; `run` watches.
+
+        Args:
+            root: the folder with the folders of all groups.
+            database: the database.
+            clock: the clock.
+            bus: the event bus, whose events show when a loop is switched.
+            touched: gets the groups whose agent has changed files in their folder.
+            sweep_seconds: the seconds between two listings, at most.
+        """
         self._root = root
         self._database = database
         self._clock = clock
@@ -184,7 +215,7 @@ class Workspaces:
         bus.taps.append(self._on_event)
 
     async def run(self) -> None:
-        """Watch until the task is cancelled."""
+        """Watch the folders of groups whose loop is on, until cancelled; then stop the observer's threads."""
         try:
             while True:
                 await self.look()
@@ -202,7 +233,10 @@ class Workspaces:
             self._wakeup.set()
 
     async def look(self) -> None:
-        """Compare the folders of all active loops with their last listings."""
+        """Compare the folder of each group whose loop is on with its last listing, and record the changes.
+
+        Folders of groups whose loop is off now are watched no more.
+        """
         async with self._database.reading() as tx:
             alive = {loop.folder for loop in await loops.alive(tx)}
         for folder in sorted(self._known.keys() - alive):
@@ -213,7 +247,10 @@ class Workspaces:
             await self._compare(folder)
 
     async def _compare(self, folder: Folder) -> None:
-        """List a group's files and record the changes; others' changes request a wake of its agent."""
+        """List a group's files and record what has changed since the last listing.
+
+        Changes by others than the group's agent request that the agent wakes.
+        """
         # Taken before the listing, so that a change during it is found again, not missed.
         looked_ms = self._clock.now_ms()
         files = await asyncio.to_thread(files_of, self._root / folder)
@@ -252,6 +289,7 @@ class Workspaces:
         return WorkspaceChanges(by_agent=(), by_others=())  # the first listing of a new loop
 
     async def _forget(self, folder: Folder) -> None:
+        """Delete the last listing of a group's files, here and in the database."""
         await self._database.write(lambda tx: sessions.forget_workspace(tx, folder))
         del self._known[folder]
 
@@ -266,7 +304,11 @@ class Workspaces:
         return signal
 
     def _watch(self, folder: Folder, signal: Callable[[], None]) -> None:
-        """Watch the group's folder itself, but nothing below it, since a container writes that tree."""
+        """Have the system signal changes in a group's folder by `signal`; blocks.
+
+        Only the folder itself is watched, and nothing below it, since a container writes that tree. If the
+        system cannot watch it, that is logged once, and the folder is listed more often.
+        """
         if folder in self._watches:
             return
         try:
@@ -285,7 +327,10 @@ class Workspaces:
             self._blind.discard(folder)
 
     def _started(self) -> BaseObserver:
-        """Return the running observer. Raises `OSError` if the system has no handle for another one."""
+        """Return the observer of folders, started if needed.
+
+        Raises `OSError` if the system has no handle for another one.
+        """
         if self._observer is None:
             observer = Observer()
             observer.start()
@@ -293,7 +338,7 @@ class Workspaces:
         return self._observer
 
     def _unwatch(self, folder: Folder) -> None:
-        """End watching a group's folder."""
+        """Have the system signal no more changes in a group's folder. Blocks."""
         self._blind.discard(folder)
         watch = self._watches.pop(folder, None)
         if watch is not None and self._observer is not None:

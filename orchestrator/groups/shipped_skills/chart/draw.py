@@ -43,7 +43,11 @@ def main() -> int:
 
 
 def svg_of(chart: object) -> str:
-    """Return a chart as SVG. Raises `BadChart`."""
+    """Return a chart as SVG.
+
+    `chart` is an object with `kind` (a key of `DRAWN`), `labels`, `series` and perhaps `title` and `unit`.
+    Raises `BadChart` if it cannot be drawn.
+    """
     if not isinstance(chart, dict):
         raise BadChart("it has to be an object with kind, labels and series")
     labels, series = checked(chart)
@@ -60,7 +64,10 @@ def svg_of(chart: object) -> str:
 
 
 def checked(chart: dict[str, Any]) -> tuple[list[str], dict[str, list[float]]]:
-    """Return the labels and the series of a chart. Raises `BadChart` if they do not fit."""
+    """Return the labels of a chart, and its series: lists of numbers by name, one number for each label.
+
+    Raises `BadChart` if they are not of this form.
+    """
     labels, series = chart.get("labels"), chart.get("series")
     if not isinstance(labels, list) or not 0 < len(labels) <= MAX_LABELS:
         raise BadChart(f"labels has to be a list of 1 to {MAX_LABELS}")
@@ -100,7 +107,10 @@ def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
 
 
 def axes(labels: list[str], series: dict[str, list[float]], unit: str) -> tuple[str, float, float]:
-    """Return the SVG of grid, labels and legend, the value at the bottom, and the pixels per unit."""
+    """Return the SVG of grid, labels and legend, the value at the bottom, and the pixels for a value of 1.
+
+    `unit` is the name of the values' unit, which is written above the axis; it may be empty.
+    """
     low, high, step = scale(series)
     factor = (BOTTOM - TOP) / (high - low)
     parts = []
@@ -109,7 +119,7 @@ def axes(labels: list[str], series: dict[str, list[float]], unit: str) -> tuple[
         y = BOTTOM - (value - low) * factor
         parts.append(f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
         parts.append(text(LEFT - 8, y + 6, number(value), size=16, anchor="end"))
-    every = max(1, math.ceil(len(labels) / 12))
+    every = max(1, math.ceil(len(labels) / 12))  # no more than 12 labels are written
     for index, label in enumerate(labels):
         if index % every == 0:
             parts.append(text(centre(index, labels), BOTTOM + 28, label[:14], size=16))
@@ -136,7 +146,10 @@ def legend(series: dict[str, list[float]]) -> str:
 
 
 def bars(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
-    """Return the SVG of a bar chart, with the bars of several series side by side."""
+    """Return the SVG of a bar chart, with the bars of several series side by side.
+
+    Values are written at the bars if these are few.
+    """
     frame, low, factor = axes(labels, series, unit)
     width = (RIGHT - LEFT) / len(labels) * 0.8 / len(series)
     zero = BOTTOM + low * factor
@@ -170,7 +183,10 @@ def lines(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
 
 
 def pie(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
-    """Return the SVG of a pie chart of one series. Raises `BadChart` if it cannot be shown as shares."""
+    """Return the SVG of a pie chart of one series, with a legend of its shares.
+
+    Raises `BadChart` if the numbers cannot be shown as shares.
+    """
     values = next(iter(series.values()))
     total = sum(values)
     if len(series) > 1 or len(values) > len(COLOURS) or min(values) < 0 or total <= 0:
