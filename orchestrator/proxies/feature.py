@@ -579,14 +579,14 @@ class ContainerProxies:
         self._host.wakeups.outbox.set()
 
     async def _approve_message(self, identity: RunIdentity, server: str, message: McpMessage) -> str | None:
-        """Ask the owner about a message to an MCP server, if a rule of the group demands it.
+        """Ask the owner about a message to the MCP server `server`, if a rule of the group demands it.
 
-        Return None when it may be sent, else the reason.
+        Only calls of tools are asked about. Return None when the message may be sent, else the reason.
         """
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, identity.folder)
         if group is None or not settings.of(group).asks_mcp(server):
-            return None
+            return None  # no rule of the group is about this server
         if message.method is not None and message.method not in KNOWN_METHODS:
             # An unknown method might do what a rule forbids, under another name.
             return f"the owner has rules for this server, and the method '{message.method}' is not known"

@@ -59,7 +59,8 @@ def _check_bounds(body: bytes) -> None:
 
     Each count stops at its limit, so memory stays small.
     """
-    # Strings are replaced first: a long text may have more commas than a document may have parts.
+    # Strings are replaced first: a long text may have more commas than a document may have parts. Each part
+    # is then a string, or follows a comma or a bracket.
     skeleton, strings = _STRINGS.subn(b'"', body, count=MAX_PARTS + 1)
     if strings + sum(map(skeleton.count, (b",", b"{", b"["))) > MAX_PARTS:
         raise NotStrictJson(_TOO_MANY_PARTS)

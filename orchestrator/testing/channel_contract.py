@@ -893,7 +893,7 @@ async def test_a_file_that_is_too_large_for_the_messenger_is_refused_in_words(
     if limit is None:
         pytest.skip(f"{ON_PURPOSE}it takes more than ANDY_ATTACHMENT_MB can let through")
     with (tmp_path / "film").open("wb") as film:
-        film.truncate(limit + 4 * 1024**2)
+        film.truncate(limit + 4 * 1024**2)  # larger by 4 MiB; the file has no content on the disk
     file = Attachment(path=tmp_path / "film", name="film.bin", mime="application/octet-stream")
     async with host.living():
         await host.post("the film", attachment=file)

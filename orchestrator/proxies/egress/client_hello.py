@@ -22,6 +22,8 @@ _DATA_RECORD = 0x17
 _RECORDS = frozenset({_CHANGE_CIPHER_SPEC_RECORD, _ALERT_RECORD, HANDSHAKE_RECORD, _DATA_RECORD})
 _HEADER_BYTES = 5
 """Bytes before a record's content: its kind, the version in two bytes, and the content's length in two."""
+_MESSAGE_HEADER_BYTES = 4
+"""Bytes before the body of a handshake message: its kind, and the body's length in three bytes."""
 _MAJOR_VERSION = 3
 """The first byte of the version in all records of TLS."""
 _MAX_ENCRYPTED_RECORD_BYTES = 2**14 + 2048
@@ -95,7 +97,7 @@ class ClientHelloReader:
         """Add bytes of the connection, and return the hello once it is whole, else None.
 
         Raises:
-            BadClientHello: it is malformed or too long, or something else precedes it.
+            BadClientHello: the hello is malformed or too long, or something else precedes it.
         """
         self._received += data
         while (record := self._next_record()) is not None:
@@ -168,7 +170,10 @@ class LaterHellos:
         return data if self._is_over else self._checked_bytes(data)
 
     def _checked_bytes(self, data: bytes) -> bytes:
-        """Return the bytes that may be sent after `data` has arrived."""
+        """Add `data` to the received bytes, and return those that may be sent now.
+
+        Whole records are checked one after another. Once the checks have ended, all bytes may be sent.
+        """
         self._received += data
         sendable = self._take_early_data()
         while not self._is_over and (record := self._next_record()) is not None:
@@ -315,19 +320,18 @@ class LaterHellos:
 def _whole_hello(message: bytes | bytearray) -> bytes | None:
     """Return the body of a ClientHello, or None while the message is not whole.
 
-    Before the body there is one byte for the kind of the message, and three for the body's length.
-
     Raises `BadClientHello` if the hello is too long, or something follows it.
     """
-    if len(message) < 4:
+    if len(message) < _MESSAGE_HEADER_BYTES:
         return None
-    end = 4 + int.from_bytes(message[1:4])
+    # After the kind of the message, its header has the length of the body.
+    end = _MESSAGE_HEADER_BYTES + int.from_bytes(message[1:_MESSAGE_HEADER_BYTES])
     if end > MAX_HELLO_BYTES:
         raise BadClientHello(f"the TLS hello is over {MAX_HELLO_BYTES:,} bytes")
     if len(message) > end:
         # A second message in the record could be a second hello with another name.
         raise BadClientHello("something follows the TLS hello in its record")
-    return bytes(message[4:]) if len(message) == end else None
+    return bytes(message[_MESSAGE_HEADER_BYTES:]) if len(message) == end else None
 
 
 def parse(body: bytes) -> ClientHello:

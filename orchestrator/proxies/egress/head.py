@@ -69,6 +69,7 @@ async def _next_event(parser: h11.Connection, reader: asyncio.StreamReader) -> o
     try:
         while (event := parser.next_event()) is h11.NEED_DATA:
             parser.receive_data(await reader.read(MAX_HEAD_BYTES))
+            # The bytes that the parser has not taken yet are the head, as far as it has come.
             if parser.trailing_data[0].partition(b"\r\n\r\n")[0].count(b"\n") > MAX_HEAD_LINES:
                 raise BadHead(400, "its head has too many lines")
     except h11.RemoteProtocolError as error:

@@ -198,6 +198,7 @@ class EgressProxy:
             # asyncio uses one number for the kernel's queue and for the connections accepted at once.
             self._listener.listen(QUEUE)
             try:
+                # A future that nobody sets: this waits until it is cancelled.
                 await asyncio.get_running_loop().create_future()
             finally:
                 server.close()
@@ -370,7 +371,7 @@ class EgressProxy:
             OpeningRefused: they may not go to the target.
             Gone: the client closed the connection before its hello was whole.
         """
-        early = request.early
+        early = request.early  # bytes that came together with the request
         if request.target.port != TLS_PORT:
             early = early or await reader.read(MAX_HELLO_BYTES)
             if early[:1] != bytes([HANDSHAKE_RECORD]):
@@ -434,7 +435,10 @@ class EgressProxy:
         self._note(self._event("egress.refused", caller, detail))
 
     def _event(self, kind: str, caller: EgressCaller | None, detail: dict[str, Any]) -> AuditEvent:
-        """Return an event of the audit about a caller, which may be unknown."""
+        """Return an event for the audit about a run; `caller` is None if the run is not known.
+
+        `kind` is the event's name, such as "egress.refused".
+        """
         return AuditEvent(
             at_ms=self._clock.now_ms(),
             kind=kind,

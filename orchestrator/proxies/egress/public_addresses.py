@@ -104,7 +104,7 @@ class Resolver:
         The number of lookups that run at once is limited, in all and for a group.
 
         Raises:
-            OSError: it has none.
+            OSError: the host has no address.
             EgressUnreachable: no answer came in time, or too many lookups are running.
         """
         try:

@@ -123,7 +123,8 @@ class ClientSide:
         return chunk
 
     async def until_gone(self) -> None:
-        """Wait until the client disconnects before its answer is whole, then raise `ClientGone`."""
+        """Wait until the client disconnects; raise `ClientGone` if its answer was not whole by then."""
+        # Messages can be received in one place only, and until its end that is `body`.
         await self._body_ended.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -155,7 +156,7 @@ class ClientSide:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def reply(self, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
-        """Send a whole JSON answer."""
+        """Send a whole answer: a status, a body in JSON, and further headers."""
         length = str(len(body)).encode()
         await self.begin(
             status, [(b"content-type", b"application/json"), (b"content-length", length), *headers]

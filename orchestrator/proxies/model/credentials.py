@@ -469,6 +469,7 @@ def json_escapes(value: str) -> Iterator[str]:
 
 def _all_escaped(value: str) -> Iterator[str]:
     """Yield the forms of a value inside JSON in which each character is an escape such as `\\u0041`."""
+    # JSON escapes the units of UTF-16, which have four digits each.
     digits = value.encode("utf-16-be", "surrogatepass").hex()
     units = [digits[start : start + 4] for start in range(0, len(digits), 4)]
     yield "".join(f"\\u{unit}" for unit in units)

@@ -320,6 +320,7 @@ def _error_in_successful_answer(
     error = document.get("error")
     is_error = document.get("type") == "error" or body.lstrip().startswith(_ERROR_EVENT)
     if is_error or isinstance(error, dict):
+        # Judged as if it had come with the status that belongs to it.
         return classify(_status_of_error(error), json.dumps(document).encode())
     if is_stream:
         name = document.get("type")

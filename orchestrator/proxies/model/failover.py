@@ -132,8 +132,10 @@ class Failover:
             return False
         if identity.turn_id is None or _is_side_model_unknown(identity, answered):
             return False
+        # No other service answers, and the turn has left none to which it could return.
         if not identity.has_other and identity.turn_id not in self._router.left:
             return False
+        # A service that is overloaded for a moment gets some time.
         if not self._has_waited_enough(identity, answered):
             return False
         if not identity.may_move:
@@ -205,7 +207,8 @@ class Failover:
         model = suspected_model or self._models.get(service)
         answered = await self._probe(service, model)
         error = answered.error
-        log.info("service.probed", service=service, status=answered.status, error=error and error.value)
+        error_name = None if error is None else error.value
+        log.info("service.probed", service=service, status=answered.status, error=error_name)
         cause_of_leaving = self._causes_of_leaving.pop(service, None)
         if error is None:
             self._router.note_answer(service)
@@ -223,6 +226,7 @@ class Failover:
             # The host gets an answer, though a turn got none.
             await self._notify_left(service)
         elif error is ModelError.UNKNOWN_MODEL and suspected_model is not None:
+            # A turn's model is unknown there: the owner is notified, and the service stays in use.
             await self.note_down(service, error, status=answered.status, model=model)
         elif error is not None and is_fault:  # the first part is for the type checker
             self._models[service] = model

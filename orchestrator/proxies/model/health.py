@@ -266,7 +266,8 @@ class ModelHealth:
             self._last_probe = _LastProbe(key=key, model=model, at_ms=now_ms)
             answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
             error = answered.error
-            log.info("model.probed", model=model, status=answered.status, error=error and error.value)
+            error_name = None if error is None else error.value
+            log.info("model.probed", model=model, status=answered.status, error=error_name)
             if error is ModelError.OUTAGE:
                 return
             # A service looks at the model only after it has accepted the key. So an unknown model shows that

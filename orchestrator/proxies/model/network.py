@@ -274,27 +274,33 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Store the transport of the new connection. asyncio calls this method and those below."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        """Store received bytes, and stop reading from the socket while too many are not read."""
         self._received += data
         if len(self._received) > READ_AHEAD_BYTES:
             self._transport.pause_reading()
         self._arrived.set()
 
     def eof_received(self) -> None:
+        """Note that the other end sends nothing more."""
         self._has_ended = True
         self._arrived.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the connection has ended, with an error or without, and wake whatever waits for it."""
         self._has_ended = True
         self._fault = exc
         self._arrived.set()
         self._writable.set()
 
     def pause_writing(self) -> None:
+        """Make writers wait, because too many bytes are not sent yet."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
+        """Let writers continue."""
         self._writable.set()

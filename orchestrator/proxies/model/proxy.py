@@ -165,9 +165,10 @@ class CredentialProxy:
         except ProxyRefused:
             return Answered(error=ModelError.NO_KEY, status=None)
         is_streamed = service is None or Ability.STREAM in service.abilities
+        usual_model = service.model if service is not None else None
         body = json.dumps(
             {
-                "model": model or (service and service.model) or CHEAP_MODEL,
+                "model": model or usual_model or CHEAP_MODEL,
                 "max_tokens": 1,
                 "messages": [{"role": "user", "content": "hello"}],
                 "stream": is_streamed,
@@ -368,7 +369,8 @@ class CredentialProxy:
         if not count or self._searches is None:
             return
         if ending is ExchangeEnd.GONE and not parser.is_whole:
-            # The client has disconnected: the service may still make all of them, and reports none.
+            # The client has disconnected: the service may still make all of them, and reports none. So all
+            # count as made.
             self._searches.add(identity.run_id, identity.turn_id, count)
         self._searches.end(identity.run_id, identity.turn_id, count)
 

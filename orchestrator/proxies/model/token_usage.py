@@ -64,6 +64,7 @@ class UsageParser:
         self.allowed_searches = 0
         """Web searches that the request lets the service make."""
         self._is_stream = False
+        """Whether the answer is a stream of events, not one JSON object."""
         self._is_reading = False
         """Whether the answer may report usage, and was not parsed to its end."""
         self._line = bytearray()
@@ -125,6 +126,7 @@ class UsageParser:
         return ParsedUsage(
             model=self._model,
             input_tokens=self._charged_tokens("input_tokens"),
+            # The first is an estimate while the answer is not whole.
             output_tokens=max(self._output_count(), self._charged_tokens("output_tokens")),
             cache_read_tokens=self._charged_tokens("cache_read_input_tokens"),
             cache_write_tokens=self._charged_tokens("cache_creation_input_tokens"),
@@ -391,7 +393,7 @@ class Prices:
         price = service.known_price
         if price is None:
             return Cost(nano_usd=None)
-        # The service's price counts for whatever model the answer names.
+        # `cost_of` looks the price up by the model that the answer names, so it is stored under that name.
         of_service = Prices({usage.model or "": per_million(input=price.input, output=price.output)})
         return of_service.cost_of(usage)
 

@@ -125,7 +125,10 @@ class UsageWriter:
         self._add_row(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
 
     def note(self, event: audit.AuditEvent, entry: usage.UsageEntry | None = None) -> None:
-        """Note another event for the audit, with its usage (`entry`) if it has cost something."""
+        """Note another event, which is stored in the audit a moment later.
+
+        `entry` is the usage that is stored with it, if it has cost something.
+        """
         self._add_row(_Row(event, entry))
         if entry is not None:
             self._on_entry(entry)
@@ -219,7 +222,10 @@ async def _append_rows(tx: Tx, batch: Sequence[_Row]) -> None:
 
 
 def _event(kind: str, identity: RunIdentity | None, detail: dict[str, Any], now_ms: int) -> audit.AuditEvent:
-    """Return an event for the audit about a run; `identity` is None if the run is not known."""
+    """Return an event for the audit about a run; `identity` is None if the run is not known.
+
+    `kind` is the event's name, such as "api.request".
+    """
     return audit.AuditEvent(
         at_ms=now_ms,
         kind=kind,

@@ -226,6 +226,7 @@ async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Turn
     A path that is no number of a turn counts as 0, which no turn has.
     """
     text = path["id"]
+    # The store's numbers have at most 19 digits, and no turn's number reaches 16.
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     document = await source.read(lambda tx: turn_work.find(tx, number))
     return {**document, "draft": await source.draft(document["run"], TurnId(number))}
@@ -432,9 +433,10 @@ async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str])
 def _resource(
     name: str, summary: str, read: Callable[[ApiSource, Q, Mapping[str, str]], Awaitable[object]]
 ) -> ApiResource:
-    """Return the resource `/api/NAME` that `read` answers.
+    """Return the resource `/api/NAME`, which is described in OpenAPI by `summary` and answered by `read`.
 
-    The types of its query and its answer are those in the annotations of `read`.
+    `read` takes the source of the rows, the parsed query, and the values in the path. The annotations of
+    `read` say what type the query and the answer have.
     """
     # The hints are in the order of the signature: the source, the query, the path and the answer.
     _, query, _, answer = get_type_hints(read).values()
