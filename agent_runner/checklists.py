@@ -44,6 +44,7 @@ class ListError(Exception):
     """A list cannot be used as requested."""
 
     def __init__(self, problem: ListProblem) -> None:
+        """`problem` is the reason, by which a caller chooses a sentence."""
         super().__init__(problem.value)
         self.problem = problem
 

@@ -31,7 +31,7 @@ class TurnInbox:
         self._bad_close: str | None = None
 
     async def next(self) -> TurnOrder | None:
-        """Wait for the next turn; None means that the host wants this run to end."""
+        """Wait for the next turn and return it; None means that the host wants this run to end."""
         watch = DirectoryWatch(self._directory)
         watch.start()
         try:

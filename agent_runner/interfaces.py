@@ -65,8 +65,10 @@ class Agent(Protocol):
         ...
 
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
-        """Answer one turn. Cancelling it stops the work and leaves the agent unusable, as an exception does:
-        what an agent survives, it returns as an error.
+        """Answer one turn: pass each text for the chat to `say`, and return the outcome.
+
+        Cancelling it stops the work and leaves the agent unusable, as an exception does. A failure after
+        which the agent can go on is returned as an error in the outcome.
         """
         ...
 

@@ -96,5 +96,5 @@ def _no_answer(request_id: str, seconds: float) -> Reply:
 
 
 def _failed(request_id: str, code: str, text: str) -> Reply:
-    """Return the reply to a request that failed in the container itself."""
+    """Return the reply to a request that failed in the container itself, with a code and a text."""
     return Reply(request_id=request_id, ok=False, code=code, text=text)

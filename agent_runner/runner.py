@@ -89,7 +89,10 @@ async def live(
 
 
 def _exit_code(run: asyncio.Task[int], outlet: FrameWriter) -> int:
-    """Return the exit code of a session that has ended; report its error, if it broke."""
+    """Return the exit code of a session that has ended (`run`); report the error of one that broke.
+
+    It is reported to the host through `outlet`, and logged.
+    """
     error = run.exception()
     if error is None:
         return run.result()
@@ -106,9 +109,11 @@ def make_agent(
     progress: TurnProgress,
     started: StartedCli | None,
 ) -> Agent:
-    """Return the agent that the order names. `started` is a CLI that already runs for it; None for none.
+    """Return the agent that the order names.
 
-    The agents' modules are imported here, so that one agent does not load the other.
+    `host` sends its requests to the host, `noticing` has the notices of the run, `progress` reports what the
+    agent does. `started` is a CLI that already runs for it; None for none. The agents' modules are imported
+    here, so that one agent does not load the other.
     """
     if order.agent == "claude":
         from agent_runner.agents.claude.agent import ClaudeAgent

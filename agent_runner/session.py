@@ -153,7 +153,7 @@ class RunnerSession:
 
         The host is told when the turn was accepted. A check may end the turn without the agent.
         """
-        if self._follows_standby_order:
+        if self._follows_standby_order:  # the first turn of a run that was started ahead has other terms
             self._follows_standby_order = False
             self._is_started = await self._agent.begin(self._order)
         # The acknowledgement says how the conversation goes on, which is known once the agent has started. A
@@ -188,7 +188,7 @@ class RunnerSession:
             )
 
     def _end(self, turn: TurnOrder, outcome: TurnOutcome) -> None:
-        """Report the end of a turn, with its usage and the notices that the model got."""
+        """Report the end of a turn with this outcome, its usage and the notices that the model got."""
         self._progress.end_turn()
         if outcome.usage is not None:
             self._report_usage(turn, outcome.usage)

@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument("--dry-run", action="store_true", help="make and try all of it, and keep nothing")
     parser.add_argument("--push", action="store_true", help="push the images of a release that was made")
     arguments = parser.parse_args()
-    os.umask(READABLE)
+    os.umask(READABLE)  # another user than the owner reads the files of an image
     try:
         if arguments.push:
             push(Path.cwd(), arguments.version, arguments.registry)
@@ -243,7 +243,8 @@ def try_out(
     pushed = artifacts.push_images(client, images, wanted.registry)
     tagged = [f"{registry.repository_of(pushed[name])}:{registry.tag_of(name)}" for name in pushed]
     artifacts.remove_images(client, [*pushed.values(), *tagged])  # for Compose to pull them
-    write_compose_file(made.parent / "clone", made, pushed_by_name(pushed), version)
+    scratch = made.parent / "clone"  # the clone of the release is beside its files
+    write_compose_file(scratch, made, pushed_by_name(pushed), version)
     try:
         trial.try_compose(made, folder / "compose")
     finally:

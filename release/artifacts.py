@@ -34,7 +34,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     seconds: float = 600,
 ) -> str:
-    """Run a program to its end and return what it wrote to stdout.
+    """Run a program in the folder `cwd` to its end, and return what it wrote to stdout.
 
     `environment` are variables that are added to those of this process; None for none. Raises
     `ReleaseRefused` if it cannot be started, fails, or takes more than `seconds`; the text says why.

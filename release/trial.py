@@ -67,9 +67,9 @@ def try_wheel(wheel: Path, folder: Path, version: str) -> None:
 
 
 def _run_alone(*command: str | Path, cwd: Path, environment: dict[str, str]) -> str:
-    """Run `andy` of the wheel with exactly these variables, and return what it wrote to stdout.
+    """Run `andy` of the wheel in the folder `cwd`, and return what it wrote to stdout.
 
-    Raises `ReleaseRefused` if it fails.
+    It gets exactly the variables in `environment`. Raises `ReleaseRefused` if it fails.
     """
     result = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=START_SECONDS, check=False
@@ -155,7 +155,8 @@ def _started(folder: Path) -> Iterator[Callable[..., str]]:
 def _wait_for(port: int, compose: Callable[..., str]) -> None:
     """Wait until Andy answers on this port that he is healthy.
 
-    Raises `ReleaseRefused` with his log if he does not within `START_SECONDS`.
+    Raises `ReleaseRefused` with his log if he does not within `START_SECONDS`; `compose` runs a command of
+    Compose, to read it.
     """
     until = time.monotonic() + START_SECONDS
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

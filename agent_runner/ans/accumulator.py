@@ -163,7 +163,9 @@ class Accumulator:
             self._ready.append(replace(batch, entries=unheard))
 
     def _remember(self, key: str, entry: NoticeEntry, now_ms: int) -> None:
-        """Add an entry, and remember it to count its repetitions; beyond the limit, forget the oldest."""
+        """Add an entry, and remember it under `key` to count its repetitions; beyond the limit, forget the
+        oldest one.
+        """
         if len(self._seen) >= MAX_REMEMBERED:
             self._forget(next(iter(self._seen)), now_ms)
         self._seen[key] = now_ms, entry

@@ -55,13 +55,13 @@ class DeferredNotices:
         self._awaiting[notice.id] = _Awaiting(notice=notice, condition=condition)
 
     def rearm(self, facts: TurnFacts) -> None:
-        """Let the conditions that are false now make notices due again."""
+        """Let the conditions that are false by these facts make notices due again."""
         # While a condition stays true, as for a window that stays full, it counts once.
         for condition in [spent for spent in self._spent if not holds(spent, facts)]:
             del self._spent[condition]
 
     def due(self, facts: TurnFacts) -> list[Notice]:
-        """Remove and return the notices that are due, in the order in which they were added."""
+        """Remove and return the notices that are due by these facts, in the order of their adding."""
         self.rearm(facts)
         due = [awaiting for awaiting in self._awaiting.values() if self._is_due(awaiting, facts)]
         for awaiting in due:
@@ -71,7 +71,7 @@ class DeferredNotices:
         return [awaiting.notice for awaiting in due]
 
     def drop(self, notice_id: int) -> None:
-        """Remove a waiting notice."""
+        """Remove the waiting notice with this id, if there is one."""
         self._awaiting.pop(notice_id, None)
 
     def _is_due(self, awaiting: _Awaiting, facts: TurnFacts) -> bool:
@@ -100,7 +100,7 @@ class TurnFacts:
 
 
 def holds(condition: Condition, facts: TurnFacts) -> bool:
-    """Return whether a condition is true."""
+    """Return whether a condition is true by these facts about the turn."""
     match condition:
         case ContextAbove(share=share):
             return _share(facts.context_tokens, facts.max_context_tokens) >= share

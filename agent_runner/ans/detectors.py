@@ -90,7 +90,8 @@ class BudgetWatch:
     ) -> EventDraft | None:
         """Return the event for a limit that is reached, or nearly; None if neither, or if reported already.
 
-        `share` is the part of `limit` from which to warn; `unit` is the word for what is counted.
+        `kind` names the budget; `current` is used of `limit`, counted in the word `unit`. `share` is the part
+        of the limit from which to warn.
         """
         if limit <= 0 or current < int(limit * share):
             return None
@@ -108,7 +109,10 @@ class BudgetWatch:
 
 
 def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str, int | str]:
-    """Return the figures of a budget's event, with a message for the model."""
+    """Return the payload of an event about a budget: its figures, and a message for the model.
+
+    `current` is used of `limit`, counted in the word `unit`.
+    """
     remaining = max(0, limit - current)
     rest = f"{remaining:,} of {limit:,} {unit} are left" if remaining else f"all {limit:,} {unit} are used"
     about = {
@@ -191,7 +195,10 @@ class ContextUse:
 
 
 def _approaching(current: int, maximum: int, compaction_at: int | None) -> EventDraft:
-    """Return the event for a window of `maximum` tokens that fills up, of which `current` are used."""
+    """Return the event for a window of `maximum` tokens that fills up, of which `current` are used.
+
+    The conversation is compacted at `compaction_at` tokens; None if that is not known.
+    """
     remaining = max(0, (compaction_at or maximum) - current)
     return EventDraft(
         type="context.approaching_limit",

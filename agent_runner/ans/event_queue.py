@@ -34,9 +34,10 @@ class EventQueue:
         retained: int = RETAINED_AT_OVERFLOW,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`retained` is the number of events that remain after a full queue has made room.
+        """`limit` is the number of events at which the queue is full.
 
-        `now` returns the UTC time.
+        `retained` is the number of events that remain after a full queue has made room; `now` returns the UTC
+        time.
         """
         self._limit = limit
         self._retained = retained

@@ -83,7 +83,7 @@ class Formatter:
             logger.warning("template %s fails, so its notices are told plainly: %s", where, reason)
 
     def _template(self, source: str) -> Template:
-        """Return a compiled template; each text is compiled once."""
+        """Return the compiled template of the text `source`; each text is compiled once."""
         # Jinja2 is imported for the first delivery only: most turns have none, and should not wait for it.
         if source not in self._compiled:
             if self._environment is None:
@@ -95,7 +95,7 @@ class Formatter:
 
 
 def _variables(notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> dict[str, Any]:
-    """Return the variables that a template can use, by name."""
+    """Return the variables that a template can use, by name; `shown` are the notification's entries."""
     return {
         "notification": notification,
         "event": shown[0],

@@ -36,7 +36,10 @@ class LazyNotices:
     """The notices of a run, loaded when something needs them. There is one per run."""
 
     def __init__(self, order: RunOrder, workspace: Workspace, *, make: Make = _make) -> None:
-        """`make` builds the rules; it may take long, and is called in a thread."""
+        """The rules are built for the run of `order`, in the group of `workspace`.
+
+        `make` builds them; it may take long, and is called in a thread.
+        """
         self.rules: NoticeRules | None = None
         """The loaded notices; None until they are loaded."""
         self._order = order

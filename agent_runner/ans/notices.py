@@ -113,7 +113,7 @@ class RunNotices:
         return event
 
     def happened(self, *drafts: EventDraft | None, source: str = "agent") -> None:
-        """Record findings of the detectors as events; None is ignored."""
+        """Record findings as events that come from the component `source`; None is ignored."""
         for draft in drafts:
             if draft is not None:
                 self.emit(draft.type, draft.severity, draft.payload, source=source)
@@ -145,9 +145,11 @@ class RunNotices:
         max_tokens: int | None = None,
         message_count: int | None = None,
     ) -> None:
-        """Record facts that conditions test; those that are None stay unchanged.
+        """Record facts that the conditions of notices test; those that are None stay unchanged.
 
-        A notice that has a condition can become due again once its condition has been false.
+        Of the model's window of `max_context_tokens`, `context_tokens` are full. `total_tokens` were written
+        in this turn, which may write `max_tokens` (0 for no limit). A condition that has made a notice due,
+        and is false now, can make another one due.
         """
         facts = self.facts
         self.facts = replace(

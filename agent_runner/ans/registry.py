@@ -103,7 +103,7 @@ class SubscriberRegistry:
         return sorted(important, key=lambda batch: batch.urgency)
 
     def mark_delivered(self, batch: NoticeBatch) -> None:
-        """Record the delivery of a notification."""
+        """Record the delivery of a notification, or of its first part."""
         if batch.notice_id is not None:
             self._host_notices.pop(batch.notice_id, None)
         else:

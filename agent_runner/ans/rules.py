@@ -126,9 +126,9 @@ class NoticeRules:
         self.notices.emit("session.end", "info", about)
 
     def resumed(self, mode: RestoreMode, reason: str, *, session_id: str | None) -> None:
-        """Report that an earlier conversation was loaded; other modes are ignored.
+        """Report that an earlier conversation was loaded, and for which reason in this way.
 
-        `session_id` is that of the loaded conversation, if it has one.
+        Nothing is reported for a new conversation. `session_id` is that of the loaded one, if it has one.
         """
         if mode in RESUMED:
             payload = {"mode": mode, "reason": reason, "session_id": session_id, "message": RESUMED[mode]}
@@ -225,7 +225,10 @@ class NoticeRules:
 
 
 def _loaded(mode: RestoreMode, so_far: RestoredConversation) -> dict[str, int | str]:
-    """Return the figures about a loaded conversation: a resumed session has all of it, a new one a part."""
+    """Return the figures about a loaded conversation, by what is known of it so far.
+
+    A session that was resumed (`mode`) has all of it; a new session has only a stored part.
+    """
     is_new = mode == "rehydrate"
     return {
         "exchanges_loaded": so_far.exchanges_kept if is_new else so_far.turns,

@@ -52,7 +52,10 @@ class SdkStreamEvents:
     def __init__(
         self, noticing: LazyNotices, progress: TurnProgress, *, so_far: RestoredConversation | None = None
     ) -> None:
-        """`so_far` has the figures of the resumed session, if there is one."""
+        """What happens is reported to `noticing` and `progress`.
+
+        `so_far` has the figures of the resumed session; None for a new one.
+        """
         self.usage: Usage | None = None
         """The function that asks the CLI; None until the CLI is connected."""
         self._noticing = noticing
@@ -142,7 +145,7 @@ def _report_text(progress: TurnProgress, event: Mapping[str, Any]) -> None:
 
 
 def _process_subagent_end(rules: NoticeRules, data: dict[str, Any]) -> None:
-    """Report that a subagent has ended, well or not."""
+    """Report that a subagent has ended, well or not, by the fields of the CLI's message."""
     about = {"task_id": str(data.get("task_id") or "")}
     summary = str(data.get("summary") or "")
     if data.get("status") == "completed":

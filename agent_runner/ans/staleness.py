@@ -104,7 +104,7 @@ class KnownFiles:
             self._check_known()
 
     def begin_command(self, call_id: str) -> None:
-        """Record that a command of the agent starts, and check for changes by others until now.
+        """Record that a command of the agent starts (`call_id`), and look for changes by others until now.
 
         If another command is running, its changes cannot be distinguished from others': none are reported.
         """
@@ -118,7 +118,7 @@ class KnownFiles:
             self._commands.add(call_id)
 
     def end_commands(self, call_ids: Iterable[str]) -> None:
-        """Record that commands have ended: changes since their start are the agent's own."""
+        """Record that the commands with these ids have ended: changes since they started are the agent's."""
         with self._lock:
             ended = self._commands.intersection(call_ids)
             if ended:
@@ -189,8 +189,8 @@ class KnownFiles:
     def _stale(self, name: str, before: FileState, current: str, message: str) -> EventDraft:
         """Return the event about a changed file.
 
-        `current` is the beginning of its new hash, or `_GONE` or `_UNREAD`; `message` tells the agent what
-        to do, or why the file was not read.
+        `before` is its state as the agent knows it, `current` is the beginning of its new hash, or `_GONE` or
+        `_UNREAD`. `message` tells the agent what to do, or why the file was not read.
         """
         path = Path(name)
         shown = path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path

@@ -55,6 +55,7 @@ class ToolCallEvents:
     """Reports the tool calls of a run, turn by turn. Each call ends once, well or not."""
 
     def __init__(self, notices: RunNotices) -> None:
+        """The events are recorded in `notices`."""
         self._notices = notices
         self._failed: dict[str, bool] = {}
         """Map each call of this turn that has ended to whether it failed."""
@@ -82,7 +83,7 @@ class ToolCallEvents:
         self._notices.emit("tool.call.pending", "info", payload, dedupe_key=call.id)
 
     def succeeded(self, call: ToolCall, *, result_chars: int, duration_ms: int) -> None:
-        """Report that a call succeeded."""
+        """Report that a call has succeeded: the length of its result, and the milliseconds that it took."""
         self._end(call, has_failed=False, duration_ms=duration_ms)
         payload = {
             "tool_name": call.name,
@@ -95,7 +96,10 @@ class ToolCallEvents:
     def failed(
         self, call: ToolCall, error: str, *, duration_ms: int = 0, error_type: str = "execution_error"
     ) -> None:
-        """Report that a call failed; if the reason is a timeout, report only that."""
+        """Report that a call has failed after so many milliseconds; `error` is the text of its result.
+
+        A timeout is reported as such, whatever `error_type` says.
+        """
         self._end(call, has_failed=True, duration_ms=duration_ms)
         about = {
             "tool_name": call.name,

@@ -373,7 +373,10 @@ class Carrier:
             await self._watch_end()
 
     async def _relay(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass one connection of the agent on to the proxy of the host on this port; close it on failure."""
+        """Pass one connection of the agent on to the proxy of the host on this port.
+
+        It is closed if the host cannot be reached.
+        """
         try:
             connection, _ = await self._order.connect(port=port)
         except (ConnectionLost, OSError, Refused, TimeoutError):

@@ -62,16 +62,16 @@ class LocalTrees:
         return needed
 
     def change(self, target: str, changed: Changes) -> None:
-        """Apply the host's changes of a tree, without the contents of files, which follow. Blocks."""
+        """Apply the host's changes of the tree `target`; the contents of changed files follow. Blocks."""
         with trees.opened_root(self.path_of(target)) as root:
             _apply_frame(root, changed)
         if target in self._writable:
             _apply_to_tree(self._writable[target], changed)
 
     def put_file(self, target: str, path: str, entry: Entry, source: Any) -> None:
-        """Put a file with the content of `source`, an open file, in place. Blocks.
+        """Put a file with the content of `source`, an open file, in place at a path of the tree `target`.
 
-        Raises `StaleFile` if the content is not that of `entry`.
+        Blocks. Raises `StaleFile` if the content is not that of `entry`.
         """
         with trees.opened_root(self.path_of(target)) as root:
             trees.put_file(root, path, entry, source.read)

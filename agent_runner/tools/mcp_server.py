@@ -76,7 +76,7 @@ class ToolServer:
         return [tool.listing() for tool in self._tools_on(server).values()]
 
     async def _call(self, server: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a tool and return its result; an unknown or broken tool is a result, too."""
+        """Call a tool of a server and return its result; an unknown or broken tool is a result, too."""
         tool = self._tools_on(server).get(name)
         if tool is None:
             return _text_result(f"There is no tool {name}.", is_error=True)
@@ -121,7 +121,7 @@ def _notice_tools(noticing: LazyNotices) -> dict[str, Tool]:
 
 
 def _introduction(server: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer to `initialize`, in the protocol version that the CLI names."""
+    """Return the answer of a server to `initialize`, in the protocol version that the CLI names."""
     return {
         "protocolVersion": parameters.get("protocolVersion", "2025-06-18"),
         "capabilities": {"tools": {}},
@@ -135,5 +135,5 @@ def _text_result(text: str, *, is_error: bool) -> dict[str, Any]:
 
 
 def _error(request_id: Any, text: str) -> dict[str, Any]:
-    """Return the JSON-RPC answer to a request for a method that does not exist."""
+    """Return the JSON-RPC answer that refuses a request for a method that does not exist."""
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": METHOD_NOT_FOUND, "message": text}}

@@ -32,7 +32,10 @@ ANY_TOOL = ""
 
 
 def notice_tools(noticing: LazyNotices) -> tuple[Tool, ...]:
-    """Return the tools of one run, in the order in which a model is shown them."""
+    """Return the tools for notices of one run, in the order in which a model is shown them.
+
+    `noticing` has the notices of the run.
+    """
     return (
         NotifySelfTool(
             name="notify_self",

@@ -15,8 +15,9 @@ __all__ = ["TABLE", "Tool", "tools_for", "words_of"]
 def tools_for(*, is_main: bool, is_worker: bool = False, searches_web: bool = False) -> tuple[Tool, ...]:
     """Return the tools of a group, in the order in which a model is shown them.
 
-    A dashboard's worker gets only the few that it needs. `searches_web`: whether the host searches the web
-    for the group.
+    Only `is_main`, the owner's own group, gets those that manage other groups. A dashboard's worker
+    (`is_worker`) gets only the few that it needs. `searches_web`: whether the host searches the web for the
+    group.
     """
     if is_worker:
         return tuple(tool for tool in DASHBOARD_TOOLS if tool.name in WORKER_TOOLS)

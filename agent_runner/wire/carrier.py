@@ -111,6 +111,7 @@ class CarrierConnection:
     """Sends and receives messages over one connection. One task receives; any may send."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """`reader` and `writer` are those of the open connection."""
         self.reader = reader
         self.writer = writer
         self._sending = asyncio.Lock()
@@ -207,7 +208,7 @@ async def send_changes(
     """
 
     async def describe(removed: Sequence[str], put: Sequence[tuple[str, Entry]]) -> None:
-        """Send one message for a part of the changes."""
+        """Send one message for a part of the changes: paths that were removed, and entries to put."""
         fields_by_path = {path: trees.fields_of(entry) for path, entry in put}
         await connection.send(kind, target=target, removed=removed, put=fields_by_path, **fields)
 

@@ -239,6 +239,7 @@ class FrameDecoder:
     """
 
     def __init__(self) -> None:
+        """Begin outside of a frame."""
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._pieces: list[str] = []
         self._line_chars = 0

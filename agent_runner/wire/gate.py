@@ -66,7 +66,10 @@ class Gate:
         return self._open[peer] >= MAX_OF_ONE
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass one connection on until it ends; close it at once if its container has too many."""
+        """Pass one connection on until it ends; close it at once if its container has too many.
+
+        It may be delayed first.
+        """
         # Only here is the connecting container visible: to the host, all come from the gate.
         peer = str((writer.get_extra_info("peername") or ("gone",))[0])
         # Those that were accepted together were all let in before the first of them counted.

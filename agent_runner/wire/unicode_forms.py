@@ -65,8 +65,8 @@ def has_long_run(text: str) -> bool:
 
 
 def is_mark(character: str) -> bool:
-    """Return whether a decomposed character begins with a mark that normalising sorts."""
-    if character < "\u0300":
+    """Return whether a character is, or decomposes into, a combining mark, which normalising sorts."""
+    if character < "\u0300":  # the first combining mark
         return False
     return combining(character) != 0 or combining(normalize("NFKD", character)[0]) != 0
 

@@ -232,13 +232,19 @@ class ClaudeAgent:
         return self.session_id is None and self._sdk is not None and isinstance(error, self._sdk.ProcessError)
 
     async def _carry_out(self, turn: TurnOrder, say: Say) -> TurnOutcome:
-        """Carry out a turn: compact the conversation if that is the turn's command, else ask the model."""
+        """Carry out a turn: compact the conversation if that is the turn's command, else ask the model.
+
+        `say` sends a text to the chat. Return the outcome.
+        """
         if turn.command == "compact":
             return await self._compact(say)
         return await self._ask(turn.prompt, say)
 
     async def _compact(self, say: Say) -> TurnOutcome:
-        """Make the CLI summarise the conversation, and tell the chat whether it did. Return the outcome."""
+        """Make the CLI summarise the conversation, and return the outcome.
+
+        `say` sends a text to the chat, which says whether it was done.
+        """
         if self._resumed is None and self.session_id is None:  # the CLI has no session yet
             await say(NOTHING_TO_COMPACT)
             return TurnOutcome()

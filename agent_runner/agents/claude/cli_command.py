@@ -296,7 +296,10 @@ def bundled_cli() -> Path:
 
 
 def _sdk_version(cli: Path) -> str:
-    """Return the SDK's version from its `_version.py`, which is faster than `importlib.metadata`."""
+    """Return the version of the SDK whose wheel has the CLI at the path `cli`.
+
+    It is in `_version.py`; reading that is faster than `importlib.metadata`.
+    """
     text = (cli.parents[1] / "_version.py").read_text(encoding="utf-8")
     return text.rpartition("__version__ = ")[2].strip().strip("\"'")
 

@@ -126,7 +126,10 @@ class CliProcess:
         return False
 
     async def _answer(self, request_id: str, server: str, call: dict[str, Any]) -> None:
-        """Answer one message for an MCP server of Andy's on the CLI's stdin."""
+        """Answer one message for an MCP server of Andy's, on the CLI's stdin.
+
+        `request_id` is that of the CLI's request, `server` the name of the server, `call` the message itself.
+        """
         try:
             answer = await self._tools.answer(call, server=server)
             # The CLI waits for a response to each request, also to one that carries a notification.

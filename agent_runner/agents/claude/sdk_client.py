@@ -158,7 +158,7 @@ def sdk_command(chosen: sdk.ClaudeAgentOptions, settings: CliSettings) -> list[s
 
 
 async def connect(cli: CliProcess, chosen: sdk.ClaudeAgentOptions) -> sdk.ClaudeSDKClient:
-    """Connect the SDK to a running CLI.
+    """Connect the SDK to a running CLI, with the options in `chosen`, and return the SDK's client.
 
     Raises:
         sdk.ClaudeSDKError: the CLI ended, for example because the session to resume does not exist.
@@ -288,13 +288,19 @@ async def _receive_outcome(
 
 
 def _context_tokens(usage: dict[str, Any]) -> int:
-    """Return the tokens that one call of the model read, cached ones included."""
+    """Return the tokens that one call of the model read, cached ones included.
+
+    `usage` are the model service's figures of the call.
+    """
     parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     return sum(int(usage.get(part) or 0) for part in parts)
 
 
 async def _one_message(prompt: str | list[Block], prompt_id: str) -> AsyncIterator[dict[str, Any]]:
-    """Yield one message: the prompt as the CLI expects it on its stdin. The SDK takes only an iterator."""
+    """Yield one message: a prompt as the CLI expects it on its stdin. The SDK takes only an iterator.
+
+    `prompt_id` is a new UUID, by which the CLI's result refers to the prompt.
+    """
     content = {"role": "user", "content": prompt}
     yield {"type": "user", "uuid": prompt_id, "message": content, "parent_tool_use_id": None}
 

@@ -42,7 +42,7 @@ def content_of(prompt: str, folder: Path) -> str | list[Block]:
 
 
 def _texts(names: list[str], folder: Path) -> Iterator[Block]:
-    """Yield a block for each of the last `MAX_TEXTS` text files that are named.
+    """Yield a block for each of the last `MAX_TEXTS` text files that are named; paths are below `folder`.
 
     A file that is longer than `MAX_TEXT_BYTES`, empty or no text is left out.
     """
@@ -62,7 +62,8 @@ def _texts(names: list[str], folder: Path) -> Iterator[Block]:
 def _pictures(names: list[str], folder: Path) -> Iterator[Block]:
     """Yield two blocks, name and picture, for each of the last `MAX_PICTURES` pictures that are named.
 
-    They come in the order of the names. Pictures that are too large for `MAX_BYTES` in all are left out.
+    They come in the order of the names, which are paths below `folder`. Pictures that are too large for
+    `MAX_BYTES` in all are left out.
     """
     pictures: list[list[Block]] = []
     bytes_left = MAX_BYTES

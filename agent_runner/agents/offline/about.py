@@ -118,7 +118,10 @@ class About(RequestHandler):
         return await self._memory(action, about=about)
 
     async def _memory(self, action: str, **arguments: Any) -> Any:
-        """Use the host's memory tool and return the reply's data. Raises `AnswerNow` if the host refuses."""
+        """Call the host's memory tool with an action and its arguments, and return the reply's data.
+
+        Raises `AnswerNow` if the host refuses.
+        """
         return (await self.request(Remember, tool=MEMORY, arguments={"action": action, **arguments})).data
 
     async def do_recall(self) -> str:

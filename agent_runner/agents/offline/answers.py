@@ -213,11 +213,12 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
 
 
 def joined_time(before: str, words: str, context: RequestContext) -> str:
-    """Return the words of an earlier time completed or changed by new words; empty if these add no time.
+    """Return the words of the earlier time `before` completed or changed by new `words`.
 
-    Of all combinations of the words, the first of the best kind is returned: one that can mean several days,
-    so that the day is asked about; else one that is a moment; else one that leaves open only the half of the
-    day, or the time of day, or that repeats every month; else the new words alone.
+    Empty if the new words add no time. Of all combinations of the words, the first of the best kind is
+    returned: one that can mean several days, so that the day is asked about; else one that is a moment; else
+    one that leaves open only the half of the day, or the time of day, or that repeats every month; else the
+    new words alone.
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
     if _loses_day(before, words):
@@ -282,7 +283,7 @@ def _is_several(parsed_time: times.Reading) -> bool:
 
 
 def _joined(before: str, answer: str) -> list[str]:
-    """Return the possible combinations of an earlier time with new words, the preferred ones first.
+    """Return the possible combinations of the earlier time `before` with an answer, the preferred ones first.
 
     They have as much as possible of the earlier time: `today at 8:00` with `tomorrow` is also `tomorrow at
     8:00`. A word for a half of the day is also tried as am or pm: `tomorrow at 3` with `in the evening`.

@@ -440,6 +440,7 @@ class Board(RequestHandler):
         if self.slot("it") and last is not None and last.kind in ALARMS and not self.context.state.questions:
             cancel = self.parsed.of("cancel_reminder", **last.slots, ask="yes")
             return await carry_out(cancel, self.context)
+        # For a question that is open, the agent repeats it.
         return "" if self.context.own_questions else self._not_asked()
 
     def _not_asked(self) -> str:
@@ -467,6 +468,7 @@ class Board(RequestHandler):
         """
         until = self._day()
         named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
+        # "0" sorts before every day, but after the empty day of a task without a deadline.
         tasks = await self._due_between("0", (until or date.max).isoformat())
         return self._due(tasks) or self.say("nothing_due", until=named)
 
@@ -535,7 +537,8 @@ class Board(RequestHandler):
     async def _plan(self, first: date, last: date, head: str, nothing: str, parts: Sequence[str]) -> str:
         """Return the events and reminders from one day to another, then the other parts, under a heading.
 
-        `parts` are texts. If all is empty, return that nothing is on; `nothing` names the days for that.
+        `first` and `last` are included; `parts` are texts. If all is empty, return that nothing is on;
+        `nothing` names the days for that.
         """
         events = await asyncio.to_thread(calendar.events, self.context.workspace.snapshots, self.context.zone)
         lines = calendar.between(events, first, last, self.parsed.language)

@@ -62,7 +62,7 @@ def between(
         day = "" if first == last else f"{times.say_day(start.date(), language)} "
         clock = f"{start:%H:%M}" if isinstance(event.start, datetime) and start.date() >= first else ""
         words = f"{event.title or '…'}{f' · {event.place}' if event.place else ''} ({event.calendar})"
-        lines.append(f"📅 {day}{clock} {words}".replace("  ", " "))
+        lines.append(f"📅 {day}{clock} {words}".replace("  ", " "))  # two blanks if there is no time of day
     return [*lines[:MAX_SHOWN], *(["…"] if len(lines) > MAX_SHOWN else [])]
 
 

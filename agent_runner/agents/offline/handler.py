@@ -259,7 +259,10 @@ class RequestHandler:
         return reply
 
     def check_files(self, *, writes: bool) -> None:
-        """Raise `AnswerNow` if the sender's role may not read the group's files, or not change them."""
+        """Raise `AnswerNow` if the sender's role may not read the group's files, or not change them.
+
+        `writes`: whether the files are to be changed.
+        """
         files = self.context.request.files
         if files == "none" or (writes and files == "read"):
             raise AnswerNow(self.say("not_for_role"))

@@ -121,7 +121,7 @@ class Lists(RequestHandler):
         # A request such as "tick milk" names an entry, which tells the list.
         if not name and not self.slot("it") and ROWS.get(self.parsed.intent, {}).get("names_entry"):
             name = self._list_of_item()
-        if not name or self.slot("it"):
+        if not name or self.slot("it"):  # "put it on the list" means the list last referred to
             names = self._files.names()
             only = names[0] if len(names) == 1 else ""
             name = self.context.state.list or only or ("" if adds else TODO)
@@ -490,7 +490,7 @@ class Lists(RequestHandler):
     _clear_done = _clear_list = _remove_items = _clear
 
     def _record_undo(self, inverse: str, **slots: str) -> None:
-        """Record the request that undoes a change of the list."""
+        """Record the request that undoes a change of the list: its intent `inverse`, with these slots."""
         self.record_change(self.parsed.of(inverse, **{"list": self.name} | slots))
 
 

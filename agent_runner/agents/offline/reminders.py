@@ -209,7 +209,10 @@ class Reminders(RequestHandler):
         return self.say("reminder_set", whom=whom, moment=self.moment(at), what=what, id=reply.data["id"])
 
     def _subject_and_addressee(self, label: str) -> tuple[str, str]:
-        """Return the subject of a reminder's text, and the words by which an answer names who is reminded."""
+        """Return the subject of a reminder, and the words by which an answer names who is reminded.
+
+        `label` is the reminder's text without the bell.
+        """
         subject = self.brief(label).rstrip(".")
         if label.startswith(self._beginnings("reminder_note_for_all")):
             return subject, self.say("whom_all")
@@ -435,10 +438,10 @@ class Reminders(RequestHandler):
         return self.say("cancel_reminder", what=what)
 
     def options(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
-        """Return an option for each of the reminders that the slot `item` can mean: a number or words.
+        """Return an option for each of the `upcoming` reminders that the slot `item` can mean.
 
-        If it is empty, all are returned. If no text has all of the words, those that share some of them are
-        returned, with the slot `doubt`.
+        The slot has a number or words; if it is empty, all are returned. If no text has all of the words,
+        those that share some of them are returned, with the slot `doubt`.
         """
         item = self.slot("item").casefold()
         if PATTERNS["reminder_number"].fullmatch(item):
@@ -493,7 +496,7 @@ class Reminders(RequestHandler):
         return not is_own and not self._is_for_sender(reminder)
 
     async def _cancel_all(self, upcoming: Sequence[UpcomingReminder]) -> str:
-        """Cancel all reminders, or all of the sender's, and return the answer; record how to undo it.
+        """Cancel all `upcoming` reminders, or all of the sender's, and return the answer; record the undo.
 
         Raises `AnswerNow` with a question that lists them, unless the person has confirmed.
         """
@@ -625,7 +628,7 @@ class Reminders(RequestHandler):
         """Set a reminder again that was sent already, and return the answer.
 
         It is the one whose text the message replies to, or that was last referred to. Empty, with nothing
-        set, if the request means no such reminder.
+        set, if the request means no such reminder; those that are `upcoming` were not sent yet.
         """
         last, quoted = self.context.last, self.context.request.quoted
         # The text with the bell, as it was sent.
@@ -645,10 +648,11 @@ class Reminders(RequestHandler):
         return await self.do_remind_again()
 
     def _pointed_at(self, upcoming: Sequence[UpcomingReminder]) -> list[UpcomingReminder]:
-        """Return the reminder that a message replies to, or else the one last referred to, in a list.
+        """Return the one of the `upcoming` reminders that a message points at, in a list.
 
-        The reply may be to the reminder's text, or to a confirmation that has its number. Empty if there is
-        none, or if the request names a reminder in words.
+        It is the one that the message replies to, or else the one last referred to. The reply may be to the
+        reminder's text, or to a confirmation that has its number. Empty if there is none, or if the request
+        names a reminder in words.
         """
         last, quoted = self.context.last, self.context.request.quoted
         number = PATTERNS["quoted_number"].search(quoted)
@@ -727,7 +731,10 @@ class Reminders(RequestHandler):
 
 
 def _entry(kind: str, reminder_id: str, text: str) -> ShownEntry:
-    """Return a reminder as an entry of a list that is shown; its label is the text without the bell."""
+    """Return a reminder as an entry of a list that is shown; its label is the text without the bell.
+
+    `kind` is `reminder` or `repeat`; `reminder_id` is the reminder's number or the scheduled task's id.
+    """
     return ShownEntry(kind=kind, id=reminder_id, label=text.removeprefix(_BELL))
 
 

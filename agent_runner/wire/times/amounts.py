@@ -101,7 +101,7 @@ def _count_en(words: str) -> float:
 
 
 def _count_ko(word: str) -> float:
-    """Return the number that a Korean count names."""
+    """Return the number that a Korean word for a count names: 2 for `두어`, 3 for `세`."""
     return _VAGUE[word] if word in _VAGUE else number(word)
 
 

@@ -238,7 +238,7 @@ class Recurrence:
 
     @classmethod
     def of_schedule(cls, kind: str, value: str, *, first: datetime) -> Recurrence | None:
-        """Return the recurrence of a scheduled task with this type and value, as `schedule` returns them.
+        """Return the recurrence of a scheduled task with this type (`kind`) and value, as from `schedule`.
 
         `first` is its first time ahead. None for a task with another schedule.
         """

@@ -50,6 +50,7 @@ class _Refused(Exception):
     """The parts name no time that can be used; `choices` are those that they may mean."""
 
     def __init__(self, reason: Reason, at: datetime | None = None, choices: tuple[Choice, ...] = ()) -> None:
+        """`at` is the named moment, if that is the reason; None otherwise."""
         super().__init__(reason.value)
         self.reason, self.at, self.choices = reason, at, choices
 
@@ -170,10 +171,11 @@ def _result(parts: Parts, now: datetime, policy: TimePolicy) -> Choice:
     """Return the time that the parts name, not checked against the bounds. Raises `_Refused`."""
     if parts.repeat is not None:
         return _recurrence(parts, parts.repeat, now, policy)
-    if parts.months is not None:
+    if parts.months is not None:  # months restrict only a repetition
         raise _Refused(Reason.NO_TIME)
     if parts.span is not None and not (parts.clock or parts.half):
         return _duration(parts.span, now)
+    # With a time of day, a span names the day: `in 3 days at 9`.
     clock = _clock(parts, policy)
     if clock is None:
         return _day_alone(parts, now, policy)
@@ -455,7 +457,7 @@ def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy)
     Raises `_Refused` if it lacks a time of day, or never occurs.
     """
     if repeat.interval is not None:
-        if parts.months is not None:
+        if parts.months is not None:  # the host's schedules of an interval leave out no months
             raise _Refused(Reason.NO_TIME)
         first = (now.astimezone(UTC) + repeat.interval).astimezone(now.tzinfo)
         return Recurrence(first=first.replace(microsecond=0), interval=repeat.interval)

@@ -31,7 +31,10 @@ _WORKDAYS, _WEEKEND = (0, 1, 2, 3, 4), (5, 6)
 
 
 def say(reading: Reading, language: Language) -> str:
-    """Return a result in words: `Mon 2026-11-23 09:00`, `every Monday at 09:00`; empty for a refusal."""
+    """Return a time that was read in words: `Mon 2026-11-23 09:00`, `every Monday at 09:00`.
+
+    Empty for a refusal.
+    """
     match reading:
         case Instant(at=at):
             return say_moment(at, language)
@@ -103,7 +106,7 @@ def _counted(count: int, unit: str) -> str:
 
 
 def _recurrence(recurrence: Recurrence, language: Language) -> str:
-    """Return a repeating time in words."""
+    """Return a repeating time in words: `every 2 hours`, `every Monday at 09:00`."""
     is_korean = language is Language.KOREAN
     if recurrence.interval is not None:
         # Days are written as hours: `every 2 days` would be read as days of the calendar, at a time of day.
