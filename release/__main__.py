@@ -269,6 +269,7 @@ def take_over(root: Path, scratch: Path, made: Path, version: str) -> None:
     target, part = root / "dist" / version, root / "dist" / f".{version}.part"
     for leftover in (target, part):  # of a release that was taken back, or broken off
         shutil.rmtree(leftover, ignore_errors=True)
+    # The files have another name until all is done; what may fail comes first.
     shutil.copytree(made, part)
     git("fetch", "--quiet", "--no-tags", scratch, "HEAD")
     git("merge", "--quiet", "--ff-only", "FETCH_HEAD")

@@ -72,6 +72,8 @@ PIPE_SECONDS = 1.0
 
 A process that the agent left behind may hold them open.
 """
+GRACE_SECONDS = 2.0
+"""Seconds that the runner may take to end after the container got SIGTERM; then it is killed."""
 BROKEN_CODE, REFUSED_CODE = 70, 75
 """Exit codes of the container when the carrier fails, and when the host refuses the run or stays away."""
 
@@ -671,7 +673,7 @@ def carry(root: Path, waiting: subprocess.Popen[bytes]) -> int:
     async def run() -> int:
         """Serve the run until it ends or SIGTERM comes, and return the exit code."""
         carrier = Carrier(order, root, waiting)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, carrier.stop, 2.0)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, carrier.stop, GRACE_SECONDS)
         return await carrier.run()
 
     return asyncio.run(run())

@@ -222,7 +222,11 @@ async def _store_at_host(host: HostClient, note: NotifySelf) -> Reply:
 
 
 def _confirmation(note: NotifySelf, *, event_id: str, notice_id: int | None) -> Reply:
-    """Return the reply to a note that was accepted; `notice_id` is its number at the host, if it has one."""
+    """Return the reply to a note that was accepted.
+
+    `event_id` is the id of its event in this run, `notice_id` its number at the host; None if the host has
+    not stored it.
+    """
     number = "" if notice_id is None else f" It is notice {notice_id}."
     data = {"status": "ok"} | _payload(note) | {"event_id": event_id, "persistence_id": notice_id}
     return Reply(request_id="none", ok=True, code="noted", text=f"{_when(note)}{number}", data=data)

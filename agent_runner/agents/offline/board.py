@@ -132,7 +132,10 @@ class Board(RequestHandler):
     do_progress = do_block = do_unblock = do_drop_task = do_retitle = do_assign = change
 
     def _changes(self, task: OpenTask) -> dict[str, Any]:
-        """Return the fields of a task that the request changes, with their new values."""
+        """Return the fields of a task that the request changes, with their new values.
+
+        The intent's row in `intents.toml` has most of them; a progress and a person are added here.
+        """
         changes = filled(ROWS[self.parsed.intent].get("changes", {}), {"reason": "", **self.parsed.slots})
         if self.parsed.intent == "progress":
             changes["progress"] = int(self.slot("pct"))

@@ -324,6 +324,7 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
             # `내일 9시에 우유 빼고 장 보라고 알려줘`: lists are changed at once, so after a time the verb is
             # part of the reminder's text.
             continue
+        # `우유 추가하고 …` becomes `우유 추가해줘`.
         verb = wording.without_ending("stem", joined["verb"])
         ending = "해줘" if PATTERNS["noun_verb"].fullmatch(verb) else "줘"
         yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()

@@ -433,6 +433,7 @@ class Reminders(RequestHandler):
         if self.slot("ask") and not self.slot("sure"):
             raise self.question("sure", self.say("sure_cancel", what=what))
         await self._cancel(self.entry)
+        # Only a reminder for one time can be set again.
         if self.slot("at") and self.slot("kind") == "reminder":
             self.record_change(self.parsed.of("remind_again", label=self.slot("label"), at=self.slot("at")))
         return self.say("cancel_reminder", what=what)
@@ -447,6 +448,8 @@ class Reminders(RequestHandler):
         if PATTERNS["reminder_number"].fullmatch(item):
             fitting = sure = [reminder for reminder in upcoming if reminder.number.casefold() == item]
         else:
+            # First those whose texts have the words as they are, then those with all significant words, then
+            # those with some of them.
             words = set(meaning_words(item))
             texts = [(reminder, reminder.text.casefold()) for reminder in upcoming]
             sure = [reminder for reminder, text in texts if not item or has_words(text, item)]

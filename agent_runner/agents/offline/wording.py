@@ -171,9 +171,9 @@ def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedReque
 
     The words for the list stay in the entry; `Lists` separates them when it carries out the request.
     """
-    named = [
-        item for item in items if parsed.slot("list") != TODO and PATTERNS["entry_of_list"].fullmatch(item)
-    ]
+    if parsed.slot("list") == TODO:  # a to-do may have such words in its text
+        return []
+    named = [item for item in items if PATTERNS["entry_of_list"].fullmatch(item)]
     return [parsed.of("add_items", items=item) for item in named]
 
 
@@ -418,6 +418,7 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
         return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
     first = _reminder(body[: match.start()] + match["first"] + body[match.end() :], language)
     when = times.leading(first.slot("when"))
+    # The first day has to be in the time, and the only day there: otherwise the words mean something else.
     days = when.parts.written().keys() & {"day", "weekday", "span", "repeat"} if when else ()
     if first.slot("trouble") or match["first"] not in first.slot("when") or len(days) > 1:
         return None

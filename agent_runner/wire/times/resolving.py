@@ -128,6 +128,7 @@ def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
         reason = refused.reason
         if reason is Reason.WHICH_HALF:
             choices = _by_half(parts, now, policy)
+            # At night, 12 is not am or pm, but one midnight or the other.
             if nights := _midnights(parts, now, policy):
                 reason, choices = Reason.WHICH_MEANING, nights
         return TimeRefusal(reason=reason, at=refused.at, choices=choices)
@@ -279,6 +280,7 @@ def _in_zone(naive: datetime, now: datetime) -> Instant:
     first, second = (naive.replace(tzinfo=now.tzinfo, fold=fold) for fold in (0, 1))
     if first.utcoffset() == second.utcoffset():
         return Instant(at=first)
+    # A time that the clocks show comes back from UTC unchanged, one that they skip does not.
     ahead = first.astimezone(UTC).astimezone(now.tzinfo)
     if ahead.replace(tzinfo=None) != naive:
         return Instant(at=ahead, shift=Shift.SKIPPED)

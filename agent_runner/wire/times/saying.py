@@ -183,7 +183,7 @@ def _ordinal(number: int) -> str:
 
 
 def _days_ko(rhythm: Rhythm) -> str:
-    """Return the days of a rhythm in Korean."""
+    """Return the days of a rhythm in Korean: `매년 12월 24일`, `분기마다`, `매주 월요일 8월 빼고`."""
     if len(rhythm.months) == 1 and rhythm.month_day is not None:
         return f"매년 {rhythm.months[0]}월 {rhythm.month_day}일"
     if rhythm.months == _QUARTERS and rhythm.month_day == 1:
