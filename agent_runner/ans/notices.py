@@ -245,8 +245,12 @@ class RunNotices:
             self._registry.use(subscribers.subscribers, subscribers.disabled)
 
     def _collect(self) -> None:
-        """Pass the events and notices that have arrived since the last call to the subscribers."""
+        """Pass the events and notices that have arrived since the last call to the subscribers.
+
+        A notice that waits for a tool or a condition is passed on once that has come.
+        """
         if self._left_over is not None:
+            # What was not delivered before this turn is due at once, so it waits for no window.
             self._registry.accept(self._left_over)
             self._registry.carry_over(self._now_ms())
             self._left_over = None

@@ -438,8 +438,9 @@ class Carrier:
                     await self._note_frame(bytes(line))
                     self._forward(bytes(line))
                     line.clear()
+            # The lines of a frame begin with `{`, or are its start marker: any other line need not be complete.
             if line and not line.startswith((b"{", START.encode()[: len(line)])):
-                self._forward(bytes(line))  # it is no frame, so it is passed on before its line is complete
+                self._forward(bytes(line))
                 line.clear()
         self._forward(bytes(line))
 

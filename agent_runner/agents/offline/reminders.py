@@ -127,8 +127,7 @@ class Reminders(RequestHandler):
             parsed_time = self.context.read_time(self.slot("when"))
         if self.slot("before") and not isinstance(parsed_time, TimeRefusal | DateOnly):
             parsed_time = self._before(parsed_time)
-        is_past = isinstance(parsed_time, times.Duration) and parsed_time.at <= self.context.now
-        return TimeRefusal(reason=Reason.PAST, at=parsed_time.at) if is_past else parsed_time
+        return parsed_time
 
     def _which_days(self, at: datetime) -> AnswerNow:
         """Return the question which days `from Monday to Wednesday` means, for the caller to raise.

@@ -63,10 +63,12 @@ class PageReader(html.parser.HTMLParser):
         self.words: list[str] = []
         self.links: list[str] = []
         self._skipped = 0
+        """The number of open elements whose text is skipped."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Begin a line at a block, record a link, and skip the text of elements such as scripts."""
-        self._skipped += tag in self.SKIPPED
+        if tag in self.SKIPPED:
+            self._skipped += 1
         if tag in self.BLOCKS:
             self.words.append("\n")
         address = dict(attrs).get("href")
@@ -75,7 +77,8 @@ class PageReader(html.parser.HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         """End the line of a block, or the skipping of an element's text."""
-        self._skipped -= tag in self.SKIPPED and self._skipped > 0
+        if tag in self.SKIPPED and self._skipped:  # a page may close what it has not opened
+            self._skipped -= 1
         if tag in self.BLOCKS:
             self.words.append("\n")
 
