@@ -109,11 +109,11 @@ class Accumulator:
         ]
         for delivery in ended:
             self._flush(delivery)
-        window_ms = self.subscriber.batching.dedupe_window_ms
+        dedupe_ms = self.subscriber.batching.dedupe_window_ms
         # The oldest come first in a dict, so the loop ends at the first window that is still open.
         while self._seen:
             key, (first_ms, _) = next(iter(self._seen.items()))
-            if not _is_over(first_ms, window_ms, now_ms):
+            if not _is_over(first_ms, dedupe_ms, now_ms):
                 break
             self._forget(key, now_ms)
 

@@ -51,6 +51,7 @@ class SubscriberRegistry:
         self._accumulators = {subscriber.id: Accumulator(subscriber) for subscriber in subscribers}
         for name, accumulator in before.items():
             if name in self._accumulators and name not in self._disabled:
+                # The subscriber may have changed; what was collected for it stays.
                 accumulator.subscriber = self._accumulators[name].subscriber
                 self._accumulators[name] = accumulator
 

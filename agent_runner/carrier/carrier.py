@@ -438,7 +438,7 @@ class Carrier:
                     await self._note_frame(bytes(line))
                     self._forward(bytes(line))
                     line.clear()
-            # The lines of a frame begin with `{`, or are its start marker: any other line need not be complete.
+            # The lines of a frame begin with `{`, or are its start marker: any other need not be complete.
             if line and not line.startswith((b"{", START.encode()[: len(line)])):
                 self._forward(bytes(line))
                 line.clear()

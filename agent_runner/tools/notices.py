@@ -216,9 +216,9 @@ async def _store_at_host(host: HostClient, note: NotifySelf) -> Reply:
             reply = await host.ask(note)
     except TimeoutError:
         return _refused(PERSIST_FAILED, f"The host did not answer in {ANSWER_SECONDS:g} s; {_LOOK_FIRST}")
-    if reply.ok or reply.code not in HOST_UNREACHED:
-        return reply if reply.ok else _refused(reply.code, reply.text)
-    return _refused(PERSIST_FAILED, reply.text)
+    if reply.ok:
+        return reply
+    return _refused(PERSIST_FAILED if reply.code in HOST_UNREACHED else reply.code, reply.text)
 
 
 def _confirmation(note: NotifySelf, *, event_id: str, notice_id: int | None) -> Reply:

@@ -159,6 +159,7 @@ def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
             del shortened["default"]
         kinds = [kind for kind in shortened.get("anyOf", ()) if kind != {"type": "null"}]
         if len(kinds) == 1:
+            # The only kind besides null takes the place of `anyOf`. The order of the keys is for a reader.
             rest = {name: value for name, value in shortened.items() if name != "anyOf"}
             shortened = rest | kinds[0] if "default" in rest else kinds[0] | rest
             shortened = {name: value for name, value in shortened.items() if name not in _CHECKED_ANYWAY}

@@ -364,6 +364,7 @@ class Board(RequestHandler):
         fitting = self._fitting(tasks)
         misspelt = [] if fitting else find(tasks, self.slot("task"), is_slip)
         if not (fitting or misspelt):
+            # Without any task, the words were hardly meant for the dashboard, unless they say "task".
             is_about_task = tasks or self.parsed.intent == "drop_task"
             form = "task_unknown" if is_about_task else "unknown"
             raise AnswerNow(self.say(form, item=self.slot("task")))

@@ -100,9 +100,9 @@ def _is_withheld(text: str, requests: Sequence[ParsedRequest]) -> bool:
 
 
 def _about_what_came_before(requests: list[ParsedRequest]) -> list[ParsedRequest]:
-    """Return the requests with a text for each reminder that has a time but no text.
+    """Return the requests; a reminder that has a time but no text gets that of the task or to-do before it.
 
-    It is about the task or to-do before it, as in `add a task pay taxes, remind me on Thursday at 9`.
+    An example is `add a task pay taxes, remind me on Thursday at 9`.
     """
     completed = requests[:1]
     for before, request in pairwise(requests):
@@ -112,6 +112,7 @@ def _about_what_came_before(requests: list[ParsedRequest]) -> list[ParsedRequest
         elif before.intent == "add_items" and before.slot("list") == TODO:
             about = before.slot("items")
         is_bare = request.intent == "remind" and request.slot("when") and not request.slot("what")
+        # Several to-dos, one a line, are no text for one reminder.
         completed.append(request.having(what=about) if is_bare and "\n" not in about else request)
     return completed
 

@@ -275,7 +275,7 @@ class Reminders(RequestHandler):
             raise self.question("when", self.say("too_often"))
         reply = await self.request(mailbox.ScheduleTask, prompt=ECHO + self._note(), **_schedule(parsed_time))
         task_id, what = str(reply.data["id"]), self.slot("what")
-        what = what or self.say("show_reminders").rstrip(":").lower()
+        what = what or self.say("show_reminders").rstrip(":").lower()  # the word for reminders stands for it
         self._record_set(ShownEntry(kind="repeat", id=task_id, label=what))
         moment = self.moment(self._next_run(reply.data) or parsed_time.first)
         rhythm, number = times.say(parsed_time, self.parsed.language), self._repeat_number(task_id)

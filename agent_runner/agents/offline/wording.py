@@ -159,6 +159,7 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     parts = (PATTERNS["oh"].sub("", part) for part in PATTERNS[kind].split(text) if part)
     parts = (PATTERNS["also"].sub("", PATTERNS["after_entry"].sub("", part)) for part in parts)
     items = [without_ending("object", part) for part in parts if part.strip(" .")]
+    # Words such as "please" are no entry, unless there is nothing else.
     items = [part for part in items if not PATTERNS["courtesy"].fullmatch(part.strip())] or items
     for place, quote in enumerate(quotes):
         placeholder = f"\0{place}\0"
