@@ -19,8 +19,11 @@ from agent_runner.wire.unicode_forms import composed
 TODO = "todo"
 """The name of the to-do list, which is a file beside the others."""
 MAX_ITEM_CHARS = 500
+"""Most characters of an entry; a longer one is refused."""
 MAX_NAME_CHARS = 40
+"""Most characters of a list's name; a longer one is refused."""
 MAX_FILE_BYTES = 1024 * 1024
+"""Most bytes of a list's file; a longer file is not touched."""
 
 _ITEM = re.compile(
     r"(?P<bullet>\s*(?:[-*+]|\d{1,3}[.)])\s+)(?:\[(?P<mark>[ xX])\]\s+)?(?P<text>\S.*?)(?P<end>\s*)\Z",

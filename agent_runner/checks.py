@@ -16,6 +16,7 @@ from agent_runner.wire.processes import kill_and_wait
 CHECK_SECONDS = 30.0
 """Seconds that a check may take."""
 MAX_OUTPUT_BYTES = 1024 * 1024
+"""Most bytes that a check may print; it fails beyond that."""
 MAX_SHOWN_CHARS = 120
 """Most characters of a check's last line in the reason why it failed."""
 NOTHING_TO_DO = "the check found nothing to do"

@@ -21,6 +21,7 @@ from contextlib import closing
 from pathlib import Path
 
 BLOCK_BYTES = 8 * 1024 * 1024
+"""Bytes of a block of the archive; only the last may be shorter."""
 SOCKET = "/var/run/docker.sock"
 TRIES = 30
 """Times that a block is requested, a second apart."""

@@ -15,6 +15,7 @@ MAX_MESSAGE_CHARS = 2000
 MAX_SLUG_CHARS = 50
 """Most characters of the part of the file name that is made of the summary."""
 MAX_SUMMARY_CHARS = 200
+"""Most characters of the summary, which is the title of the copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

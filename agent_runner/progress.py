@@ -24,9 +24,11 @@ from agent_runner.wire.frames import (
 )
 
 DRAFT_SECONDS = 0.2
+"""Seconds for which text is collected before it is sent."""
 MAX_DRAFTS = 10_000
 """Pieces of text that one turn may send."""
 MAX_ID_CHARS, MAX_NAME_CHARS = 64, 200
+"""Most characters of a call's id and of a tool's name in a report; longer ones are cut."""
 MAIN_ARGUMENTS = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "text")
 """The arguments that best describe a call; the first that exists is used."""
 

@@ -11,6 +11,7 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH, ROW, BOX_WIDTH, BOX_HEIGHT, TOP = 960, 78, 132, 40, 16
+"""Sizes in the picture's units: the picture's width, a layer's height, a box, and the margin at the top."""
 GROUND = {"store", "domain", "base"}
 """Everything imports these, so lines to them would hide all others."""
 

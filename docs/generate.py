@@ -157,9 +157,11 @@ COST_EXAMPLES = (
 )  # fmt: skip
 COST_MODELS = ("claude-haiku-4-5", "claude-sonnet-4-6", "claude-opus-4-6")
 COST_DAYS = 30
+"""Days of the month whose costs are estimated."""
 CONVERSATION, MESSAGE, RESULT, ANSWER, PICTURE = 10_000, 100, 300, 150, 1_500
 """Tokens that are assumed of a conversation so far, a message, a tool's result, an answer and a picture."""
 WORKER_REQUESTS = 3
+"""Requests to the model each time that a dashboard's worker looks."""
 FIRST_REQUEST, WORKER_REQUEST = "of a chat in `main`, in all", "of a worker's cycle"
 """Rows of the table of docs/prompt.md that have the measured counts."""
 MEASURED, COUNTING = "prompt.md#what-a-turn-costs", "decisions/0009-tokens-are-counted-offline.md"

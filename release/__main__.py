@@ -38,6 +38,7 @@ from release.decisions import (
 )
 
 ENGINE_SECONDS = 900
+"""Seconds that the Docker engine may take for one request."""
 CHANGELOG, CODE = "CHANGELOG.md", "orchestrator/__init__.py"
 READABLE = 0o022
 """The mask of a release: files of an image are read by another user than their owner."""

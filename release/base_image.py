@@ -21,6 +21,7 @@ FILES = ("Dockerfile", "container/Dockerfile", "docker-compose.yml", "orchestrat
 """The files of the checkout that name the base."""
 NAMED = re.compile(re.escape(tag_of(PYTHON_IMAGE)) + r"(@sha256:[0-9a-f]{64})?")
 PULL_SECONDS = 300
+"""Seconds that the Docker engine may take for one request."""
 _FIX = "pin it where a registry answers"
 
 

@@ -15,6 +15,7 @@ from agent_runner.wire.notices import MAX_NOTICE_CHARS, Severity
 _TYPE = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+")
 _PATTERN = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.\*")
 MAX_TYPE_CHARS = 100
+"""Most characters of an event's type."""
 MAX_FIELDS = 40
 """Most fields of a payload, and of each object in it."""
 MAX_ITEMS = 50

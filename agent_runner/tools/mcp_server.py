@@ -21,6 +21,7 @@ from agent_runner.tools.wire import DASHBOARD_TOOLS
 from agent_runner.wire.order import RunOrder
 
 METHOD_NOT_FOUND = -32601
+"""The code of JSON-RPC for a method that does not exist."""
 
 
 class ToolServer:

@@ -57,6 +57,7 @@ SILENCE_SECONDS = 30.0
 """Seconds of waiting, for a message or for one to be sent, after which a side gives up the connection."""
 MAX_HEADER_BYTES = 8 * 1024 * 1024
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+"""Most bytes of a message's payload; `MAX_HEADER_BYTES` is the limit for its header."""
 MAX_HELLO_BYTES = 16 * 1024
 """Most bytes in the header of a `hello`, which has no payload: its sender has not shown a token yet."""
 ENTRIES_A_MESSAGE = 2_000

@@ -17,6 +17,7 @@ MAX_PARTS = 4
 """Most conditions that are combined."""
 TOGETHER = f"up to {MAX_PARTS} of them in all(…, …) or any(…, …)"
 MAX_COUNT = 10_000
+"""The highest number of messages that a condition may wait for."""
 MAX_SHOWN_CHARS = 60
 """Most characters of a wrong text in the message about it."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")

@@ -7,6 +7,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 WIRE_VERSION = 1
+"""The version of the contract between host and container, which each document names."""
 
 
 class WireError(ValueError):

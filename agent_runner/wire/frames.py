@@ -21,6 +21,7 @@ from agent_runner.wire.order import RestoreMode
 
 UNBROKEN = r"\u002d\u002d\u002d"
 MAX_LINE_CHARS = 4 * 1024 * 1024
+"""Most characters of a line of stdout; a longer one is dropped."""
 
 ErrorCode = Literal["agent", "session_gone", "order", "check", "timeout", "internal"]
 NOT_RETRIED: frozenset[ErrorCode | None] = frozenset({"check", "timeout"})
@@ -55,6 +56,7 @@ MAX_SUMMARY_CHARS = 600
 MAX_TOOL_CALLS = 300
 """Calls of tools in one turn that are shown; further ones run without being shown."""
 MAX_DRAFT_PIECE = 4_000
+"""Most characters of a text in one frame about it."""
 MAX_DRAFT_CHARS = 20_000
 """Characters of one text that are shown while it is written."""
 
@@ -184,6 +186,7 @@ Frame = Annotated[
     Field(discriminator="kind"),
 ]
 HEARTBEAT_SECONDS = 10.0
+"""Seconds from one sign of life of the runner to the next."""
 
 _adapter: TypeAdapter[Frame] = TypeAdapter(Frame, config=ConfigDict(defer_build=True))
 

@@ -95,10 +95,13 @@ class ScreenedListener(socket.socket):
 
 
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+"""Options of Linux's sockets, which Python's `socket` does not name."""
 _LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+"""Codes of instructions of the kernel's packet filter."""
 _SENDER = 0xFFF00000 + 12
 """The place of the sender's address: 12 bytes into the header of IP."""
 _MAX_DROPPED = 100
+"""Most addresses of which a filter drops the attempts to connect: a jump passes over at most 255."""
 
 
 def _attach_filter(listener: socket.socket, addresses: Sequence[str]) -> None:

@@ -17,9 +17,11 @@ DeliverAt = Literal["immediate", "next_turn", "after_n_turns", "after_tool", "on
 OWN_TOOLS = "mcp__ans__"
 """The prefix of the tools for notices in the names that a model calls."""
 MAX_NOTICE_CHARS = 2_000
+"""Most characters of a notice's text."""
 MAX_TURNS = 100
 """Turns that a notice may wait."""
 MAX_HOURS = 720
+"""Most hours after which a notice that was not shown is dropped."""
 DEFAULT_HOURS = 24
 """Hours after which a notice that was not shown is dropped, where its agent names none."""
 MAX_UNDELIVERED = 20

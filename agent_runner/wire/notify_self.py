@@ -19,6 +19,7 @@ from agent_runner.wire.notices import (
 )
 
 MAX_DEDUPE_CHARS = 200
+"""Most characters of the key by which notices replace each other."""
 INJECT_AT: dict[DeliverAt, InjectAt] = {
     "immediate": "immediate",
     "next_turn": "turn_start",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 MIN_MINUTES = 2
 MAX_HOURS = 4
+"""Most hours that an agent may sleep; `MIN_MINUTES` is the least in minutes."""
 MAX_REASON_CHARS = 200
 """Most characters of the reason for a sleep."""
 

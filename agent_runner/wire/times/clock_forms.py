@@ -26,6 +26,7 @@ _OPEN_WITH_MINUTES = range(1, 6)
 """Hours that are ambiguous as one digit with minutes (`3:30`): few people mean the night."""
 _AFTERNOON = range(13, 24)
 _NOON, _MIDNIGHT = 12, 24
+"""The hour of noon, and that of the midnight at the end of a day."""
 _SAID_BEFORE = (5, 10, 15, 20, 25)
 """Minutes that need no unit before `to` and an hour: `ten to nine`."""
 

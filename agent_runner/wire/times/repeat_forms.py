@@ -42,6 +42,7 @@ _OTHER = rf"(?:(?P<other>other|second|2nd|alternate)|(?P<step>\d{{1,2}}|{ORDINAL
 _TO = r"\s*(?:to|through|-|–)\s*"
 _DAYS_KO = rf"[{WEEKDAYS_KO}]요일(?:\s*(?:,|과|와|이랑|랑|하고)?\s*[{WEEKDAYS_KO}]요일)*"
 _QUARTERS = (1, 4, 7, 10)
+"""The first month of each quarter."""
 _UNITS = {"day": StepUnit.DAYS, "week": StepUnit.WEEKS, "month": StepUnit.MONTHS}
 
 

@@ -380,6 +380,7 @@ def _weekdays(weekday: Weekday, today: date) -> Iterator[date]:
 # Times of day
 
 _NOON, _MIDNIGHT = 12, 24
+"""The hour of noon, and that of the midnight at the end of a day."""
 _HOURS: dict[Half, dict[int, int]] = {
     Half.AM: {_NOON: 0} | {hour: hour for hour in range(1, 12)},
     Half.PM: {_NOON: _NOON} | {hour: hour + 12 for hour in range(1, 12)},

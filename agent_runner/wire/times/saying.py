@@ -27,7 +27,9 @@ _DAYS_EN = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 _DAYS_KO = "월화수목금토일"
 _MONTHS_EN = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _UNITS = ((3600, "hour", "시간"), (60, "minute", "분"), (1, "second", "초"))
+"""Seconds, English name and Korean name of each unit."""
 _WORKDAYS, _WEEKEND = (0, 1, 2, 3, 4), (5, 6)
+"""Days of the week by number; Monday is 0."""
 
 
 def say(reading: Reading, language: Language) -> str:
@@ -121,6 +123,7 @@ def _recurrence(recurrence: Recurrence, language: Language) -> str:
 
 
 _QUARTERS = (1, 4, 7, 10)
+"""The first month of each quarter."""
 _PLACES_KO = ("첫째", "둘째", "셋째", "넷째", "다섯째")
 
 
