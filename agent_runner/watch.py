@@ -33,7 +33,10 @@ class DirectoryWatch(FileSystemEventHandler):
     """
 
     def __init__(self, directory: Path) -> None:
-        """Must be called in a running event loop, whose tasks are woken. `start` begins to watch."""
+        """`directory` is watched from `start` on.
+
+        Must be called in a running event loop, whose tasks are woken.
+        """
         self._directory = directory
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()

@@ -159,6 +159,7 @@ def compose_file(text: str, images: Mapping[str, str], version: str) -> str:
         "# Settings are lines of .env beside this file. Valid for docker-compose 1.29, too.\n"
     )
     made = head + _BUILD.sub("", _HEAD.sub("", text, count=1))
+    # An image's name is the default of a variable there: `${NAME:-andy-agent:latest}`.
     for before, after in images.items():
         made = made.replace(f":-{before}}}", f":-{after}}}")
     unknown = [image for image in _IMAGE.findall(made) if not any(name in image for name in images.values())]

@@ -52,7 +52,7 @@ class SdkStreamEvents:
     def __init__(
         self, noticing: LazyNotices, progress: TurnProgress, *, so_far: RestoredConversation | None = None
     ) -> None:
-        """What happens is reported to `noticing` and `progress`.
+        """Events are reported to `noticing`, and the progress of a turn to `progress`.
 
         `so_far` has the figures of the resumed session; None for a new one.
         """

@@ -151,8 +151,10 @@ class Lists(RequestHandler):
         ]
         fitting = fitting or [entry for entry in entries if is_slip(item, entry.label)]
         names = list(dict.fromkeys(entry.list for entry in fitting))
-        if len(names) < 2 or last in names:
-            return last if last in names else "".join(names)
+        if last in names:
+            return last
+        if len(names) < 2:
+            return names[0] if names else ""
         options = [self.option(self._named(name), list=name) for name in names]
         raise self.question("which", self.say("which_of_lists", item=self.slot("item")), options)
 

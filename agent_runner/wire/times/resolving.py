@@ -403,6 +403,7 @@ def _clock(parts: Parts, policy: TimePolicy) -> time | None:
     written, hour = parts.clock, parts.clock.hour
     if written.half:
         hour = _hour_in(written.half, hour)
+    # Where both are named, as in `9 pm in the evening`, they have to agree.
     if parts.half and (not written.half or hour not in _HOURS[parts.half].values()):
         hour = _hour_in(parts.half, hour)
     if written.is_bare and not parts.half and 1 <= hour <= _NOON and not _is_working_morning(parts, policy):
