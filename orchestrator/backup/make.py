@@ -111,7 +111,7 @@ def stream(
         out.close()
     except (OSError, tarfile.TarError) as error:
         raise BackupError(f"The backup failed ({error}): what was written is incomplete.") from error
-    return writer.result(None, None)
+    return writer.result(None, None)  # a pipe has neither a path nor a size
 
 
 def _gather(

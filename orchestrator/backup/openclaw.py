@@ -241,6 +241,7 @@ def _without_frame(body: str) -> tuple[str, str]:
     for description in _DESCRIPTION.finditer(body):
         row = object_of(description["json"]) if description["title"].startswith(SENDER_TITLES) else None
         if row is not None:
+            # A real name of any description comes before other names of the sender.
             sender = text(row, "name") or sender or text(row, "label") or text(row, "sender")
     return _STAMP.sub("", _DESCRIPTION.sub("", body), count=1).rstrip("\n"), sender
 

@@ -43,7 +43,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError:  # no hard link is possible, for example to another disk
-        # The first call may have copied it already: a second link fails then, a second copy would not.
+        # The target may be a copy from an earlier call: another link would fail then, another copy would not.
         if not target.exists():
             shutil.copyfile(source, target)
 

@@ -131,6 +131,7 @@ def place(
     Raises:
         BackupError, StoreTooNew, OSError: the home is unchanged.
     """
+    # All is unpacked and checked in the stage, folders of the home for that, before anything is moved.
     stage = Stage(home)
     stage.open()
     try:

@@ -131,7 +131,7 @@ async def _audit(home: Home, record: RestoreRecord) -> None:
 
 
 async def _is_audited(tx: Tx, record: RestoreRecord) -> bool:
-    """Return whether the audit log has the entry about a restore."""
+    """Return whether the audit log already has the entry about the result of this restore."""
     rows = await tx.execute_fetchall(
         "SELECT 1 FROM audit WHERE kind = ? AND json_extract(detail, '$.id') = ?",
         (f"restore.{record.state}", record.id),

@@ -228,7 +228,10 @@ def _followed_row(calendar: FollowedCalendar) -> dict[str, Any]:
 
 
 def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
-    """Return rows of `_followed_row` as the lines of a table for people, with times in `zone`."""
+    """Return the calendars that groups follow as the lines of a table for people.
+
+    `rows` are those that `--json` prints; times are shown in `zone`.
+    """
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 
@@ -311,7 +314,10 @@ def _new_address_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
 
 
 def _address_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
-    """Return rows of `_address_row` as the lines of a table for people, with times in `zone`."""
+    """Return addresses for calendar programs as the lines of a table for people.
+
+    `rows` are those that `--json` prints; times are shown in `zone`.
+    """
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

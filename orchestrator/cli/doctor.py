@@ -198,7 +198,10 @@ def as_rows(findings: Sequence[DoctorFinding]) -> list[dict[str, str]]:
 
 
 def lines(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Return rows of `as_rows` as lines of text: each with its fix below, the number of faults last. Pure."""
+    """Return findings as lines of text, each with its fix below, and the number of faults last. Pure.
+
+    `rows` are those that `--json` prints.
+    """
     text_lines = []
     for row in rows:
         text_lines.append(f"{SIGNS[row['state']]} {row['check']:<12} {row['text']}")

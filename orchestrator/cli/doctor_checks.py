@@ -346,11 +346,11 @@ async def compose(home: Home, settings: Settings) -> DoctorFinding:
     """
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         return ok("compose", "Andy is no container")
-    own = await asyncio.to_thread(host_paths.find)
-    if own is None:
+    own_mounts = await asyncio.to_thread(host_paths.find)
+    if own_mounts is None:
         return ok("compose", "Andy is no container")
-    own.check_home(home.root)
-    return ok("compose", f"{home.groups} is {own.on_host(home.groups)} on the host")
+    own_mounts.check_home(home.root)
+    return ok("compose", f"{home.groups} is {own_mounts.on_host(home.groups)} on the host")
 
 
 async def firewall(home: Home, settings: Settings) -> DoctorFinding:

@@ -138,7 +138,10 @@ def _new_hook_lines(row: dict[str, Any]) -> list[str]:
 
 
 def _hook_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
-    """Return rows of `_hook_row` as the lines of a table for people, with times in `zone`."""
+    """Return hooks, addresses to which programs post, as the lines of a table for people.
+
+    `rows` are those that `--json` prints; times are shown in `zone`.
+    """
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

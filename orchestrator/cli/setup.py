@@ -429,6 +429,7 @@ class Setup:
         own_number = account.address.user if account else ""
         is_own_number = self._settings().assistant_has_own_number
         chosen = self._flags.main
+        # A person is asked only while main is still the chat of this machine, and another is possible.
         if chosen is None and own_number and main.jid == registration.MAIN_JID:
             chosen = await self._ask_main(own_number, is_own_number=is_own_number)
         if chosen is None:

@@ -68,7 +68,7 @@ async def _undo(home: Path | None, group: str | None, number: int | None, *, is_
     service = UndoService(clock, files, terminal.channel_of(home))
 
     async def folder_of(tx: Tx) -> Folder:
-        """Return the folder of the turn's group. Raises `UnknownTurn`, `UnknownGroup`."""
+        """Return the folder of the group whose turn is undone. Raises `UnknownTurn`, `UnknownGroup`."""
         if number is not None:
             return (await service.by_number(tx, number)).folder
         return (await groups.known(tx, str(group))).folder

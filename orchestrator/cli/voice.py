@@ -122,7 +122,7 @@ def _status_lines(report: dict[str, Any]) -> list[str]:
 def _missing(report: dict[str, Any]) -> str:
     """Return what is missing for the transcription of voice notes, with the fix.
 
-    `report` is from `_status`, and its field `on` is false.
+    `report` is the state that `andy voice status --json` prints, with `on` false.
     """
     if not report["model"]:
         return "ANDY_VOICE_MODEL is empty, so voice notes are not transcribed: set it."

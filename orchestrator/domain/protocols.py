@@ -88,7 +88,7 @@ class Channel(Protocol):
         ...
 
     async def run(self, receive: Receive) -> None:
-        """Stay connected and hand messages to `receive` until cancelled; retry after errors that may pass."""
+        """Stay connected and pass messages to `receive` until cancelled; retry after errors that may pass."""
         ...
 
     async def send(
@@ -103,18 +103,18 @@ class Channel(Protocol):
         thread: str | None = None,
         poll: Poll | None = None,
     ) -> MessageId | None:
-        """Send a message. Called again with the same `message_id`, it must not show a second one.
+        """Send a message to a chat. Called again with the same `message_id`, it must not show a second one.
 
-        With an attachment, `text` is what stands under it and may be empty. `quote` is the message of the
-        chat that this one answers; it is given only with `Feature.QUOTES`. `mention` is the person whom it is
-        for, given only with `Feature.MENTIONS`. `thread` is the one of the question that is answered, as the
-        channel handed it in; given only with `Feature.THREADS`. `poll` is asked as such, with `text` for
-        those who cannot see polls; given only with `Feature.POLLS`. A vote in it is handed in as an `Inbound`
-        with `vote`. Where the chat takes no polls, `ChannelRefused` has the text sent instead.
+        With an `attachment`, `text` stands under the file and may be empty. Each of the others is passed only
+        to a channel with the feature of its name: `quote` is the message of the chat that this one answers,
+        `mention` is the person whom it is for, and `thread` is the thread of the message that is answered, as
+        the channel reported it. `poll` is sent as a poll, with `text` for those who cannot see polls; a vote
+        comes in as an `Inbound` with `vote`. If the chat takes no polls, raise `ChannelRefused`: the caller
+        then sends the text.
 
-        Return the messenger's own id of the message, or None if that is `message_id`. It is stored beside
-        `message_id`, for the channel to find (`store.conversation.messages.own_by_channel_id`) when somebody
-        answers it.
+        Return the messenger's own id of the message, or None if that is `message_id`. The id is stored, so
+        that the channel can find the message when somebody answers it
+        (`store.conversation.messages.own_by_channel_id`).
 
         Raises:
             ChannelDown: it was not sent; it may work later, with `moved_to` at another address of the chat.
@@ -161,7 +161,7 @@ class Channel(Protocol):
         ...
 
     def status(self) -> dict[str, Any]:
-        """Return how the connection is, for `/status`; an empty dict for a channel without a connection."""
+        """Return the state of the connection, for `/status`; an empty dict for a channel without one."""
         ...
 
 

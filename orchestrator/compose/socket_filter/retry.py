@@ -22,7 +22,10 @@ TAKEN = ("address already in use", "port is already allocated")
 
 
 async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EVERY_SECONDS) -> None:
-    """Start an orchestrator that did not start because its port was in use; try it again until cancelled."""
+    """Start Andy's container (orchestrator) again and again, if a port in use prevented its start.
+
+    Endless, until cancelled; `own_id` is the id of the filter's container.
+    """
     while True:
         await asyncio.sleep(every_seconds)
         try:

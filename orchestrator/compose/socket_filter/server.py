@@ -219,7 +219,7 @@ async def _attach(
     `rest` is the start of the container's stdin. If the engine refuses, the client gets its error message.
     """
     head = await from_engine.readuntil(b"\r\n\r\n")
-    status = int(head.split(b" ", 2)[1])
+    status = int(head.split(b" ", 2)[1])  # `HTTP/1.1 101 UPGRADED`
     if status != SWITCHED:
         # The engine would accept further requests on this connection: not a byte more may reach it.
         to_engine.write_eof()
@@ -227,10 +227,11 @@ async def _attach(
     writer.write(head)
     to_engine.write(rest)
     async with asyncio.TaskGroup() as tasks:
-        out = tasks.create_task(_copy(from_engine, writer), name="filter-output")
-        order = tasks.create_task(_copy(reader, to_engine, ends=True), name="filter-order")
-        await asyncio.wait((out,))
-        order.cancel()
+        output = tasks.create_task(_copy(from_engine, writer), name="filter-output")
+        stdin = tasks.create_task(_copy(reader, to_engine, ends=True), name="filter-order")
+        # The client may end the container's stdin early, and still reads its output.
+        await asyncio.wait((output,))
+        stdin.cancel()
     return None
 
 
