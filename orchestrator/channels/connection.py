@@ -63,10 +63,11 @@ class ChannelConnection(Generic[Login]):
         self.status = StatusFile(context.home / channel.status_file)
 
     async def stay_connected(self, connect: Callable[[Login], Awaitable[None]]) -> None:
-        """Let `connect` connect with a login, again and again, until cancelled.
+        """Call `connect` with the stored login, again after each end of the connection, until cancelled.
 
         Once connected, `connect` calls `note_connected`, and goes on until it raises: `LoggedOut` when the
-        login has ended, else `ChannelDown`. A missing or ended login is a state, not an error.
+        login has ended, else `ChannelDown`. While no login is stored, or the stored one has ended, this
+        waits.
         """
         await self.status.load()
         failures = 0

@@ -26,6 +26,7 @@ class UnknownChannel(SettingError):
     """No channel has this name."""
 
     def __init__(self, name: str) -> None:
+        """Set the text of the error, which lists the names of the channels that there are."""
         self.name = name
         super().__init__(f"'{name}' is no channel: known are {', '.join(names())}.")
 

@@ -104,13 +104,16 @@ class PairedChannel(Protocol):
     """A channel that is paired with a phone."""
 
     @property
-    def pairing(self) -> PairingService: ...
+    def pairing(self) -> PairingService:
+        """The service that pairs the channel with a phone."""
+        ...
 
 
 class Channels:
     """The channels of this host, in the order in which they are searched for an address."""
 
     def __init__(self, channels: Sequence[Channel]) -> None:
+        """`channels` are the channels that are on, in the order in which they are asked for an address."""
         self.all = tuple(channels)
 
     @property

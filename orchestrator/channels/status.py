@@ -49,6 +49,7 @@ class StatusFile:
     """Holds the current status, and writes it to its file with each change that outlives the host."""
 
     def __init__(self, path: Path) -> None:
+        """`path` is the file of the status, which need not exist; `load` reads it."""
         self._path = path
         self.current = ChannelStatus()
 

@@ -37,7 +37,7 @@ class UnusableChannel:
         raise ChannelDown(self._description.missing_library)
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        """Do nothing."""
+        """Do nothing: a chat of a channel that cannot be used shows no typing sign."""
 
     async def react(self, message: Message, sign: str) -> None:
         """Raise `ChannelDown`, which says what to install."""

@@ -211,6 +211,7 @@ class LimitedReader:
     """Reads at most `limit` bytes, whatever follows them."""
 
     def __init__(self, body: BinaryIO, limit: int) -> None:
+        """`body` is the open file to read, and `limit` the most bytes of it to return."""
         self._body = body
         self._left = limit
 

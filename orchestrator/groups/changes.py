@@ -242,7 +242,10 @@ async def put_back(
 
 
 def _check_is(expected: str, now: str) -> None:
-    """Check that a part of a group is now as a change left it. Raises `GroupChangeRefused` if it is not."""
+    """Check that the text of a part, `now`, is the one that a change left, `expected`.
+
+    Raises `GroupChangeRefused` if it is not.
+    """
     if now != expected:
         raise GroupChangeRefused(
             "It was changed again since: open the change, and look what undoing it does."

@@ -242,7 +242,10 @@ def _write(directory_fd: int, name: str, text: str, *, replaces: bool) -> bool:
 
 
 def _give_to_owner_of(directory_fd: int, file_fd: int) -> None:
-    """Give a file that root wrote to the owner of its directory, so that an ordinary user can change it."""
+    """Give an open file that root wrote to the owner of its open directory; do nothing for another user.
+
+    So an ordinary user can change the file.
+    """
     if os.geteuid() == ROOT:
         owner = os.fstat(directory_fd)
         os.fchown(file_fd, owner.st_uid, owner.st_gid)

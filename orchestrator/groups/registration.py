@@ -152,6 +152,7 @@ class NameTaken(ProfileRefused):
     """Another group has this name."""
 
     def __init__(self, other: Group) -> None:
+        """`other` is the group that has the name."""
         super().__init__(
             "name", f"'{other.folder}' is called '{other.name}' already: choose another name for this group."
         )
@@ -313,21 +314,21 @@ def _as_read(name: str) -> str:
 
 
 def with_profile(group: Group, profile: GroupProfile) -> Group:
-    """Return a group with the set fields of a profile: name, trigger, whether messages need one. Pure.
+    """Return a group with those fields of a profile that are set; the others stay. Pure.
 
     Raises:
         ProfileRefused: one of them cannot be used; the error names it.
     """
     if group.is_main and profile.requires_trigger:
         raise ProfileRefused("requires_trigger", "Main answers every message: only you write there.")
-    return replace(
-        group,
-        name=group.name if profile.name is None else _checked_name(profile.name),
-        trigger=group.trigger if profile.trigger is None else _chosen_trigger(group.trigger, profile.trigger),
-        requires_trigger=group.requires_trigger
-        if profile.requires_trigger is None
-        else profile.requires_trigger,
-    )
+    changed = group
+    if profile.name is not None:
+        changed = replace(changed, name=_checked_name(profile.name))
+    if profile.trigger is not None:
+        changed = replace(changed, trigger=_chosen_trigger(group.trigger, profile.trigger))
+    if profile.requires_trigger is not None:
+        changed = replace(changed, requires_trigger=profile.requires_trigger)
+    return changed
 
 
 async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:

@@ -137,6 +137,7 @@ def is_restricted(rights: Rights, group: Group) -> bool:
 def narrowed(config: GroupConfig, rights: Rights) -> GroupConfig:
     """Return a group's settings without what these rights do not allow: network, search and mounts."""
     changes: dict[str, object] = {}
+    # The owner is not asked about places outside, either, since these people may reach none.
     if Permission.NETWORK not in rights.may:
         asks = tuple(rule for rule in config.ask if rule != "egress")
         changes |= {"egress": "none", "web_search": SearchService.OFF, "ask": asks}

@@ -828,6 +828,7 @@ async def _is_addressed(tx: Tx, message: Inbound) -> bool:
     if message.is_call or message.quote is None:
         return message.is_call
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
+    # A message of the assistant may be in the outbox only, if its sending is not recorded yet.
     return quoted.is_bot_message if quoted else await outbox.is_ours(tx, message.quote.message_id)
 
 
@@ -840,9 +841,10 @@ def build_intake(
     forget: Forget | None = None,
     answer_poll: AnswerPoll | None = None,
 ) -> Intake:
-    """Build a host's intake, which reads the owner's list of senders again whenever that file changes.
+    """Build the intake of a host, which takes in all messages.
 
-    The other arguments are those of `Intake`.
+    It reads the owner's list of senders again whenever that file changes. The other arguments are other
+    packages' parts of the decision about a message, see `Intake`.
     """
 
     async def approve(tx: Tx, group: Group, text: str, *, role: Role) -> str | None:

@@ -264,6 +264,7 @@ async def _compose_chat(
     assert turn.last_seq is not None
     rights = roles.rights_of(turn.role, settings.of(group))
     reads_history = not turn.is_restricted or Permission.HISTORY in rights.may
+    # The number of the last message that the agent has read.
     cursor = await sessions.cursor_of(tx, turn.folder)
     if turn.is_restricted:
         # A restricted turn resumes no session with earlier messages: it is shown only the newest of them.
@@ -573,6 +574,7 @@ def _safe(text: str) -> str:
 
     It cannot end its element, and has no tag that the host would read as a command to schedule something.
     """
-    # An apostrophe needs no escape here, and prose is full of them.
+    # Characters that XML cannot contain become �. An apostrophe needs no escape here, and prose is full of
+    # them.
     escaped = escape(_UNSPEAKABLE.sub("�", text), quote=False).replace('"', "&quot;")
     return schedule_tag.neutralise(escaped)

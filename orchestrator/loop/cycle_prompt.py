@@ -60,7 +60,7 @@ async def prompt(
 
 
 def describe_trigger(wake: WakeRequest) -> str:
-    """Return why the agent woke, on one short line."""
+    """Return the reason of a wake request, for which an agent woke, on one short line."""
     line = f"{wake.kind}: {wake.reason}" if wake.reason else wake.kind
     return line[: wake_requests.MAX_REASON_CHARS]
 

@@ -317,7 +317,8 @@ class CycleRecorder:
     ) -> None:
         """Store when a group's agent wakes next, and the pause that applies without a request of the agent.
 
-        The loop's lease, by which no other cycle of the group starts, is released.
+        The loop's lease, by which no other cycle of the group starts, is released. `ended_ms` is when the
+        cycle ended, in epoch milliseconds.
         """
         await loops.end(
             tx,

@@ -34,6 +34,7 @@ class LoopOff(BadRequest):
     http_status = 409
 
     def __init__(self, folder: str) -> None:
+        """`folder` is that of the group whose loop is off."""
         super().__init__(f"The loop of '{folder}' is off: 'andy loop on {folder}' switches it on.")
 
 

@@ -278,7 +278,10 @@ class Workspaces:
             self._bus.publish("loop.changed", group=folder, detail=KIND)
 
     async def _changes(self, tx: Tx, folder: Folder, files: Files) -> WorkspaceChanges:
-        """Return the changes since the last listing, which may be that of an earlier host."""
+        """Return how the listing `files` differs from the last one, which may be that of an earlier host.
+
+        The first listing of a group has no changes.
+        """
         recent = await turns.recent(tx, limit=RECENT_TURNS, folder=folder)
         before, now_ms = self._known.get(folder), self._clock.now_ms()
         if before is not None:

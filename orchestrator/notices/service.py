@@ -322,6 +322,7 @@ class NoticeRefused(Exception):
     """The request cannot be carried out; the text says why, and what can be done instead."""
 
     def __init__(self, code: str, text: str) -> None:
+        """`code` is the code of the reply to the agent, and `text` its text."""
         super().__init__(text)
         self.code = code
 

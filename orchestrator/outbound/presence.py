@@ -47,6 +47,7 @@ class TypingSigns:
     def __init__(
         self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
     ) -> None:
+        """`channel_for` returns the channel of a chat; None if it is not set up."""
         self._database = database
         self._channel_for = channel_for
         self._bus = bus
@@ -101,6 +102,7 @@ class Reactions:
     def __init__(
         self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
     ) -> None:
+        """`channel_for` returns the channel of a chat; None if it is not set up."""
         self._database = database
         self._channel_for = channel_for
         self._bus = bus

@@ -274,7 +274,10 @@ class SpokenReplies:
         return await self._host.reader.read(partial(_unspoken, since_ms=since_ms))
 
     async def _follow(self, program: SpeechProgram, chat: ChatJid) -> None:
-        """Speak a chat's waiting replies, one after another, until none is left."""
+        """Have a chat's waiting replies spoken by `program`, one after another, until none is left.
+
+        Errors are logged.
+        """
         try:
             while waiting := [reply for reply in await self._unspoken() if reply.chat_jid == chat]:
                 async with self._slots:
@@ -287,7 +290,7 @@ class SpokenReplies:
             self._busy.discard(chat)
 
     async def _speak(self, program: SpeechProgram, outgoing: Outgoing) -> None:
-        """Have a reply spoken and queue its voice note to be sent, or record that it stays a text only."""
+        """Have a reply spoken by `program` and queue its voice note, or record that it stays a text only."""
         words = spoken_words(outgoing.text)
         if not 0 < len(words) <= MAX_CHARS:
             await self._leave_unspoken(outgoing, None)
@@ -338,7 +341,10 @@ class SpokenReplies:
 
 
 async def _unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
-    """Return the recent replies that are still to be spoken, in groups that want speech."""
+    """Return the replies since `since_ms` (epoch milliseconds) that are still to be spoken.
+
+    Only groups count whose settings want replies to be spoken.
+    """
     # A group that just switched speech on does not want to hear replies that it has read already.
     wanted_since = {
         group.folder: await group_changes.switched_on_ms(tx, group.folder, "speech")

@@ -139,6 +139,7 @@ async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -
         return True
     requests = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
     current_roles = zip(requests, await people.roles_in(tx, group, requests), strict=True)
+    # The ranks count from the role with the most rights on.
     lowered = [(message, role) for message, role in current_roles if rank(role) > rank(turn.role)]
     for message, role in lowered:
         await _ask_as(tx, turn, message, role, group, now_ms=now_ms)

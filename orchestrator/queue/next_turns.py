@@ -146,7 +146,7 @@ def plan(
 
     A run is a container from its start to its end; it holds one of `cap` slots.
 
-    - Each group has one turn at a time.
+    - Each group has one turn at a time, but a chat turn may run beside a dashboard's worker.
     - Chat turns go before those of tasks, of workers and of agents that woke by themselves, and within a kind
       the oldest first. A turn that has waited `AGEING_MS` goes before all kinds.
     - An idle run takes its own group's next turn, unless a more urgent turn has no slot: then the run is

@@ -226,14 +226,14 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 
 
 def _cause(refusal: ModelRefusal) -> str:
-    """Return why a model service refuses to answer, in words."""
+    """Return in words why a model service refuses to answer; `refusal` is the stored record of that."""
     return failures.refusal_cause(
         refusal.cause, setting=refusal.setting, model=refusal.model, status=refusal.status
     )
 
 
 def _notice(refusal: ModelRefusal) -> str:
-    """Return the text for the owner that a model service refuses to answer, and what to do."""
+    """Return the text for the owner about a stored refusal of a model service, and what to do about it."""
     return failures.refusal_notice(
         refusal.cause, setting=refusal.setting, model=refusal.model, status=refusal.status
     )

@@ -171,6 +171,7 @@ def is_stop(text: str) -> bool:
     The word within a sentence is not enough.
     """
     visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
+    # Without a call of the assistant at the end, as in "stop @Andy".
     phrase = " ".join(_CALL_AT_END.sub("", visible).replace(",", " ").replace("-", " ").lower().split())
     phrase = phrase.strip(" .!~…。")
     if not phrase:

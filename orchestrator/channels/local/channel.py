@@ -36,7 +36,7 @@ class LocalChannel:
         return CHANNEL.owns(jid)
 
     async def run(self, receive: Receive) -> None:
-        """Wait until cancelled: there is no connection. Messages come over HTTP, through `new_message`."""
+        """Wait until cancelled: there is no connection. `receive` gets nothing: messages come over HTTP."""
         del receive
         await asyncio.Event().wait()
 

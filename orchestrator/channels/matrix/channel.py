@@ -84,7 +84,10 @@ class MatrixChannel:
     # The connection
 
     async def run(self, receive: Receive) -> None:
-        """Stay connected until cancelled. A missing or ended login is a state, not an error."""
+        """Stay connected until cancelled, and pass each message to `receive`.
+
+        While nobody is logged in, or the login has ended, this waits for another login.
+        """
         await self._connection.stay_connected(partial(self._run_session, receive=receive))
 
     async def _run_session(self, matrix_login: MatrixLogin, *, receive: Receive) -> None:

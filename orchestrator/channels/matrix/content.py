@@ -91,7 +91,7 @@ def poll_content(poll: Poll, text: str) -> dict[str, Any]:
 
 
 def poll_end_content(event_id: str) -> dict[str, Any]:
-    """Return the content of the event that closes a poll."""
+    """Return the content of the event that closes the poll in the event `event_id`."""
     relation = {"rel_type": "m.reference", "event_id": event_id}
     return {f"{POLL}.end": {}, TEXT: "The question is closed.", "m.relates_to": relation}
 
@@ -112,5 +112,5 @@ def with_relations(content: dict[str, Any], *, answered_event: str, thread_root:
 
 
 def reaction_content(event_id: str, sign: str) -> dict[str, Any]:
-    """Return the content of a reaction with the emoji `sign` to an event."""
+    """Return the content of a reaction with the emoji `sign` to the event `event_id`."""
     return {"m.relates_to": {"rel_type": "m.annotation", "event_id": event_id, "key": sign}}

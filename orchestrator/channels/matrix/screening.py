@@ -132,6 +132,7 @@ def _parsable(items: list[Any], parse: Parse, *, wraps_others: bool) -> Iterator
         except Exception as error:  # noqa: BLE001 - of the library
             log.warning("matrix.event_not_parsed", type=str(event.get("type"))[:80], reason=repr(error)[:200])
             if wraps_others:
+                # With the fields that the library demands of each event.
                 yield {
                     "type": _WRAPPED,
                     "event_id": "$unparsed",

@@ -135,6 +135,7 @@ class MatrixSession:
     """
 
     def __init__(self, client: nio.AsyncClient, login: MatrixLogin) -> None:
+        """`client` is the library's client with `login`; nothing connects before the first `sync`."""
         self._client = client
         self._login = login
         self.homeserver = login.homeserver

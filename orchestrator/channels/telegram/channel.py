@@ -85,7 +85,10 @@ class TelegramChannel:
         chance: Callable[[], float] = random.random,
         poll_seconds: int = POLL_SECONDS,
     ) -> None:
-        """`chance` returns a number from [0, 1), by which waits vary."""
+        """`chance` returns a number from [0, 1), by which waits vary.
+
+        `poll_seconds` is how long Telegram waits for an update in each request.
+        """
         self._context = context
         self._poll_seconds = poll_seconds
         self._connection = ChannelConnection(
@@ -109,7 +112,10 @@ class TelegramChannel:
     # The connection
 
     async def run(self, receive: Receive) -> None:
-        """Stay connected until cancelled. A missing or revoked token is a state, not an error."""
+        """Stay connected until cancelled, and pass each message to `receive`.
+
+        While no bot is logged in, or its token was revoked, this waits for another login.
+        """
         await self._connection.stay_connected(partial(self._poll, receive=receive))
 
     async def _poll(self, stored_login: TelegramLogin, *, receive: Receive) -> None:
@@ -169,8 +175,9 @@ class TelegramChannel:
                 self._connection.status.change(last_message_ms=self._context.clock.now_ms())
 
     async def _next_page(self, bot: login.PollingBot, next_update: int | None, *, seconds: int) -> list[Any]:
-        """Return the next updates as JSON, from the number `next_update` on; None for all unconfirmed ones.
+        """Return the next updates as JSON.
 
+        `next_update` is the number of the first one to return, or None for all that are not confirmed yet.
         Telegram waits up to `seconds` for a first one. A pause that Telegram asks for is waited for.
 
         Raises:
@@ -483,6 +490,7 @@ class PauseRequested(Exception):
     """Telegram asks for a pause of some seconds."""
 
     def __init__(self, seconds: float) -> None:
+        """`seconds` is the length of the pause."""
         self.seconds = seconds
         super().__init__(f"for {seconds:.0f} s")
 

@@ -133,6 +133,8 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class _Bot:
+    """The bot that received an update, and how people address it."""
+
     id: int
     username: str
     call: str

@@ -113,7 +113,8 @@ def _restricted_calls() -> tuple[_RestrictedCall, ...]:
 def limit_resources(*, cpu_seconds: int) -> None:
     """Limit the memory and processor time of this process, and forbid it to write files and dump core.
 
-    The limits cannot be raised again. A process that uses more processor time is killed.
+    The limits cannot be raised again. A process that uses more than `cpu_seconds` of processor time is
+    killed.
     """
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY_BYTES),

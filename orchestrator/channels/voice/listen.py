@@ -56,10 +56,10 @@ def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dic
             return {"failure": TOO_LONG}
         # The silence filter prevents noise from becoming words that nobody spoke.
         segments, info = recognizer.transcribe(sound, language=language, vad_filter=True)
-        # Nor are segments used that the model itself takes for no speech with near certainty.
+        # Segments that the model itself takes for no speech, with near certainty, are left out.
         text = " ".join(segment.text.strip() for segment in segments if segment.no_speech_prob < 0.9)
     except MemoryError:
-        return {"failure": TOO_LONG}
+        return {"failure": TOO_LONG}  # the limited memory is enough for shorter sounds
     except (av.FFmpegError, ValueError, OSError, IndexError, RuntimeError):  # errors that damaged files cause
         return {"failure": UNREADABLE}
     if not text.strip():

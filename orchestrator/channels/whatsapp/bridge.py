@@ -103,7 +103,7 @@ async def _main(options: argparse.Namespace, output: int) -> int:
 
 
 async def _check(lines: HostLines) -> int:
-    """Load the library, and report to the host if that fails; return the exit code."""
+    """Load the library, and report to the host by `lines` if that fails; return the exit code."""
     code = 0
     try:
         library.load()
@@ -117,7 +117,8 @@ async def _check(lines: HostLines) -> int:
 async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
     """Connect the login to WhatsApp, or pair a phone, until that ends or stdin is closed.
 
-    Return the exit code. Raises `LibraryMissing` if the library cannot be loaded.
+    `options` are those of the command line, and `lines` sends reports to the host. Return the exit code.
+    Raises `LibraryMissing` if the library cannot be loaded.
     """
     make_client = library.load()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "whatsapp"))
@@ -173,7 +174,7 @@ def _make_private(store: Path) -> None:
 
 
 async def _run_session(session: NeonizeSession, lines: HostLines) -> int:
-    """Run the session and report to the host why it ended; return the exit code."""
+    """Run the session, and report to the host by `lines` why it ended; return the exit code."""
     try:
         await session.run()
     except Exception as error:  # noqa: BLE001 - the library raises anything; the host retries with growing pauses
@@ -233,6 +234,7 @@ class HostLines:
     """Writes lines to the host in order, from a queue, so that no caller waits until the host reads them."""
 
     def __init__(self, descriptor: int) -> None:
+        """Start the task that writes to the file descriptor `descriptor`."""
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._descriptor = descriptor
         self._task = asyncio.create_task(self._write(), name="whatsapp:outlet")

@@ -124,8 +124,9 @@ class BridgeProcess:
         crash_lines = [
             line for line in self.stderr_tail if line.startswith(("panic:", "fatal error:", "SIGSEGV"))
         ]
+        last_line = self.stderr_tail[-1] if self.stderr_tail else "it said nothing"
         # The first line of a crash names its cause; otherwise the last line of all is the best clue.
-        clue = (crash_lines or list(self.stderr_tail)[-1:] or ["it said nothing"])[0]
+        clue = crash_lines[0] if crash_lines else last_line
         return StateReport(state="disconnected", reason=f"its process ended with code {code}: {clue}"[:300])
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:

@@ -134,9 +134,10 @@ class WhatsAppChannel:
     # The connection
 
     async def run(self, receive: Receive) -> None:
-        """Keep the login connected until cancelled.
+        """Stay connected until cancelled, and pass each message to `receive`.
 
-        Unpaired, logged out and banned are states that it waits in; none of them raises an error.
+        While no phone is paired, or WhatsApp has logged out or banned the account, this waits; it raises no
+        error.
         """
         await self._status.load()
         while True:

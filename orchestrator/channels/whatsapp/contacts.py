@@ -28,6 +28,7 @@ class Contacts:
     """
 
     def __init__(self, client: NewAClient) -> None:
+        """`client` is the library's client, which looks numbers up."""
         self._client = client
         self._phones: dict[str, str] = {}
         self._names: dict[str, str] = {}

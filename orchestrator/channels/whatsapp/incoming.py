@@ -59,6 +59,7 @@ class MessageReader:
     """Converts the bridge's messages to `Inbound`."""
 
     def __init__(self, context: ChannelContext, login: NeonizeDatabase) -> None:
+        """`login` is the database of the login, by which messages that this host sent are recognised."""
         self._context = context
         self._login = login
         self._downloader = MediaDownloader(context)

@@ -101,6 +101,8 @@ async def files_to_fetch(
 async def _download(bridge: BridgeProcess, media: MediaReference, target: Path, *, limit_bytes: int) -> None:
     """Download a file to the path `target` through the bridge process; after a failure try again.
 
+    `media` is the reference to the file, and `limit_bytes` the size of the largest file that is fetched.
+
     Raises:
         ChannelRefused: the file can never be fetched.
         ChannelDown: the bridge ended.

@@ -73,7 +73,9 @@ def unwrapped(message: Message) -> Message:
 
 
 def _is_wrapper(field: Any) -> bool:
-    """Return whether a field of a message contains another message."""
+    """Return whether a field of a message contains another message, such as that of a disappearing one."""
+    # All wrappers that WhatsApp adds have this type, so those that are newer than the list are recognised,
+    # too.
     return field.name in WRAPPERS or (
         field.message_type is not None and field.message_type.name == "FutureProofMessage"
     )

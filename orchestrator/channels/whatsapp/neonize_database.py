@@ -50,6 +50,7 @@ class NeonizeDatabase:
     """Reads the account and the sent messages' ids from the library's database."""
 
     def __init__(self, path: Path) -> None:
+        """`path` is the file of the library's database, which need not exist."""
         self._path = path
 
     def account(self) -> Account | None:

@@ -374,7 +374,7 @@ def _typed_value(expected_type: Any, value: Any, where: str) -> Any:
 
 
 def _typed_document(document_type: Any, value: Any, where: str) -> object:
-    """Return a JSON object as an instance of a dataclass of this protocol.
+    """Return a JSON object as an instance of `document_type`, a dataclass of this protocol.
 
     `where` names the value in the text of `BadBridgeLine`, which is raised for an unknown, missing or wrong
     field.

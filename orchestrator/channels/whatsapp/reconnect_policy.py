@@ -63,7 +63,10 @@ def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float)
 
 
 def advice(end: StateReport) -> str:
-    """Return one sentence that says what happened and what to do about it, from the channel's description."""
+    """Return the English advice of the channel's description about how a connection ended, in one sentence.
+
+    `end` is the last state that the bridge process reported, with the reason.
+    """
     # Without the library there is nothing to connect, and the reason names what to install.
     if end.state == "unusable":
         return end.reason

@@ -82,7 +82,11 @@ def checked(chart: dict[str, Any]) -> tuple[list[str], dict[str, list[float]]]:
 
 
 def text(x: float, y: float, words: str, *, size: int = 20, anchor: str = "middle") -> str:
-    """Return words as an SVG element; `x` and `y` are pixels, `size` is the height of the font in pixels."""
+    """Return words as an SVG element.
+
+    `x` and `y` are the position in pixels of its `anchor`: the "start", "middle" or "end" of the words.
+    `size` is the height of the font in pixels.
+    """
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
@@ -96,7 +100,10 @@ def number(value: float) -> str:
 
 
 def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
-    """Return the lowest and the highest value of the vertical axis, and the step between its grid lines."""
+    """Return the lowest and the highest value of the vertical axis, and the step between its grid lines.
+
+    All numbers of `series` and the zero are on the axis.
+    """
     values = [0.0, *(value for values_of_series in series.values() for value in values_of_series)]
     low, high = min(values), max(values)
     span = (high - low) or 1.0
@@ -148,6 +155,7 @@ def legend(series: dict[str, list[float]]) -> str:
 def bars(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
     """Return the SVG of a bar chart, with the bars of several series side by side.
 
+    `series` has a number for each of the `labels`; `unit` is the name of the numbers' unit, perhaps empty.
     Values are written at the bars if these are few.
     """
     frame, low, factor = axes(labels, series, unit)
@@ -168,7 +176,10 @@ def bars(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
 
 
 def lines(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
-    """Return the SVG of a line chart with a line for each series."""
+    """Return the SVG of a line chart with a line for each series.
+
+    `series` has a number for each of the `labels`; `unit` is the name of the numbers' unit, perhaps empty.
+    """
     frame, low, factor = axes(labels, series, unit)
     parts = []
     for place, values in enumerate(series.values()):
@@ -184,6 +195,8 @@ def lines(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
 
 def pie(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
     """Return the SVG of a pie chart of one series, with a legend of its shares.
+
+    `series` has a number for each of the `labels`; `unit` is the name of the numbers' unit, perhaps empty.
 
     Raises `BadChart` if the numbers cannot be shown as shares.
     """
