@@ -264,12 +264,14 @@ class ImageWatch:
         is_there = await self._selected.is_image_there()
         if is_there is None:
             return  # no engine answers
+        problem = None if is_there else await self._selected.image_problem()
+        if not is_there and problem is None:
+            return  # the image has appeared since, or the engine has gone
         was_missing, self.is_missing = self.is_missing, not is_there
         if was_missing is self.is_missing:
             return
         now_ms = self._host.clock.now_ms()
         if not is_there:
-            problem = await self._selected.image_problem()
             log.warning("image.missing", image=self._selected.image)
             async with self._host.database.transaction() as tx:
                 # Once a day: a host that restarts again and again does not repeat the message.

@@ -258,6 +258,7 @@ async def _end_turn(
             tx, turn, reason=_reason(frame), is_retryable=frame.code not in NOT_RETRIED, now_ms=now_ms
         )
     sent = await outbox.release(tx, turn.id, now_ms=now_ms)
+    # A turn that sends nothing is recorded with the reason of its silence.
     silence = plain_reason(frame.note) if frame.note else "nothing to say"
     await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=None if sent else silence, now_ms=now_ms)
     # A restricted turn has a session of its own: the shared one has not read these messages.

@@ -95,7 +95,7 @@ def plan_mounts(
     shown: Iterable[str] = (),
     rights: FileRights | None = None,
 ) -> tuple[Mount, ...]:
-    """List the mounts of a group's container, which are created elsewhere. Pure.
+    """List the mounts of a group's container, without creating their directories. Pure.
 
     `has_global` says whether `groups/global/`, the texts for all groups, exists. `shown` names the entries of
     the home that the owner's group, main, may see. Main gets each of them as a mount of its own in an empty

@@ -312,7 +312,7 @@ class OutputReader:
         if effect.is_progress:
             self._publish_progress(live, "agent.tool", effect.turn.id)
         if effect.is_left_out and live.silenced_turn != effect.turn.id:
-            live.silenced_turn = effect.turn.id
+            live.silenced_turn = effect.turn.id  # so that it is logged once for each turn
             log.warning("result.left_out", **ids, reason="the turn has said enough")
         if effect.restored is not None:
             self._context.bus.publish(

@@ -160,6 +160,8 @@ class RunPool:
         try:
             order = await self._creator.begin_standby(live, turn)
         except Exception:
+            # An unexpected error must not leave a container busy for ever: it is ended like one without a
+            # turn.
             log.exception("turn.not_begun", turn=turn.id, run=live.run.id)
             order = None
         live.turn_id = None

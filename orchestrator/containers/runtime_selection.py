@@ -294,7 +294,7 @@ async def _docker(
             raise
         problem = _no_image(tag)
         say(f"{error}\n⚠️  {problem}")
-    uid = os.getuid() or AGENT_UID
+    uid = os.getuid() or AGENT_UID  # never root's, which is 0
     make = partial(
         DockerRuntime,
         install=install,

@@ -226,13 +226,12 @@ async def _view_of(tx: Tx, group: Group, *, now_ms: int) -> VisibleToGroup:
     Main sees all tasks and chats. Other groups see their own tasks, and their own chats if they have several.
     Each group sees only the events of its own calendars.
     """
+    visible_groups = await groups.every(tx) if group.is_main else [group]
     return VisibleToGroup(
         group=group,
         tasks=await tasks.every(tx, None if group.is_main else group.folder),
         chats=await _chats_of(tx, group),
-        registered=frozenset(
-            jid for shown in (await groups.every(tx) if group.is_main else [group]) for jid in shown.chats
-        ),
+        registered=frozenset(jid for visible_group in visible_groups for jid in visible_group.chats),
         events=await followed_calendars.between(
             tx, group.folder, now_ms - DAY_MS, now_ms + EVENT_DAYS * DAY_MS
         ),

@@ -114,7 +114,8 @@ def checked(text: str) -> str:
     parsed = _parsed(expression)
     for field, value in zip(_FIELDS, parsed.fields, strict=True):
         field.check(value)
-    # The 30th of February passes each field alone, and every look would search all years for it.
+    # The 30th of February passes each field alone, and every look would search all years for it. An
+    # expression without a start may be tried from any day.
     from_day = parsed.rhythm.start or date(2024, 1, 1)
     if next(_walls(expression, datetime.combine(from_day, datetime.min.time())), None) is None:
         raise BadSchedule(f"cron: '{expression}' never comes: there is no such date.")

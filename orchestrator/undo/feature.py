@@ -62,7 +62,7 @@ class UndoFeature:
                     while True:
                         async with asyncio.timeout_at(until):
                             event = await events.get()
-                        await self.catch_up(Folder(event.group or ""))
+                        await self.catch_up(Folder(event.group or ""))  # these events always have a group
 
     async def sweep(self) -> None:
         """Record changes of ended turns and restore files for undos in all groups; delete expired snapshots.

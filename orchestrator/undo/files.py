@@ -245,10 +245,11 @@ class GroupFiles:
                 self._store_file(folder, root, path, entry)
 
     def put(self, folder: str, path: str, target: Fields | None, *, expected: Fields | None) -> bool:
-        """Bring a path of a group's folder from state `expected` to `target`; return whether it is in that.
+        """Bring a path of a group's folder from the state `expected` to `target`; return whether that holds.
 
         Both are fields of an entry; None stands for no entry. A path in any other state than these two is
-        left unchanged, so a repetition changes nothing. A failure is logged.
+        left unchanged, so a repetition changes nothing. A directory that was to be removed, but has other
+        files, counts as done. A failure is logged.
         """
         with self._folders[folder].lock:
             try:

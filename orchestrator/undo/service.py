@@ -181,32 +181,20 @@ class UndoService:
         Raises:
             FolderBusy: that would take too long now, because the group's folder is large.
         """
-        if turn.ended_ms is not None and self.files.is_open(turn.folder, turn.id):
-            # The request may come before the comparison of files that follows each turn. A large folder is
-            # not read here: until it is read, nobody else could write to the database.
-            if not self.files.is_small(turn.folder):
-                raise FolderBusy
-            changed_files = self.files.changes(turn.folder, turn.id)
-            await file_effects.record(tx, turn.id, changed_files, now_ms=self.clock.now_ms())
-            after_commit(tx, partial(self.files.close, turn.folder, turn.id))
+        await self._record_files(tx, turn)
         effects = await turn_effects.of_turn(tx, turn.id)
+        # What can be restored: rows of the database, and files whose earlier content is stored.
         rows = tuple(
             effect for effect in effects if effect.table in BY_NAME and not BY_NAME[effect.table].is_sending
         )
         rows += await _of_sending_tables(tx, turn, effects)
         changed = [effect for effect in effects if effect.table == turn_effects.FILE]
         files = tuple(effect for effect in changed if self.files.can_put(turn.folder, effect.before))
-        later = [
-            LaterChange(
-                item=item_of(effect), by=await _request_of(tx, await turn_effects.later_turns(tx, effect))
-            )
-            for effect in (*rows, *files)
-            if not await self._is_unchanged_since(tx, turn.folder, effect)
-        ]
+        # What can be stopped or deleted: messages, and runs of scheduled tasks.
         sent = await _messages_of(tx, turn, effects)
         runs = await _runs_of(tx, effects)
         commanded = {message.id for message in await outbox.by_ids(tx, _commanded(effects))}
-        # A removed emoji leaves nothing to delete.
+        # Only messages of commands are deleted, not answers. A removed emoji leaves nothing to delete.
         possibly_sent = [
             message
             for message in sent
@@ -234,7 +222,7 @@ class UndoService:
             sent=deletable,
             waiting_runs=tuple(run for run in runs if run.state is TurnState.QUEUED),
             items=tuple(map(item_of, (*filter(is_listed, rows), *named_files))),
-            later=tuple(later),
+            later=await self._later_changes(tx, turn.folder, (*rows, *files)),
             outside=outside.of(
                 await tool_calls.of_turn(tx, turn.id),
                 noted=_count_out_of_reach(effects, "noted"),
@@ -246,6 +234,34 @@ class UndoService:
                 runs=sum(run.state is not TurnState.QUEUED for run in runs),
             ),
         )
+
+    async def _record_files(self, tx: Tx, turn: Turn) -> None:
+        """Record the files that an ended turn changed, if that was not done yet.
+
+        An undo may be requested before the comparison of files that follows each turn.
+
+        Raises:
+            FolderBusy: the group's folder is too large to be compared now.
+        """
+        if turn.ended_ms is None or not self.files.is_open(turn.folder, turn.id):
+            return
+        # A large folder is not read here: until it is read, nobody else could write to the database.
+        if not self.files.is_small(turn.folder):
+            raise FolderBusy
+        changed_files = self.files.changes(turn.folder, turn.id)
+        await file_effects.record(tx, turn.id, changed_files, now_ms=self.clock.now_ms())
+        after_commit(tx, partial(self.files.close, turn.folder, turn.id))
+
+    async def _later_changes(
+        self, tx: Tx, folder: Folder, effects: Sequence[RowEffect]
+    ) -> tuple[LaterChange, ...]:
+        """Return those of a turn's effects whose rows or files were changed since, and by which request."""
+        changes = []
+        for effect in effects:
+            if not await self._is_unchanged_since(tx, folder, effect):
+                request = await _request_of(tx, await turn_effects.later_turns(tx, effect))
+                changes.append(LaterChange(item=item_of(effect), by=request))
+        return tuple(changes)
 
     async def _is_unchanged_since(self, tx: Tx, folder: Folder, effect: RowEffect) -> bool:
         """Return whether a row or file is still as the turn left it, so that an undo loses nothing newer."""

@@ -360,6 +360,20 @@ async def test_a_turn_waits_for_a_missing_image_and_is_tried_at_once_when_it_is_
         watching.cancel()
 
 
+async def test_nothing_is_said_of_an_image_that_appears_between_two_looks(harness: Harness) -> None:
+    store = harness.store_harness
+    await store.add_group("main", is_main=True, requires_trigger=False)
+    selected = AsyncMock(image="andy-agent:latest")
+    selected.is_image_there.return_value = False
+    selected.image_problem.return_value = None
+    watch = ImageWatch(store, selected)  # type: ignore[arg-type]
+    await watch.check()
+    assert await harness.told_after(0) == []
+    selected.is_image_there.return_value = True
+    await watch.check()
+    assert await harness.told_after(0) == []
+
+
 async def test_a_turn_does_not_wait_for_a_missing_image_for_ever(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ class GroupNetworks:
             for group_network in self._group_networks(client):
                 self._disconnect_andy(client, group_network["Id"])
                 _remove(client, group_network["Id"])
+            # The network over which containers reach the internet without Andy's proxy.
             _remove(client, network.open_name(self._install, suffix="out"))
 
     def _find_or_create(self, client: APIClient, name: str) -> dict[str, Any]:

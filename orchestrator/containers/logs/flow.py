@@ -107,7 +107,10 @@ class LogFlow:
         return [gap]
 
     def _unprocessed(self, data: bytes) -> bytes:
-        """Return the bytes of `data` that were not processed before."""
+        """Move on in the stream by `data`, and return the last bytes of it, which were not processed before.
+
+        After `rewind` the stream repeats bytes that were processed.
+        """
         self._position += len(data)
         new = self._position - self._handled_bytes
         return data[-new:] if new > 0 else b""

@@ -326,6 +326,7 @@ class CarrierSession:
                     await self._send_changes(connection)
             except FileNotFoundError:  # a file was removed after it was listed, so the files are listed again
                 self._changed.set()
+            # Without a signal the files are compared again after a while, because a signal may be lost.
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_SECONDS):
                     await self._changed.wait()
