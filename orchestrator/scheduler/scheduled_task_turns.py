@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent_runner.wire.order import ECHO
 from orchestrator.domain.values import Cause, Group, ScheduledTask, ScheduleKind, TaskStatus, Turn, TurnId
 from orchestrator.groups import roles, settings
 from orchestrator.store.conversation import outbox
@@ -77,8 +78,9 @@ async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str,
 
 
 def shorten(task: ScheduledTask) -> str:
-    """Return the prompt of a scheduled task on one short line."""
-    line = " ".join(task.prompt.split())
+    """Return what a scheduled task is to do on one short line: its prompt, or the text of a reminder."""
+    # A repeating reminder is a task that asks its agent to repeat a text; people know the text alone.
+    line = " ".join(task.prompt.removeprefix(ECHO).split())
     return line if len(line) <= SHOWN_CHARS else f"{line[: SHOWN_CHARS - 1]}…"
 
 

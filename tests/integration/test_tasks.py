@@ -12,10 +12,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
+from agent_runner.wire.order import ECHO
 from orchestrator.domain import failures
 from orchestrator.domain.values import Cause, Folder, TaskStatus
 from orchestrator.groups import changes, registration
 from orchestrator.queue.retries import refuse
+from orchestrator.reports.tasks import list_lines
 from orchestrator.scheduler import due_tasks, scheduled_task_service
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turn_outages
@@ -229,6 +231,19 @@ async def test_five_failures_in_a_row_pause_it_and_tell_the_group_once(home: Tas
     assert "5 times" in told
     assert await home.after(DAY_MS) == []
     assert len(await home.told()) == 1
+
+
+async def test_people_read_the_words_of_a_repeating_reminder_and_not_those_for_its_agent(
+    home: TaskHarness,
+) -> None:
+    task_id = await home.schedule(prompt=f"{ECHO}⏰ Reminder: take out the bins")
+    *_, line = list_lines([await home.task(task_id)])
+    assert line.endswith("  ⏰ Reminder: take out the bins")
+    for _ in range(5):
+        await home.after(HOUR_MS)
+        await home.fail_for_good()
+    (told,) = await home.told()
+    assert told.startswith("⏸️ I have paused “⏰ Reminder: take out the bins”")
 
 
 async def test_a_success_between_starts_the_count_anew(home: TaskHarness) -> None:
