@@ -118,7 +118,7 @@ class TurnProgress:
             self._timer = asyncio.get_running_loop().call_later(DRAFT_SECONDS, self._send_text)
 
     def _send_text(self) -> None:
-        """Send the text collected so far, in pieces."""
+        """Send the text collected so far, in pieces; beyond `MAX_DRAFTS` pieces in a turn it is dropped."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -85,10 +85,10 @@ class Accumulator:
         now_ms = event.at_ms
         self.close_windows(now_ms)
         # A tool that fails in a loop may cause thousands of events: one entry for all bounds the memory.
-        crowded = self._newest.get(event.type) if self._waiting >= self._most_waiting else None
-        if crowded is not None:
-            crowded.count += 1
-            crowded.event = event
+        shared_entry = self._newest.get(event.type) if self._waiting >= self._most_waiting else None
+        if shared_entry is not None:
+            shared_entry.count += 1
+            shared_entry.event = event
             return
         if not self.subscriber.batching.dedupe_window_ms:
             self._add(NoticeEntry(event=event, order=order), now_ms)

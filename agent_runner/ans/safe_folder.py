@@ -45,9 +45,9 @@ def opened(folder: Path | None) -> Iterator[int | None]:
 
 
 def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[FileStamp]:
-    """Return the ordinary files whose names end in one of `suffixes`, sorted by name.
+    """Return the ordinary files of an open folder whose names end in one of `suffixes`, sorted by name.
 
-    Only the first `MAX_LISTED` entries of the folder are looked at.
+    `descriptor` is that of the folder. Only its first `MAX_LISTED` entries are looked at.
     """
     files = []
     # The agent writes to the folder, so it may contain any number of files.

@@ -111,7 +111,7 @@ class SdkStreamEvents:
         if message.message_id is None or message.message_id != self._message_id:
             self._message_id = message.message_id
             rules.model_asked()
-        self._expected = 0
+        self._expected = 0  # the resumed session's model is not expected any more: this one has answered
         usage = message.usage or {}
         self._context_tokens = sum(int(usage.get(part) or 0) for part in _IN_THE_WINDOW)
         rules.model_wrote(tokens=_tokens(message.content))

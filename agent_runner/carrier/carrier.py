@@ -413,7 +413,7 @@ class Carrier:
         A process that was not killed with the runner may keep the pipes open without writing to them. So also
         return if nothing was read for `PIPE_SECONDS`, unless the files of a turn are being sent.
         """
-        earlier_size = -1
+        earlier_size = -1  # less than any size, for the first round
         while earlier_size < self._output.size or self._state is CarrierState.STORING:
             earlier_size = self._output.size
             _, still_reading = await asyncio.wait(reading, timeout=PIPE_SECONDS)

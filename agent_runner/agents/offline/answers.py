@@ -294,6 +294,7 @@ def _joined(before: str, answer: str) -> list[str]:
     parts = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
     parts += [" ".join(words[start:]) for start in range(1, len(words))]
     joined = [form for part in parts for form in (f"{part} {answer}", f"{answer} {part}")]
+    # The answer `every month` to `the last day of the month` takes the place of `the month`.
     monthly = (
         PATTERNS["of_the_month"].sub(answer, before) if PATTERNS["every_month"].fullmatch(answer) else before
     )

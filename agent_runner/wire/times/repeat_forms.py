@@ -115,7 +115,7 @@ def _every_other(match: re.Match[str]) -> Parts | None:
         return _repeating_on(nth=1, weekdays=(weekday(unit),))
     if unit == "day":
         return _repeating_on(step=step)
-    if unit == "week":
+    if unit == "week":  # without a day of the week, weeks are counted in days
         return _repeating_on(step=step * 7)
     return _repeating_on(step=step, unit=StepUnit.WEEKS, weekdays=(weekday(unit),))
 
