@@ -52,6 +52,8 @@ class Summarizer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sentence:
+    """A sentence that a summary may have."""
+
     text: str
     weight: float
     """The weight of its source: the old summary, the assistant or the user."""

@@ -61,12 +61,11 @@ class ForgetRequests:
     async def answer(
         self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool
     ) -> ReplyAtOnce | None:
-        """Return the reply to a message by which its sender wants to be forgotten.
+        """Return the reply to a message by which its sender wants to be forgotten; None for other messages.
 
-        None for any other message. The first such message only records the request: the reply asks to confirm
-        it. One that confirms it in time makes the removal due, and it is carried out soon. A request to
-        forget somebody else is refused. `text` is the message without the words that call Andy; `is_asked`
-        says whether it calls him.
+        A first request is only recorded: the reply asks the sender to confirm it. A confirmation in time
+        makes the removal due, and it is carried out soon. A request to forget somebody else is refused.
+        `text` is the message without the words that call Andy; `is_asked` says whether it calls him.
         """
         if message.reaction or not is_asked or is_hook(message.sender) or len(text) > MAX_CHARS:
             return None

@@ -97,7 +97,7 @@ class GroupMemory:
     def __init__(
         self, database: Database, recorder: ContextRecorder, *, home: Path, clock: Clock, bus: EventBus
     ) -> None:
-        """`home` is Andy's home directory, `recorder` that of the groups' stored conversations."""
+        """`recorder` updates the groups' stored conversations; `home` is Andy's home directory."""
         self._database = database
         self._recorder = recorder
         self._home = home
@@ -223,11 +223,10 @@ class GroupMemory:
         return _MemoryAnswer(text, data)
 
     async def _forget_items(self, group: Group, about: str) -> _MemoryAnswer:
-        """Forget the item with the id `about`, or all that have its terms.
+        """Forget the item with the id `about`, or all that have its terms; return the reply's text and data.
 
-        Return the reply's text and counts. They are removed from files and rows for good, and the agent's
-        session, which may contain them, is ended after the turn. The data of the answer has the number of
-        forgotten items by kind.
+        The items are removed from files and rows for good, and the agent's session, which may contain them,
+        is ended after the turn. The data has the number of forgotten items by kind.
 
         Raises:
             NothingRemembered: no item matches.
@@ -294,9 +293,9 @@ class GroupMemory:
         return [item for item in items if item.text.strip()]
 
     def _in_files(self, folder: Folder) -> list[RememberedItem]:
-        """Return the items in the group's notes, the owner's text about themselves and the context.
+        """Return the items in a group's notes and stored context, and in what the owner wrote of themselves.
 
-        Blocks.
+        Blocks for reading the files.
         """
         stored = self._recorder.manager(folder).load(now_ms=self._clock.now_ms())
         memory, summary = stored.context.memory, stored.context.conversation.running_summary

@@ -166,7 +166,7 @@ class PersonRemovals:
     def __init__(
         self, database: Database, recorder: ContextRecorder, *, home: Path, clock: Clock, bus: EventBus
     ) -> None:
-        """`home` is Andy's home directory, `recorder` that of the groups' stored conversations."""
+        """`recorder` updates the groups' stored conversations; `home` is Andy's home directory."""
         self._database = database
         self._recorder = recorder
         self._home = home

@@ -204,10 +204,7 @@ class ContextRecorder:
         return await exchanges.folders_after(tx, last_read)
 
     def _with_context(self) -> list[Folder]:
-        """Return the groups that have a directory for a context: in the others nothing was ever said.
-
-        Blocks.
-        """
+        """Return the groups that have a directory for a context: in others nothing was ever said. Blocks."""
         try:
             with os.scandir(self._contexts) as entries:
                 names = {entry.name for entry in entries}
@@ -334,8 +331,8 @@ class ContextRecorder:
     def _note_copied(self, folder: Folder, version: int | None) -> None:
         """Record which version of a group's context was copied for its container.
 
-        The next sweep copies again where another version is stored. None, for a context that did not exist
-        before the copy, records none.
+        The next sweep copies a context again that has another version. Nothing is recorded if `version` is
+        None, as there was no context before the copy.
         """
         if version is not None:
             self._copied_versions[folder] = version

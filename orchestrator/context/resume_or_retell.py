@@ -145,8 +145,8 @@ def _unusable_reason(transcript: Transcript | None) -> str | None:
 def _missing_turns_reason(facts: RestoreFacts, session_state: _SessionState) -> str | None:
     """Return why a session lacks too much of the conversation to be resumed; None if it does not.
 
-    It does if it has no answered turn, if it lacks turns that are not stored word for word, or if it was
-    compacted after the last answered turn.
+    A session lacks too much if it has no answered turn, if it lacks turns that are not stored word for word,
+    or if it was compacted after the last answered turn.
     """
     if facts.transcript is None:
         return None
@@ -169,7 +169,7 @@ def _missing_turns_reason(facts: RestoreFacts, session_state: _SessionState) -> 
 def _other_model_reason(facts: RestoreFacts, answered: AnsweredSession) -> str | None:
     """Return why the model that would answer cannot resume the session; None if it can.
 
-    It cannot if it is asked at another provider, or if its context window is too small.
+    A model cannot if it is asked at another provider than the session's, or if its window is too small.
     """
     if answered.provider is not None and answered.provider != facts.provider:
         return f"the model is asked at {facts.provider or 'no service'} now, no more at {answered.provider}"

@@ -243,6 +243,7 @@ class _RestorePlan:
             mode=mode,
             reason=self.decision.reason,
             text=_text(hydrated) if mode in ("rehydrate", "resume_plus_delta") else None,
+            # For a session that cannot be resumed after all, as it no longer exists.
             fallback=_text(self.whole) if is_resumed else None,
             resume_at=self.decision.resume_at,
             meta=self.meta,
@@ -262,7 +263,8 @@ class _RestorePlan:
 def _make_plan(manager: ContextManager, facts: RestoreFacts, *, factors: TokenFactors) -> _RestorePlan:
     """Read a group's stored context, and decide how its conversation continues in a new container. Blocks.
 
-    `factors` are by how much each model counts more tokens. Return the decision with the texts for the model.
+    `factors` has for each model how many tokens it makes of one token of our own counter. Return the decision
+    with the texts for the model.
     """
     manager = manager.counting_as(factors.of(facts.model))
     contents = manager.load(now_ms=facts.now_ms)
@@ -302,16 +304,17 @@ def _conversation_figures(
     `whole` is the text for a new session. `repeated_ids` are the ids of messages that are in the prompt: they
     are not counted.
     """
-    loaded = set(whole.message_ids)
-    questions = [each for each in context.conversation.recent_window if each.role == "user"]
-    before = [each.content for each in questions if each.id in loaded]
+    told_ids = set(whole.message_ids)
+    questions = [message for message in context.conversation.recent_window if message.role == "user"]
+    told_questions = [message.content for message in questions if message.id in told_ids]
+    repeated_count = sum(message.id in repeated_ids for message in questions)
     return RestoredConversation(
-        turns=max(0, context.stats.dialog_turns - sum(each.id in repeated_ids for each in questions)),
-        exchanges_kept=len(before),
-        messages_kept=len(loaded),
+        turns=max(0, context.stats.dialog_turns - repeated_count),
+        exchanges_kept=len(told_questions),
+        messages_kept=len(told_ids),
         summary_chars=whole.summary_chars,
         age_seconds=whole.age_seconds,
-        last_question=before[-1][:MAX_LAST_QUESTION] if before else "",
+        last_question=told_questions[-1][:MAX_LAST_QUESTION] if told_questions else "",
         context_tokens=facts.answered.context_tokens if facts.answered else 0,
         context_window=facts.model_window or 0,
     )

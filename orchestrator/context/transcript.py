@@ -201,10 +201,15 @@ def _refusal_reason(info: os.stat_result, limits: TranscriptLimits) -> str | Non
 
 @dataclass(slots=True)
 class _Entry:
+    """A message of the main conversation, as a line of the transcript has it."""
+
     uuid: str
     parent: str | None
+    """The uuid of the message before it; None for the first one."""
     is_prompt: bool
+    """Whether it is a person's question."""
     is_boundary: bool
+    """Whether the session was compacted at this point."""
 
 
 def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:

@@ -407,8 +407,8 @@ def without_oldest_finished(workflow: Workflow) -> tuple[Workflow, Plan | None]:
 def _status_by_tasks(plan: Plan) -> PlanStatus:
     """Return the state of a plan that follows from its tasks.
 
-    It is over once all tasks are; completed if one of them was, else cancelled. A plan that was over and has
-    an open task is in progress again. Otherwise its state is unchanged.
+    A plan is over once all its tasks are: completed if one of them was, else cancelled. A plan that was over
+    and has an open task is in progress again. Otherwise its state is unchanged.
     """
     if all(task.status.is_over for task in plan.tasks):
         is_done = any(task.status is PlanStatus.COMPLETED for task in plan.tasks)

@@ -137,6 +137,8 @@ async def remove(tx: Tx, name: str, *, settings: Settings, now_ms: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _StoredChoice:
+    """A choice of a model, and where it was made."""
+
     chooser: str
     """The name of the place that chose the model, such as `the group family`."""
     model: str
@@ -308,6 +310,8 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
 
 @dataclass(frozen=True, slots=True)
 class _Trouble:
+    """What is wrong with a model service: its kind, its text with the fix, and since when (epoch ms)."""
+
     kind: ModelError
     words: ServiceTrouble
     since_ms: int

@@ -23,9 +23,9 @@ MAX_NAMES = 20
 def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: int) -> Poll | None:
     """Return the poll that asks the question which the notification `row` is about. Pure.
 
-    None where people are to answer in words: there is no open question, it has no answers to choose from, or
-    the notification's text, `text`, is too long for a poll. The poll's chat and message id are set when it is
-    queued.
+    `text` is the notification's text. None where there is no poll: the question is None or closed, has no
+    answers to choose from, or the text is too long for a poll. The poll's chat and message id are set when it
+    is queued.
     """
     question_text = " ".join(text.split())
     if question is None or not question.is_open or len(question_text) > MAX_QUESTION_CHARS:

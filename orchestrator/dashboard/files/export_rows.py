@@ -41,10 +41,7 @@ class LocalTimes:
         """Return a time in epoch ms as ISO text, to the second. Cached: rows share many times."""
 
     def _show(self, at_ms: int | None) -> str | None:
-        """Return a time in epoch ms as local ISO text, to the second: `2026-02-09T08:30:00`.
-
-        None for None.
-        """
+        """Return a time in epoch ms as local ISO text, such as `2026-02-09T08:30:00`; None for None."""
         if at_ms is None:
             return None
         seconds = at_ms // 1000

@@ -266,8 +266,8 @@ def _without_repeated(rows: ImportRows) -> ImportRows:
 async def _only_new(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
     """Return those of the imported rows that the dashboard lacks.
 
-    The others are left out: a note counts the rows whose id it has, and names each that it has under another
-    id.
+    The others are left out: a note counts the rows whose id the dashboard has, and others name each row that
+    it has under another id.
     """
     stored_ids = {table: await dashboards.ids_in(ctx.tx, ctx.folder, table) for table in dashboards.TABLES}
     new = replace(

@@ -464,8 +464,8 @@ def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now
 def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
     """Return whether a change of a task after `since_ms` makes a notification about it pointless.
 
-    `cause` is the rule that made the notification, None if none did. Only notifications that ask about a
-    silent or blocked task can become pointless so.
+    `cause` is the rule that made the notification, None if none did. A change makes only those notifications
+    pointless that ask about a silent or a blocked task.
     """
     if cause in (SILENT, STAGNANT):
         return task.last_update_ms > since_ms or task.status is not BoardTaskStatus.ACTIVE

@@ -116,7 +116,7 @@ def _recent_duplicate(
 ) -> Duplicate | None:
     """Return one of `rows` that says the same as a requested notification, and ended a short time ago.
 
-    Short is the cooldown of the notification's type. None if there is none.
+    It was delivered or cancelled less than the cooldown of its type ago. None if there is no such row.
     """
     cooldown_ms = notification_ms(request.type)
     for row in rows:

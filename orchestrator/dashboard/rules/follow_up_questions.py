@@ -179,10 +179,10 @@ def _why_not(
 def _why_alerted(
     task: BoardTask, cause: NotificationType, context: alerts.AlertContext, alert_steps: Sequence[Step]
 ) -> str | None:
-    """Return why a notification of the type `cause` makes a question about a task needless.
+    """Return why a notification of the type `cause` makes a question about a task needless, or None.
 
-    None if none does. It may be among `alert_steps`, which the rules send now, or be pending, or was
-    delivered lately.
+    The notification may be among `alert_steps`, which the rules send now; or it is pending, or was delivered
+    lately.
     """
     if any(isinstance(step, Notify) and step.request.type is cause for step in alert_steps):
         return "a notification says it"

@@ -42,9 +42,9 @@ class Hours:
         return round(datetime.combine(day, time_of_day, self.zone).timestamp() * 1000)
 
     def next_slot(self, now_ms: int) -> int:
-        """Return when the next slot is (a time of day for notifications), in epoch ms.
+        """Return the time of the next slot, in epoch ms; it is `now_ms` if that is a slot.
 
-        `now_ms` may be one.
+        Slots are the times of day at which notifications are sent.
         """
         return next(slot_ms for slot_ms in self._slots_from(now_ms) if slot_ms >= now_ms)
 

@@ -74,6 +74,8 @@ async def carry_out(ctx: ServiceContext, question: Question, answer: str) -> Eff
 
 
 class _Change(NamedTuple):
+    """A change of a task that an answer requests, and its name."""
+
     name: EffectName
     changes: tasks.TaskChanges
 

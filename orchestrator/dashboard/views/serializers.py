@@ -66,7 +66,7 @@ def task(row: BoardTask, zone: ZoneInfo) -> TaskData:
 def deadline(row: Deadline | None, zone: ZoneInfo) -> str | None:
     """Return a deadline as text: a day such as `2026-02-10`, or an ISO time with its offset.
 
-    None for None.
+    None without a deadline.
     """
     if row is None:
         return None
