@@ -310,7 +310,7 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
 
 @dataclass(frozen=True, slots=True)
 class _Trouble:
-    """What is wrong with a model service: its kind, its text with the fix, and since when (epoch ms)."""
+    """A failure of a model service: its kind, its text with the fix, and its start (epoch ms)."""
 
     kind: ModelError
     words: ServiceTrouble
