@@ -137,6 +137,10 @@ MORE_FAULTS: dict[str, Behave] = {
 }
 
 
+SILENT = {"no first byte", "a stream that stops", "a byte now and then", "half an event", "nothing but pings"}
+"""Faults that the proxy recognises by the time that passes."""
+
+
 @pytest.fixture
 def spare() -> Iterator[ScriptedMessagesApi]:
     with ScriptedMessagesApi(default=Say("from the spare one")) as api:
@@ -162,14 +166,7 @@ async def harness(
         database_path,
         tmp_path,
         url=first.url,
-        limits=ModelProxyLimits(
-            moving_seconds=0.3,
-            moving_ping_seconds=0.5,
-            connect_seconds=1,
-            probe_seconds=1,
-            life_after_seconds=0.1,
-            life_seconds=0.2,
-        ),
+        limits=ModelProxyLimits(life_after_seconds=0.1),
         settings=Settings(tz="Asia/Seoul", andy_model="claude-sonnet-4-6"),
     ) as made:
         await made.add("spare", spare.url)
@@ -208,6 +205,7 @@ async def test_whatever_the_first_does_the_next_answers_the_same_turn_and_the_fi
     harness: ServicesHarness, first: FaultyUpstream, fault: str, kind: TurnKind
 ) -> None:
     first.behave = (FAULTS | MORE_FAULTS)[fault]
+    harness.wait_briefly(is_brief=fault in SILENT)
     began_ms = harness.store_harness.clock.now_ms()
     turn = await harness.settle(await harness.asked(kind))
 
@@ -219,6 +217,7 @@ async def test_whatever_the_first_does_the_next_answers_the_same_turn_and_the_fi
 
     await harness.proxies.failover.test_once()
     works(first)
+    harness.wait_briefly(is_brief=False)
     await harness.proxies.failover.test_once()
     turn = await harness.settle(await harness.asked(kind))
     assert (turn.state, places(harness)[2:]) == (TurnState.ANSWERED, ["anthropic"])
@@ -536,6 +535,7 @@ async def test_a_summary_that_takes_too_long_is_written_by_the_next_and_the_serv
     """Both limits are shortened by the same factor: the first service's has to leave time for the next."""
     monkeypatch.setattr(feature, "SUMMARY_SECONDS", feature.SUMMARY_SECONDS / 10)
     first.behave = FAULTS["no first byte"]
+    harness.wait_briefly()
     group = await harness.group()
 
     async def ask(system: str, text: str) -> str:
@@ -584,6 +584,7 @@ async def test_the_owner_is_notified_once_whatever_fault_it_is(
 ) -> None:
     """The host meets the same when it asks by itself: it reads a stream to its end."""
     first.behave = FAULTS[fault]
+    harness.wait_briefly(is_brief=fault in SILENT)
     for kind in KINDS:
         await harness.settle(await harness.asked(kind))
         await harness.proxies.failover.test_once()
@@ -651,7 +652,8 @@ async def test_a_service_that_answers_again_does_not_wait_for_one_that_is_silent
         looking = asyncio.create_task(harness.proxies.failover.test_once(), name="look")
         await until(lambda: harness.proxies.models.down == {"anthropic"}, "the other is back")
         assert not first.hung_up.is_set(), "it is asked at the same time"
-        await looking
+        looking.cancel()
+        await asyncio.wait({looking})
 
 
 async def test_a_chosen_service_without_its_key_is_told_of_and_is_asked_once_the_key_is_there(
@@ -754,6 +756,7 @@ async def test_a_near_service_that_is_stuck_is_left(harness: ServicesHarness, is
             await near.behave(received, up, *rest)
 
     near.is_stuck = True
+    harness.wait_briefly()
     async with FaultyUpstream(behave) as upstream:
         await harness.add("near", upstream.url)
         await harness.configure(model="near/qwen3")
@@ -820,6 +823,7 @@ async def test_a_near_service_that_is_busy_or_loads_its_model_is_not_down(
         await looking
         assert harness.proxies.models.down == set()
         near.is_stuck = True
+        harness.wait_briefly()
         harness.proxies.failover.suspect("near", "qwen3")
         await harness.proxies.failover.test_once()
         assert harness.proxies.models.down == {"near"}
@@ -899,6 +903,7 @@ async def test_a_near_server_that_streams_and_answers_nobody_else_is_not_left(
                 await asyncio.sleep(0.01)
             to.write(chunk("message_stop", {}) + b"0\r\n\r\n")
 
+    harness.wait_briefly()
     async with FaultyUpstream(behave) as near:
         await harness.add("near", near.url)
         await harness.configure(model="near/qwen3")

@@ -49,6 +49,10 @@ class Attempt:
     text: str
 
 
+PRODUCTION = ModelProxyLimits()
+BRIEF_SECONDS = {"moving_seconds": 0.3, "moving_ping_seconds": 0.5, "probe_seconds": 1.0, "life_seconds": 0.2}
+
+
 @dataclass
 class ServicesHarness:
     """`url` is the proxy's; `attempts` are the runs of all turns."""
@@ -59,6 +63,16 @@ class ServicesHarness:
     available: Availability
     url: str
     attempts: list[Attempt]
+    limits: ModelProxyLimits
+
+    def wait_briefly(self, *, is_brief: bool = True) -> None:
+        """Let the proxy give a silent service up at once, or after as long as in production.
+
+        A service that answers needs the second: on a busy machine its answer takes a while.
+        """
+        for name, seconds in BRIEF_SECONDS.items():
+            # Frozen, and passed to each part of the proxy when it was made.
+            object.__setattr__(self.limits, name, seconds if is_brief else getattr(PRODUCTION, name))
 
     async def add(self, name: str, url: str, **fields: Any) -> ModelService:
         service = ModelService(name=name, url=url, **{"kind": "llama.cpp", "model": "qwen3", **fields})
@@ -187,6 +201,7 @@ async def several_services(
     """Start the proxies of a host whose service in `.env` is at `url`."""
     await store_harness.add_group("main", is_main=True, requires_trigger=False)
     await store_harness.add_group("family")
+    limits = limits or ModelProxyLimits()
     async with AsyncExitStack() as stack:
         reader = await Database.open_readonly(database_path)
         stack.push_async_callback(reader.close)
@@ -206,9 +221,9 @@ async def several_services(
             bus=store_harness.bus,
             refusal=orders.refusal,
         )
-        group = await ServicesHarness(store_harness, proxies, orders, available, "", []).group()
+        group = await ServicesHarness(store_harness, proxies, orders, available, "", [], PRODUCTION).group()
         address = orders.environment(group, "claude", "")["ANTHROPIC_BASE_URL"]
-        yield ServicesHarness(store_harness, proxies, orders, available, address, [])
+        yield ServicesHarness(store_harness, proxies, orders, available, address, [], limits)
 
 
 def said(text: str) -> dict[str, Any]:
