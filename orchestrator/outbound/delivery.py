@@ -80,7 +80,8 @@ class DeliveryHooks:
     note_sent: Callable[..., Awaitable[None]]
     """`(tx, outgoing, *, now_ms)`: called after the message was sent."""
     note_failed: Callable[..., Awaitable[Retry]]
-    """`(tx, outgoing, error, *, now_ms)`: called after a failed attempt; returns who decides about the next.
+    """`(tx, outgoing, error, *, now_ms, requested_ms)`: called after a failed attempt; returns who decides
+    about the next. `requested_ms` is the pause that the messenger asked for, or 0.
     """
     note_ended: Callable[..., Awaitable[None]]
     """`(tx, outgoing, error, *, now_ms)`: called when the message will never be sent."""
@@ -398,14 +399,14 @@ class Delivery:
             error: why it failed.
             end: the state of a message that is given up.
             pause_seconds: the pause that the messenger asks for. If it is 0, each pause is twice as long as
-            the
-                last.
+                the last.
             moved_to: the chat's new address, to which all its waiting messages are redirected; None if it has
                 not moved.
         """
         now_ms = self._clock.now_ms()
         attempts = head.attempts + 1
-        match await self._who_retries(head, error, now_ms=now_ms):
+        requested_ms = min(int(pause_seconds * 1000), LONGEST_BACKOFF_MS)
+        match await self._who_retries(head, error, now_ms=now_ms, requested_ms=requested_ms):
             # The message is a notification, whose table has recorded when it is tried again.
             case Retry.BY_THE_LEDGER:
                 async with self._database.transaction() as tx:
@@ -421,8 +422,7 @@ class Delivery:
         if now_ms - head.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
             await self._finish(head, end, error=error)
             return
-        requested_ms = min(max(int(pause_seconds * 1000), LEAST_PAUSE_MS), LONGEST_BACKOFF_MS)
-        at_ms = now_ms + (requested_ms if pause_seconds else backoff_ms(attempts))
+        at_ms = now_ms + (max(requested_ms, LEAST_PAUSE_MS) if pause_seconds else backoff_ms(attempts))
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
         async with self._database.transaction() as tx:
             # Where the owner allows resends, it is sent as if for the first time, even if it has arrived.
@@ -447,7 +447,7 @@ class Delivery:
             return False
         return await self._database.read(lambda tx: outbox.has_more(tx, head.chat_jid))
 
-    async def _who_retries(self, head: Outgoing, error: str, *, now_ms: int) -> Retry:
+    async def _who_retries(self, head: Outgoing, error: str, *, now_ms: int, requested_ms: int) -> Retry:
         """Let the hooks record that an attempt to send a message failed; return who decides about the next.
 
         Without hooks the rules of this class decide.
@@ -455,7 +455,9 @@ class Delivery:
         hooks = self._hooks
         if hooks is None:
             return Retry.AS_MESSAGES_ARE
-        return await self._database.write(lambda tx: hooks.note_failed(tx, head, error, now_ms=now_ms))
+        return await self._database.write(
+            lambda tx: hooks.note_failed(tx, head, error, now_ms=now_ms, requested_ms=requested_ms)
+        )
 
     async def _finish(
         self,

@@ -69,11 +69,14 @@ class DeliveryOutcomes:
         # The dispatcher publishes what is recorded, and this transaction may yet be rolled back.
         after_commit(tx, self._wakeup.set)
 
-    async def note_failed(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> Retry:
+    async def note_failed(
+        self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int, requested_ms: int = 0
+    ) -> Retry:
         """Record a failed attempt to send a notification's message, and return who is to try again.
 
         After the last attempt the notification has failed, and its chat gets the text with an apology. For a
         message of the outbox that belongs to no notification, nothing is recorded.
+        `requested_ms` is the pause in milliseconds that the messenger asked for; 0 if it asked for none.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
@@ -87,7 +90,7 @@ class DeliveryOutcomes:
             return Retry.BY_ANOTHER
         # Only the notification's row says when to try again; the outbox must not retry on its own schedule.
         await board_deliveries.hold(tx, outgoing, error=error)
-        again_ms = now_ms + pause_ms
+        again_ms = now_ms + max(pause_ms, requested_ms)
         await write(
             tx,
             row,

@@ -143,6 +143,19 @@ async def test_at_24_a_messenger_that_fails_twice_is_asked_a_third_time(harness)
     assert len({one.message_id for one in harness.channel.attempts}) == 1, "the idempotency key is kept"
 
 
+@pytest.mark.parametrize(
+    ("asked_seconds", "again"),
+    [(300.0, "2026-02-09 09:05:00"), (5.0, "2026-02-09 09:00:30"), (10**9, "2026-02-09 10:00:00")],
+)
+async def test_a_pause_that_the_messenger_asks_for_is_kept_within_bounds(harness, asked_seconds, again):
+    await harness.put(a_notification())
+    harness.channel.will(JID, ChannelDown("too fast", pause_seconds=asked_seconds))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00:00")
+        row = await harness.until_status("n_001", "pending")
+    assert row.next_attempt_ms == at(again)
+
+
 async def test_what_met_a_messenger_that_was_starting_is_sent_once_it_is_connected(harness):
     await harness.put(a_notification())
     harness.channel.will(JID, ChannelDown("starting"))
