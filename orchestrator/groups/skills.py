@@ -45,6 +45,7 @@ def available(home: Path) -> dict[str, Path]:
     """
     shipped = Path(str(resources.files("orchestrator.groups"))) / "shipped_skills"
     paths = [*_skills_in(shipped), *_skills_in(home / FOLDER)]
+    # Of two paths with one name, the dictionary has the later.
     return dict(sorted({path.name: path for path in paths}.items())[:MAX_SKILLS])
 
 

@@ -176,7 +176,7 @@ async def _next_due_ms(tx: Tx, *, after_ms: int) -> int | None:
 async def _wakes(tx: Tx) -> list[tuple[Folder, int]]:
     """Return when agents wake by themselves next: the group and the epoch milliseconds.
 
-    Groups in which that is off or paused are left out.
+    Groups whose agent does not wake by itself, or not at present, are left out.
     """
     return [
         (loop.folder, loop.next_wake_ms)

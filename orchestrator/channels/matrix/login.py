@@ -234,7 +234,10 @@ def _write_login(home: Path, login: MatrixLogin) -> None:
 
 
 async def log_out(home: Path) -> str:
-    """End the login at the homeserver and delete it here; return a sentence about the result."""
+    """End the login at the homeserver and delete it here; return a sentence about the result.
+
+    An unreachable homeserver is no error. Raises `ChannelDown` when the stored login cannot be read.
+    """
     login = await asyncio.to_thread(read_login, home)
     if login is None:
         return "Nobody was logged in."
