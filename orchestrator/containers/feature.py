@@ -178,7 +178,10 @@ class ContainersFeature:
         return self.pool
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the endless coroutines that the host has to run, by name. Call it after `start_pool`."""
+        """Return the functions that the host runs as long as it lives, by name.
+
+        Call it after `start_pool`.
+        """
         reconciler = GroupReconciler(
             self._host.database,
             ensure_folder=self.orders.ensure_memory_files,

@@ -132,7 +132,7 @@ def prepare(
         _empty(home / restricted_folder(group))
         _empty(home / "data" / "ipc" / group.folder / "replies")
     for place in group_directories(group, rights):
-        # The group's files keep the owner that other containers need, if this one may only read them.
+        # If a restricted container may only read the group's files, these keep the owner that others need.
         is_only_read_here = rights is not None and not place.is_writable
         if not (is_only_read_here and place.path.is_relative_to("groups")):
             _prepare_directory(home, place, owner)

@@ -109,7 +109,7 @@ class IpcFeature:
         await self._announcements.open(stack)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the endless coroutines that the host has to run, by name."""
+        """Return the coroutine functions that the host runs as long as it lives, by name."""
         worker = MailboxWorker(
             self._host.home.ipc,
             database=self._host.database,

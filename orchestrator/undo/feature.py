@@ -43,7 +43,7 @@ class UndoFeature:
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the endless coroutine that the host has to run, by its name."""
+        """Return the coroutine function that the host runs as long as it lives, by its name."""
         return {"undo": self.run}
 
     async def run(self) -> None:

@@ -149,7 +149,7 @@ class EngineCalls:
         return asyncio.get_running_loop().run_in_executor(self._pool, self._run, work)
 
     def connect(self) -> APIClient:
-        """Create a client for one stream, which the caller closes. Blocks."""
+        """Create a client for one stream, such as a container's output. The caller closes it. Blocks."""
         client = connect(version=self._version)
         self._version = client.api_version  # so that later clients need not ask the engine for it
         return client

@@ -216,7 +216,7 @@ class RunLogs:
         opened.gap_since_ms = None
 
     async def _write_all(self) -> None:
-        """Write the waiting entries of all logs."""
+        """Write the waiting entries of all logs to their files, and forget the logs of ended runs."""
         for opened in list(self._logs.values()):
             if opened.pending or opened.has_ended:
                 await self._write(opened)
