@@ -34,13 +34,17 @@ SMALL_BYTES = 4 * 1024
 """Bytes up to which a body is parsed in the host's process, in about a millisecond."""
 ORDINARY_BYTES = 1024 * 1024
 """Bytes up to which bodies have a child of their own: on a busy machine, 32 MiB take long just to arrive."""
-JOB_SECONDS = 15.0
-"""Seconds of real time that one body may take, including the start of a child on a busy machine."""
+JOB_SECONDS = 60.0
+"""Seconds of real time that one body may take, including the start of a child, which took eight on a busy
+machine. A hostile body is ended by the limits of processor time.
+"""
 ORDINARY_CPU_SECONDS, LARGE_CPU_SECONDS = 1.0, 5.0
 """Seconds of processor time that one body may take in its child: ten times what the worst body within the
 bounds of `strict_json` needs. A child that needs more ends at once, so that no group blocks it for the
 others.
 """
+RETRY_MS = 1_000
+"""Milliseconds after which a body may be sent again that was not read within `JOB_SECONDS`."""
 BURST_MS, MS_A_SECOND = 2_000, 100
 """Milliseconds of processor time for one group: a burst, then a tenth of a processor."""
 MAX_GROUPS = 1_000
@@ -216,7 +220,7 @@ class ParsingProcess:
         """Run a job in a child process, and charge the processor time that it used to the group.
 
         Return the job's result as a JSON object and bytes. Real time is not charged, because a busy machine
-        is not the group's fault, unless the child process fails.
+        is not the group's fault. If the child process fails, it is, up to the processor time of one body.
 
         Raises `ProxyRefused` if the job refuses the body, or the child process fails or takes too long.
         """
@@ -226,12 +230,16 @@ class ParsingProcess:
             try:
                 answer, payload = await child.run({"job": job, "options": options}, body)
             except BaseException as error:
-                # The child can no longer report its processor time, so the real time is charged.
-                group.work.take(_milliseconds(time.perf_counter() - started))
-                if isinstance(error, TimeoutError | OSError | EOFError | ValueError):
-                    log.warning("parsing.failed", job=job, bytes=len(body), reason=repr(error))
-                    raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
-                raise
+                # The child can no longer report its processor time, and cannot have used more than this.
+                seconds = min(time.perf_counter() - started, child.cpu_seconds)
+                group.work.take(_milliseconds(seconds))
+                if not isinstance(error, OSError | EOFError | ValueError):
+                    raise
+                log.warning("parsing.failed", job=job, bytes=len(body), reason=repr(error))
+                if isinstance(error, TimeoutError):
+                    # The machine is busy, or the child would have been ended: clients repeat it.
+                    raise ProxyRefused(error_responses.parsed_too_much(RETRY_MS)) from error
+                raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
         group.work.take(answer["ms"])
         if (refusal := answer.get("refusal")) is not None:
             headers = tuple((name.encode(), value.encode()) for name, value in refusal.pop("headers"))
@@ -247,7 +255,7 @@ class _ParserChild:
 
     def __init__(self, cpu_seconds: float) -> None:
         """`cpu_seconds` is the processor time that one job may take."""
-        self._cpu_seconds = cpu_seconds
+        self.cpu_seconds = cpu_seconds
         self.lock = asyncio.Lock()
         self.process: asyncio.subprocess.Process | None = None
 
@@ -264,7 +272,7 @@ class _ParserChild:
         process = self.process = self.process or await _start()
         try:
             async with asyncio.timeout(JOB_SECONDS):
-                return await _exchange(process, {**request, "cpu_seconds": self._cpu_seconds}, body)
+                return await _exchange(process, {**request, "cpu_seconds": self.cpu_seconds}, body)
         except BaseException:
             # An incomplete request or answer may be in the pipes: the next body gets a new process.
             self.process = None

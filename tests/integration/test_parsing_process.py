@@ -36,6 +36,18 @@ async def check(parsing: ParsingProcess, body: bytes, folder: Folder = BOB) -> i
     return None
 
 
+class SlowMachine:
+    """A clock of a machine that is so busy that a minute passes between any two looks at it."""
+
+    now = 0.0
+    process_time, thread_time = staticmethod(time.process_time), staticmethod(time.thread_time)
+
+    @classmethod
+    def perf_counter(cls) -> float:
+        cls.now += 60.0
+        return cls.now
+
+
 async def test_what_is_large_is_judged_as_what_is_small_but_by_another_process(
     parsing: ParsingProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +107,19 @@ async def test_a_body_that_needs_more_processor_time_than_it_may_ends_its_child_
         assert await check(parsing, LARGE) is None
 
 
+async def test_a_body_that_a_busy_machine_does_not_come_to_may_be_sent_again_at_once(
+    parsing: ParsingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await check(parsing, LARGE) is None
+    assert parsing._ordinary.process is not None
+    psutil.Process(parsing._ordinary.process.pid).suspend()
+    with monkeypatch.context() as busy:
+        busy.setattr(parsing_process, "JOB_SECONDS", 0.01)
+        busy.setattr(parsing_process, "time", SlowMachine)
+        assert await check(parsing, LARGE) == 429, "clients repeat that"
+    assert await check(parsing, LARGE) is None
+
+
 async def test_a_request_that_is_given_up_leaves_no_half_answer_to_the_next(parsing: ParsingProcess) -> None:
     await check(parsing, LARGE)
     task = asyncio.create_task(check(parsing, LARGE), name="gone")
@@ -119,15 +144,6 @@ async def test_a_group_pays_for_what_its_body_costs_and_not_for_the_time_that_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a busy machine, or behind another group's bodies, a second passes while nothing of it is read."""
-
-    class SlowMachine:
-        now = 0.0
-        process_time, thread_time = staticmethod(time.process_time), staticmethod(time.thread_time)
-
-        @classmethod
-        def perf_counter(cls) -> float:
-            cls.now += 60.0
-            return cls.now
 
     monkeypatch.setattr(parsing_process, "time", SlowMachine)
     async with aclosing(ParsingProcess(clock=FakeClock())) as parsing:
