@@ -2,8 +2,9 @@
 
 It is called for what is stored of conversations (`context`), for the tool calls and texts of agents at work
 (`containers`), for requests to the owner (`proxies.approvals`), for messages that a search finds, for the
-audit and the settings as people are shown them, and for the reasons of failed loops (`supervision`). Messages
-are stored as they came. Log files, of the host and of runs, are not redacted.
+audit, the settings and the log as people are shown them, and for the reasons of failed loops (`supervision`).
+Messages are stored as they came. Log files, of the host and of runs, are not redacted, only their display in
+the console.
 
 `redact` recognises secrets by their shape, a `Redactor` also those whose values are known. The time is linear
 in the length of the text: no pattern may start again inside text that another attempt has scanned in vain.

@@ -222,10 +222,10 @@ async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
 async def unsettled(tx: Tx) -> list[Turn]:
     """Return all turns that are queued or running, oldest first.
 
-    The start of a chat's question is put off while files of that chat are being fetched, up to a maximal
-    time.
+    In the returned copy of a chat's turn, `not_before_ms` is at least the time until which files of its
+    messages are being fetched, up to `LONGEST_WAIT_FOR_FILES_MS` after the turn was queued.
     """
-    # The wait is computed at each look and not stored: a file that arrives early lets its turn start at once.
+    # The wait is computed at each call and not stored: a file that arrives early lets its turn start at once.
     rows = await tx.execute_fetchall(
         """
         SELECT t.*, (SELECT max(m.file_until_ms) FROM messages m
