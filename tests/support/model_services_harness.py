@@ -70,9 +70,17 @@ class ServicesHarness:
 
         A service that answers needs the second: on a busy machine its answer takes a while.
         """
-        for name, seconds in BRIEF_SECONDS.items():
+        self.change_limits(
+            **{
+                name: seconds if is_brief else getattr(PRODUCTION, name)
+                for name, seconds in BRIEF_SECONDS.items()
+            }
+        )
+
+    def change_limits(self, **seconds: float) -> None:
+        for name, value in seconds.items():
             # Frozen, and passed to each part of the proxy when it was made.
-            object.__setattr__(self.limits, name, seconds if is_brief else getattr(PRODUCTION, name))
+            object.__setattr__(self.limits, name, value)
 
     async def add(self, name: str, url: str, **fields: Any) -> ModelService:
         service = ModelService(name=name, url=url, **{"kind": "llama.cpp", "model": "qwen3", **fields})
