@@ -312,8 +312,8 @@ class Intake:
             return Accepted(outcome="unregistered", reason="the chat is not registered")
         message = await _with_stored_quote(tx, message)
         asker = await _asker(tx, message, group, is_listed=verdict is SenderVerdict.ALLOWED)
-        known = await messages.find(tx, message.chat_jid, message.id)
         # A message with a file comes again once its file is fetched.
+        known = await messages.find(tx, message.chat_jid, message.id)
         if known is not None and known.file_until_ms is not None and message.file_until_ms is None:
             return await self._complete(tx, known, message, group, asker)
         if known is not None:
