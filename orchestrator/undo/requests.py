@@ -136,21 +136,20 @@ def read(text: str) -> RequestedUndo | None:
     match = _ENGLISH.fullmatch(words) or _KOREAN.fullmatch(words.replace(" ", ""))
     if match is None:
         return None
+    # Only the English pattern has the group `redo`.
     return RequestedUndo(match["forced"] is not None, is_redo=match.groupdict().get("redo") is not None)
 
 
 async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
     """Return the id of the turn to which the message that `message` quotes belongs; None if it is not known.
 
-    A quoted message of Andy's was sent by the turn, and one of a person asked something in it.
+    For a message of Andy's, that is the turn that sent it; for one of a person, the turn that it joined.
     """
     assert message.quote is not None
-    quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
     sent = await outbox.by_message_id(tx, message.quote.message_id)
-    if sent is None and quoted is not None:
-        sent = await outbox.by_message_id(tx, quoted.id)
     if sent is not None:
         return sent.turn_id
+    quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
     return quoted.turn_id if quoted is not None else None
 
 
