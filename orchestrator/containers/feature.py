@@ -270,7 +270,8 @@ class ImageWatch:
         problem = None if is_there else await self._selected.image_problem()
         if not is_there and problem is None:
             return  # the image has appeared since, or the engine has gone
-        was_missing, self.is_missing = self.is_missing, not is_there
+        was_missing = self.is_missing
+        self.is_missing = not is_there
         if was_missing is self.is_missing:
             return
         now_ms = self._host.clock.now_ms()

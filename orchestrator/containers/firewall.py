@@ -60,7 +60,7 @@ class Firewall:
         for number, rule in enumerate(self._new_rules(ports), start=1):
             self._call("-I", self.chain, str(number), *rule)
         first_old = len(ports) + 2  # after one new rule for each port and the rejection of all others
-        for _ in old:
+        for _ in old:  # each deletion moves the next old rule to this number
             self._call("-D", self.chain, str(first_old))
         old_jumps = self._jumps()  # also those for an earlier bridge, which is gone
         self._call("-I", *self._jump)

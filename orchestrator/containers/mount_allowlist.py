@@ -99,9 +99,9 @@ def decide(
 ) -> ExtraMounts:
     """Grant or refuse each requested mount by the owner's rules: a refused one does not affect the others.
 
-    Return the mounts and the reasons of the refusals. If only writing is refused, the mount is granted for
-    reading, and also counts as a refusal. `requester` is the group that requests. Pure but for `resolve`,
-    which follows the links of a path.
+    Return the mounts, and the reasons of the refusals with the names under which the group would have seen
+    the mounts. If only writing is refused, the mount is granted for reading, and also counts as a refusal.
+    `requester` is the group that requests. Pure but for `resolve`, which follows the links of a path.
     """
     mounts: dict[str, Mount] = {}
     refusals: list[str] = []

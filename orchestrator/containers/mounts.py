@@ -53,20 +53,25 @@ NO_FILES = FileRights(reads=False, writes=False)
 def group_directories(group: Group, rights: FileRights | None = None) -> tuple[GroupDirectory, ...]:
     """List the directories that belong to a group alone; for main, also the texts that all groups share.
 
-    Pure. With `rights` they are those of a restricted container: its session, and what it may not see, are
-    folders of its own, which are empty at its start. `rights` are None for an ordinary container.
+    Pure. `rights` are those of a restricted container; None for an ordinary one. A restricted container has a
+    session folder of its own. If it may not read the group's files, it also has folders of its own in place
+    of these files and of `data/env`. All of its own folders are empty at its start.
 
     No directory is written by both sides, so the host never writes where a container can plant a link. The
     exceptions are the texts that agents start with, for which the host follows no link.
     """
-    ipc, session = Path("data/ipc", group.folder), Path("data/sessions", group.folder)
-    env, files = Path("data/env", group.folder), Path("groups", group.folder)
+    ipc = Path("data/ipc", group.folder)
+    session = Path("data/sessions", group.folder)
+    env = Path("data/env", group.folder)
+    files = Path("groups", group.folder)
     writes_files = True
     if rights is not None:
         session = restricted_folder(group)
-        env, files = (env, files) if rights.reads else (session / "env", session / "group")
-        # Without the right to read it has an empty folder of its own in place of the files.
-        writes_files = rights.writes or not rights.reads
+        writes_files = rights.writes
+        if not rights.reads:
+            env = session / "env"
+            files = session / "group"
+            writes_files = True  # it is a folder of its own, so writing changes nothing of the group
     shared = GroupDirectory(path=Path("groups/global"), target="/workspace/global", is_writable=True)
     return (
         GroupDirectory(path=ipc / "input", target="/workspace/ipc/input"),

@@ -91,7 +91,8 @@ class OutputReader:
         await self.note_outage(live, is_over=True)
         if rejoined is None:  # the engine has no such container any more, so its exit code is unknown
             return classify_exit(live, Exit(code=None))
-        live.container, live.last_frame_ms = rejoined, self._context.clock.steady_ms()
+        live.container = rejoined
+        live.last_frame_ms = self._context.clock.steady_ms()
         self._context.bus.publish("run.rejoined", group=live.run.folder, run=live.run.id)
         return await self.follow(live, rejoined)
 
@@ -152,7 +153,8 @@ class OutputReader:
         container whose output nobody reads.
         """
         decoder = FrameDecoder()
-        # The output is read from its start, so this many frames were applied before, which no rate limits.
+        # The output is read from its start again, so it first repeats this many frames that were applied. The
+        # rate limits do not apply to these.
         live.free_replays = live.last_frame
         async with aclosing(container.output()) as output:
             async for chunk in output:
@@ -175,7 +177,8 @@ class OutputReader:
         except OtherVersion as error:
             await self._wait_for_rate(live, live.frame_rate)
             if live.last_frame_ms is None and live.verdict is None:
-                # Earlier frames were applied by a host of the container's version: another attempt may help.
+                # If frames were applied, an earlier host of the container's version did that. Then a new
+                # container, of this host's version, may succeed.
                 verdict = replace(OTHER_VERSION, is_retryable=live.last_frame > 0)
                 log.warning("run.other_version", run=live.run.id, group=live.run.folder, reason=str(error))
                 self._termination.schedule_kill(live, verdict)

@@ -121,7 +121,8 @@ class RunPool:
         live = self._live_runs.admit(
             self._creator.new_standby(group, is_isolated=is_isolated), RunState.STARTING
         )
-        live.sign, live.is_unused = sign, True
+        live.sign = sign
+        live.is_unused = True
         self._context.bus.publish("run.ahead", group=group.folder, run=live.run.id, detail=sign.value)
         self._termination.spawn(live, self._starter.run_ahead(live, group))
 
@@ -164,7 +165,7 @@ class RunPool:
             # turn.
             log.exception("turn.not_begun", turn=turn.id, run=live.run.id)
             order = None
-        live.turn_id = None
+        live.turn_id = None  # the store has it now, or the run gets no turn
         if order is not None:
             self._live_runs.foresight.count_hit(live)
             await self._write(live, turn, order)
@@ -179,7 +180,8 @@ class RunPool:
         which queues the turn again.
         """
         run_id = live.run.id
-        # Before the file is there: from then on the agent may change the files of the snapshot.
+        # Called before the file is written, because it takes a snapshot of the group's files, which the agent
+        # may change from then on.
         await self._context.ports.before_turn(turn)
         try:
             await asyncio.to_thread(self._context.ports.files.write_turn, turn.folder, order)

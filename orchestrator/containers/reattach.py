@@ -101,7 +101,8 @@ class Reattachment:
         await self._context.logs.resume(run)
         live = self._live_runs.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
         # Its silence counts from now: while the host was away, nobody could hear it.
-        live.container, live.last_frame_ms = container, self._context.clock.steady_ms()
+        live.container = container
+        live.last_frame_ms = self._context.clock.steady_ms()
         live.session_id = session_id
         live.is_retired = container.is_outdated
         if group is not None:

@@ -74,6 +74,7 @@ class RunOrders:
         service = self._proxies.models.catalog.service(
             choice.service if run.provider is None else run.service
         )
+        # A plain service has only the features that all services of the Messages API have.
         is_plain = service is not None and service.kind != "anthropic"
         search = group_config.search_service(config, self._settings)
         return RunOrder(

@@ -117,7 +117,8 @@ class RunCreator:
         It gets the session, the model and the service that a turn of the group would have now. Its order says
         that it waits for a turn (`is_standby`). The run's log begins.
         """
-        ports, turn = self._context.ports, _placeholder(group, is_isolated=live.run.is_isolated)
+        ports = self._context.ports
+        turn = _placeholder(group, is_isolated=live.run.is_isolated)
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         token, token_hash = ports.token()
         run = replace(live.run, token_hash=token_hash, started_ms=self._context.clock.now_ms())
@@ -158,7 +159,8 @@ class RunCreator:
             await turns.start(tx, turn.id, run.id, now_ms=self._context.clock.now_ms())
             first = await self._context.ports.compose(tx, turn, group, run.id)
             order = await self._order(tx, run, group, first, restoration)
-        live.run, live.session_id = run, order.session_id
+        live.run = run
+        live.session_id = order.session_id
         self._publish_restored(turn, run, restoration)
         return order.first_turn()
 
@@ -249,7 +251,8 @@ class RunCreator:
         `restoration` is the plan of how the conversation continues; None for an isolated turn. Return None if
         the turn is not queued any more, or its group is gone: then the turn fails.
         """
-        ports, now_ms = self._context.ports, self._context.clock.now_ms()
+        ports = self._context.ports
+        now_ms = self._context.clock.now_ms()
         token, token_hash = ports.token()
         async with self._context.database.transaction() as tx:
             group = await groups.by_folder(tx, turn.folder)

@@ -484,7 +484,8 @@ class Termination:
         says that it is tried again without a pause. Return the turn with its new state; None if the run had
         no turn.
         """
-        detail, now_ms = ended.detail or ended.reason, self._context.clock.now_ms()
+        detail = ended.detail or ended.reason
+        now_ms = self._context.clock.now_ms()
         async with self._context.database.transaction() as tx:
             await runs.end(tx, run.id, kind=ended.kind.value, detail=detail, now_ms=now_ms)
             turn = await turns.running_in(tx, run.id) or await _queued_turn(tx, intended_turn)

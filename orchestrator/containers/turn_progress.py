@@ -63,7 +63,9 @@ class DraftText:
         after a restart of the host, the mark `MISSING` is added first.
         """
         if frame.turn != self.turn or frame.at == 0:
-            self.turn, self.text, self._next_position = frame.turn, "", 0
+            self.turn = frame.turn
+            self.text = ""
+            self._next_position = 0
         if frame.at != self._next_position:
             self.text += MISSING
         self.text = (self.text + frame.text)[:MAX_DRAFT_CHARS]

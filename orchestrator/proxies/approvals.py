@@ -344,7 +344,8 @@ def _action_text(request: Approval) -> str:
 async def _reason_not_to_ask(tx: Tx, folder: Folder, *, now_ms: int) -> str | None:
     """Return the reason not to ask the owner about a group now, or None if they may be asked.
 
-    Refused requests are limited, too: each ends a waiting one, and would else make room for another question.
+    Refused requests are limited, too: each refusal ends a waiting request, and so makes room for another
+    question.
     """
     if await approvals.count_waiting(tx, folder, now_ms=now_ms) >= MAX_WAITING:
         return f"{MAX_WAITING} requests of this group wait for the owner already, who was not asked again"

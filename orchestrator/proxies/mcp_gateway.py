@@ -479,7 +479,7 @@ class SecretMask:
             (
                 size
                 for size in range(max_held, 0, -1)
-                if text[-size] in self._first
+                if text[-size] in self._first  # a quick look, before all forms are compared
                 and any(len(form) > size and form.startswith(text[-size:]) for form in self._forms)
             ),
             0,

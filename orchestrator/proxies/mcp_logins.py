@@ -145,7 +145,8 @@ def write(data: Path, name: str, login: McpLogin | None) -> None:
 def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
     """Change fields of the stored login for the server `name`, and return whether they were changed. Blocks.
 
-    Nothing is changed if the file no longer has `login`: another login, a newer token, a refusal, or none.
+    Nothing is changed if the file is gone or unreadable, or no longer has `login` as it is: it may have
+    another login, a newer token, or the reason of a refusal.
     """
     with _with_lock(data, name) as path:
         try:
@@ -287,7 +288,7 @@ class McpTokens:
         fields: dict[str, object]
         try:
             fields = await mcp_oauth.renew(login, await self._upstream(), now_ms=self._clock.now_ms())
-        except LoginUnreachable:
+        except LoginUnreachable:  # a `LoginRefused` that does not end the login
             raise
         except LoginRefused as error:
             fields = {"refused": str(error)}

@@ -98,9 +98,11 @@ def read_message(body: bytes) -> McpMessage:
     if not isinstance(document, dict):
         raise NotStrictJson("an MCP server takes one message at a time")
     message = {name: document[name] for name in _MEMBERS if name in document}
-    identity, method, params = message.get("id"), message.get("method"), message.get("params", {})
+    message_id = message.get("id")
+    method = message.get("method")
+    params = message.get("params", {})
     # Excluded by itself, because True and False are instances of `int`.
-    if isinstance(identity, bool) or not isinstance(identity, str | int | None):
+    if isinstance(message_id, bool) or not isinstance(message_id, str | int | None):
         raise NotStrictJson("the id of a message is a text or a whole number")
     if method is None and not ({"result", "error"} & message.keys()):
         raise NotStrictJson("a message has a method, a result or an error")
@@ -110,18 +112,20 @@ def read_message(body: bytes) -> McpMessage:
         raise NotStrictJson("its params are no object")
     if method != CALL_METHOD:
         body = strict_json.to_ascii_json(message)
-        return McpMessage(body=body, id=identity, method=method, is_of_task=_is_of_task(method, params))
-    return _call(message, params, identity)
+        return McpMessage(body=body, id=message_id, method=method, is_of_task=_is_of_task(method, params))
+    return _call(message, params, message_id)
 
 
 def _call(message: dict[str, Any], params: dict[str, Any], message_id: str | int | None) -> McpMessage:
     """Return the message that calls a tool, with the params in `message` reduced to the known members.
 
-    `message` is the parsed message, `params` are its params, `message_id` is its id.
+    `message` is the parsed message, `params` are its params, `message_id` is its id. Members of `_meta` that
+    only identify an attempt are sent, but are not part of the hash and of the arguments that are shown.
 
     Raises `NotStrictJson` if the name, the arguments or `_meta` are not of the protocol's form.
     """
-    tool, arguments = params.get("name"), params.get("arguments", {})
+    tool = params.get("name")
+    arguments = params.get("arguments", {})
     if not (isinstance(tool, str) and TOOL_NAME.fullmatch(tool)):
         raise NotStrictJson("the name of a tool has 1 to 128 letters, digits, '_', '-' and '.'")
     if not isinstance(arguments, dict):

@@ -101,7 +101,8 @@ async def log_in(
     flow = _Flow(request.url, upstream, client=owner_client, redirect_uri=request.redirect_uri)
     tokens = await flow.log_in(authorise, scope=request.scope)
     context = flow.provider.context
-    metadata, client = context.oauth_metadata, context.client_info
+    metadata = context.oauth_metadata
+    client = context.client_info
     assert metadata is not None
     assert client is not None
     client.issuer = str(metadata.issuer)
@@ -335,7 +336,8 @@ class _Flow:
 
         Raises `LoginRefused` if the address may not be used, or the owner did not allow the login.
         """
-        metadata, client = self._check_metadata(), self.provider.context.client_info
+        metadata = self._check_metadata()
+        client = self.provider.context.client_info
         self._check_address(address)
         # Choose a way to show the client's secret to the token server that the server knows: the registered
         # way if possible.
@@ -402,7 +404,8 @@ class _Flow:
         Raises:
             LoginRefused: the address may not be used.
         """
-        address, server = urlsplit(url), urlsplit(self._url)
+        address = urlsplit(url)
+        server = urlsplit(self._url)
         is_local = _is_loopback(address.hostname) and _is_loopback(server.hostname)
         if "@" in address.netloc or not (
             address.scheme == "https" or (address.scheme == "http" and is_local)

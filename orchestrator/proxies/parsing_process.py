@@ -220,7 +220,8 @@ class ParsingProcess:
         """Run a job in a child process, and charge the processor time that it used to the group.
 
         Return the job's result as a JSON object and bytes. Real time is not charged, because a busy machine
-        is not the group's fault. If the child process fails, it is, up to the processor time of one body.
+        is not the group's fault. Only if the child process fails, the real time is charged, but no more than
+        the processor time that one body may use.
 
         Raises `ProxyRefused` if the job refuses the body, or the child process fails or takes too long.
         """

@@ -134,7 +134,7 @@ def _object_hook(*, folds_names: bool) -> Callable[[list[tuple[str, Any]]], dict
     def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Return an object of these names and values.
 
-        Raises `ValueError` for an ambiguous name, of which `NotStrictJson` is one kind.
+        Raises `ValueError` for an ambiguous name; `NotStrictJson` is a kind of it.
         """
         members = dict(pairs)
         # For a repeated name, another parser could take the other value.
@@ -142,7 +142,7 @@ def _object_hook(*, folds_names: bool) -> Callable[[list[tuple[str, Any]]], dict
             raise ValueError("a name is there twice")
         if folds_names and any(len(name) > MAX_NAME_CHARS for name in members):
             raise NotStrictJson(f"a name in it has more than {MAX_NAME_CHARS} characters")
-        # `fold_name` does not normalise such long runs, so two such names could be missed.
+        # `fold_name` does not normalise long runs of combining marks, so two equal names could be missed.
         if folds_names and any(has_long_run(name) for name in members):
             raise NotStrictJson(f"a name in it has more than {MAX_MARKS} combining marks in a row")
         if folds_names and len({fold_name(name) for name in members}) != len(members):

@@ -318,7 +318,8 @@ def clean_query(service: SearchService, query: str) -> str:
     )
     words = visible.split()[:MAX_WORDS]
     if service is SearchService.SEARXNG:
-        # Words with these prefixes choose engines and languages there, or redirect to another site.
+        # Words with these prefixes, such as `!images`, choose engines and languages there, or redirect to
+        # another site.
         words = [stripped for word in words if (stripped := word.lstrip("!:<?"))]
     if not any(character.isalnum() for word in words for character in word):
         raise NothingToSearch("Write what to search for.")
@@ -372,7 +373,8 @@ def _listed_by_searxng(document: Mapping[str, Any]) -> Sequence[object]:
     Raises `SearchFailed` if it is no answer of SearXNG, or if nothing was found and some of the search
     engines that it queries did not answer.
     """
-    listed, silent_engines = document.get("results"), document.get("unresponsive_engines")
+    listed = document.get("results")
+    silent_engines = document.get("unresponsive_engines")
     if not isinstance(listed, list):
         raise _not_this_service(SearchService.SEARXNG)
     if not listed and silent_engines and isinstance(silent_engines, list):

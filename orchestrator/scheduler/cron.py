@@ -128,9 +128,10 @@ def checked(text: str) -> str:
 
 
 def _parsed(expression: str) -> _Expression:
-    """Split an expression into the five usual fields, and the rhythm that narrows the days that these name.
+    """Split an expression into the five usual fields, and a rhythm that selects some of the fields' days.
 
-    `L`, `2#1`, `5L` and the words after the fields are part of the rhythm. Raises `BadSchedule`.
+    The rhythm has `L`, the last day of a month; `2#1`, its first Tuesday; `5L`, its last Friday; and words
+    after the fields, such as `every 2 weeks from 2026-11-24`. Raises `BadSchedule`.
     """
     counted = _COUNTED.fullmatch(expression.lower())
     fields = (counted["fields"] if counted else expression.lower()).split()
@@ -144,7 +145,7 @@ def _parsed(expression: str) -> _Expression:
     if day == "l" and weekday == "*":
         month_day, day = LAST, "28-31"  # the rhythm selects the last of these days
     elif day == "*" and (placed := _PLACED.fullmatch(weekday)) is not None:
-        nth = LAST if placed["place"] == "l" else int(placed["place"][1:])
+        nth = LAST if placed["place"] == "l" else int(placed["place"][1:])  # without the `#`
         weekday = placed["weekday"]
     rhythm = Rhythm(month_day=month_day, nth=nth)
     if counted is not None:
@@ -186,8 +187,9 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     """
     after = after_ms // 1000
     candidates: list[int] = []
-    # When clocks are set back, a later moment shows an earlier time; when they skip an hour, its times move
-    # behind later ones. So the first wall time that is due is not always the first moment.
+    # When clocks are set back, a later moment shows an earlier time. When they skip an hour, the times in it
+    # are due after times that follow it. So the first wall time is not always the first moment: the search
+    # goes on until a wall time is later than a moment that was found.
     for wall in _walls(expression, _first_wall(after, zone)):
         moments = _moments(wall, zone, dst)
         if candidates and moments and moments[0] > min(candidates):

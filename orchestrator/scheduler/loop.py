@@ -65,7 +65,8 @@ class Scheduler:
         is_set_back = self._was_set_back(now_ms)
         # A read first: most looks find nothing due, and a write transaction would make others wait.
         schedules = await self._database.read(due_tasks.outlook)
-        next_ms, fired = schedules.next_ms, list[due_tasks.FiredTask]()
+        next_ms = schedules.next_ms
+        fired: list[due_tasks.FiredTask] = []
         is_due = next_ms is not None and next_ms <= now_ms
         if is_set_back or is_due or schedules.in_other_zones(self._zone_of):
             async with self._database.transaction() as tx:
@@ -80,7 +81,7 @@ class Scheduler:
             self._publish(fired)
         if next_ms is None:
             return SWEEP_SECONDS
-        self._wakeups.foresight.set()
+        self._wakeups.foresight.set()  # a container may be started ahead of the next run
         # Never longer than the sweep, since the wall clock may be set during this sleep.
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 

@@ -252,7 +252,9 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
     if task.status is not TaskStatus.CANCELLED:
         return task
     due_ms = await tasks.cancelled_due_ms(tx, task.id)
-    next_ms = times.following(task.schedule, _due_before(task) if due_ms is None else due_ms, now_ms)
+    if due_ms is None:  # it was not stored when the task was cancelled
+        due_ms = _due_before(task)
+    next_ms = times.following(task.schedule, due_ms, now_ms)
     if next_ms is None:
         raise TaskRefused(f"The time of task {task.id} has passed: make a new one.")
     active = replace(

@@ -47,10 +47,10 @@ class UndoFeature:
         return {"undo": self.run}
 
     async def run(self) -> None:
-        """Do this feature's work on files until cancelled, after each end of a turn and each undo.
+        """Record what turns changed in files, and restore files for undos, until cancelled.
 
-        The changes of ended turns are recorded, and files are restored for undos. Every `SWEEP_SECONDS` that
-        is done for all groups, and expired snapshots are deleted.
+        After the end of a turn and after an undo, that is done for its group. At the start and every
+        `SWEEP_SECONDS` it is done for all groups, and what is too old to be undone is deleted.
         """
         with self._host.bus.listening("turn.answered", "turn.failed", "turn.undone") as events:
             while True:
@@ -65,9 +65,10 @@ class UndoFeature:
                         await self.catch_up(Folder(event.group or ""))  # these events always have a group
 
     async def sweep(self) -> None:
-        """Record changes of ended turns and restore files for undos in all groups; delete expired snapshots.
+        """Record changes of ended turns and restore files for undos in all groups.
 
-        A group in which nothing has happened costs only a look at its turns.
+        Recorded changes that are too old to be undone are deleted, and then stored file contents that nothing
+        needs any more. A group in which nothing has happened costs only a look at its turns.
         """
         expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
         with_expired = await self._host.database.write(expire)

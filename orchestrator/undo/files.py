@@ -253,6 +253,8 @@ class GroupFiles:
         """
         with self._folders[folder].lock:
             try:
+                # `like` is the entry to compare with. If its content was not read, because the file was too
+                # large, the content of the present file is not read either, so that the two can be equal.
                 now = self.now(folder, path, like=expected)
                 is_done = is_same(self.now(folder, path, like=target), target)
                 if not is_done and is_same(now, expected):
@@ -300,12 +302,13 @@ class GroupFiles:
     def collect(self, folder: str, recorded: Collection[str]) -> None:
         """Remove a group's stored file contents and trees that nothing needs any more.
 
-        A tree lists a folder's files. Needed are the last tree, those from before turns whose changes were
-        not recorded yet, the contents of the files in these, and the contents with the hashes in `recorded`,
-        which the database's effects name.
+        A tree is a stored list of a folder's files. Needed are the last tree, and the trees from before turns
+        whose changes are not recorded yet, with the contents of the files in them. Needed, too, are the
+        contents whose hashes are in `recorded`: effects in the database name them.
         """
         with self._folders[folder].lock:
             store = self._root / folder
+            # The names of trees. Where a turn has no snapshot, it is `!` and a reason, which names no tree.
             wanted = {
                 self._turn_file(folder, turn).read_text(encoding="utf-8") for turn in self.open_turns(folder)
             }

@@ -77,7 +77,7 @@ def is_listed(effect: RowEffect) -> bool:
 
 
 def item_of(effect: RowEffect) -> UndoItem:
-    """Return the item by which a list names the row or file that undoing an effect restores. Pure."""
+    """Return an item of a list: the row or file of an effect, and how undoing the effect changes it. Pure."""
     row = effect.after if effect.before is None else effect.before
     # Undoing brings the row from the state after the effect to the one before it.
     if effect.before is None:

@@ -279,8 +279,8 @@ class UndoService:
         """Undo a turn in the transaction, and return what was done. Its files are restored after the commit.
 
         The undo is a turn of its own, which can be undone, too. `by` names who undoes it. `reason` is the
-        text that is recorded with the undo's turn, by default that it undoes. `is_forced` overwrites later
-        changes.
+        text that is recorded with the undo's turn; None stands for a text that names the undone turn.
+        `is_forced` overwrites later changes.
 
         Raises:
             NotYet: a turn of the group is running, or the files of this turn cannot be compared now.
@@ -305,12 +305,14 @@ class UndoService:
         """Carry out the plan of an undo as a turn of its own, and return that turn's id.
 
         Rows are restored, waiting messages are not sent, and waiting runs do not begin. `by` names who undoes
-        it. `reason` is the text that is recorded with the undo's turn, by default that it undoes.
+        the turn. `reason` is the text that is recorded with the undo's turn; None stands for a text that
+        names the undone turn.
 
         Raises:
             SomethingInPlace: another row has the place of one that the turn removed; nothing is changed.
         """
-        turn, now_ms = plan.turn, self.clock.now_ms()
+        turn = plan.turn
+        now_ms = self.clock.now_ms()
         reason = reason or UNDONE.format(number=turn.id)
         # A savepoint, because the caller's transaction goes on after a failure: the reply is stored in it.
         await tx.execute("SAVEPOINT undo")
@@ -334,16 +336,18 @@ class UndoService:
         return number
 
     async def _record(self, tx: Tx, plan: UndoPlan, number: TurnId, *, by: str, now_ms: int) -> None:
-        """Record an undo, whose rows are restored, with its file changes as effects of the turn `number`.
+        """Record an undo as the turn `number`, after its rows were restored.
 
-        So it can itself be undone. The deletion of sent messages is requested, the group's agent is informed,
-        and the events of the change are announced. `by` names who undoes the turn.
+        The changes of files, which follow after the commit, are recorded as effects of that turn, so that it
+        can itself be undone. The deletion of sent messages is requested, the group's agent is informed, and
+        the events of the change are announced. `by` names who undoes the turn.
         """
         turn = plan.turn
         for effect in plan.files:  # a hundred of them are read again in a few milliseconds
             now = self.files.now(turn.folder, effect.key[0], like=effect.after)
             if not is_same(now, effect.after):
                 self.files.store_content(turn.folder, effect.key[0])
+            # For the undo's turn, the file goes from its present state to the one before the undone turn.
             await turn_effects.add(
                 tx, replace(effect, turn_id=number, before=now, after=effect.before), now_ms=now_ms
             )
@@ -363,7 +367,8 @@ class UndoService:
         )
         await undos.add(tx, undo)
         changed = Counter(effect.table for effect in (*plan.rows, *plan.files))
-        # From main a turn may have changed the board of another group.
+        # A changed dashboard gets a new revision. It may be another group's, if the turn was one of main, the
+        # owner's group.
         for folder in sorted({effect.key[0] for effect in plan.rows if effect.table in BOARD}):
             await dashboards.advance(tx, folder)
         for message in plan.sent:

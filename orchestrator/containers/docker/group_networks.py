@@ -48,7 +48,7 @@ class GroupNetworks:
         return str(group_network["Name"])
 
     def tidy(self, client: APIClient) -> None:
-        """Remove the group networks that no agent's container is on, and connect Andy's to the others."""
+        """Remove the group networks that no agent's container is on, and connect Andy to the others."""
         with self._one_at_a_time:
             self._tidy_networks(client)
 
@@ -86,9 +86,9 @@ class GroupNetworks:
         )
 
     def _tidy_networks(self, client: APIClient) -> None:
-        """Remove the group networks that no agent's container is on, and connect Andy's to the others.
+        """Remove the group networks that no agent's container is on, and connect Andy to the others.
 
-        The caller holds the lock.
+        Andy's own container, which runs this process, is no agent's. The caller holds the lock.
         """
         for group_network in self._group_networks(client):
             network_id = group_network["Id"]

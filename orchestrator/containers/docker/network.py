@@ -153,8 +153,8 @@ def _create(
     If another process created one of that name at the same time, the older of the two is returned, and ours
     is removed. `option` is a driver option as name and value.
 
-    Raises docker-py's errors, and `ContainerError` when the engine has no addresses left, or left out
-    `option`.
+    Raises docker-py's errors, and `ContainerError` when the engine has no addresses left, or has created the
+    network without `option`.
     """
     import docker.errors
 

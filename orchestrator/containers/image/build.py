@@ -85,13 +85,15 @@ def build(
 
     This takes minutes the first time, and seconds after a change of the runner. `layers` are some of
     `LAYERS`, or None for those of the present image. The image gets the certificate authorities in the folder
-    `authorities` and the labels `about`.
+    `authorities` and the labels `about`. The image that had the tag before is removed, unless it
+    has another tag or a container uses it.
 
     Raises:
         EngineGone: no engine answers.
         ImageNotBuilt: the image cannot be built here; the text names the fix.
     """
-    labels, context = {**(about or {}), **_labels(sources)}, build_context(sources, authorities)
+    labels = {**(about or {}), **_labels(sources)}
+    context = build_context(sources, authorities)
     with _engine_errors():
         before = inspect(client, tag)
         chosen = layers_of(client, tag) if layers is None else tuple(sorted(set(layers)))

@@ -111,10 +111,12 @@ def _follow(events: Iterable[dict[str, Any]], say: Say) -> str:
     # Bytes of each layer, by the layer's id.
     sent: dict[str, int] = {}
     total: dict[str, int] = {}
-    digest, reported_at = "", time.monotonic()
+    digest = ""
+    reported_at = time.monotonic()
     for event in events:
         _raise_error(event)
-        detail, layer = event.get("progressDetail") or {}, str(event.get("id", ""))
+        detail = event.get("progressDetail") or {}
+        layer = str(event.get("id", ""))
         if "total" in detail:
             total[layer] = detail["total"]
             sent[layer] = min(detail.get("current", 0), detail["total"])

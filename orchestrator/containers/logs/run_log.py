@@ -226,7 +226,9 @@ class RunLogs:
 
         A failure is logged by the host, once until a write succeeds again.
         """
-        pending, opened.pending, opened.pending_bytes = opened.pending, [], 0
+        pending = opened.pending
+        opened.pending = []
+        opened.pending_bytes = 0
         live = frozenset(log_of_run.path for log_of_run in self._logs.values())
         work = partial(self._append, opened, pending, live, is_last=opened.has_ended)
         # Shielded, because the lines would be lost if the call were cancelled before its thread starts.

@@ -115,8 +115,9 @@ class CarrierDoor:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection from its first message to its end.
 
-        It shows the token of a run. Then it relays one connection of the agent to a port of the host, if its
-        first message names one, or else is the run's control connection.
+        The first message shows the token of a run. If it also names a port of the host, one connection of the
+        agent is relayed to that port. Otherwise this is the run's control connection. If no run has the
+        token, the connection is refused.
         """
         connection = HostConnection(reader, writer)
         if self._unidentified >= MAX_UNIDENTIFIED:

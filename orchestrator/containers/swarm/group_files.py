@@ -168,7 +168,7 @@ class OpenStage:
     def seal(self) -> None:
         """Check that all announced contents were received, and write the stage durably to disk. Blocks.
 
-        From then on its changes are put in place as soon as its turn's end is recorded.
+        From then on its changes are applied to the host's folders as soon as its turn's end is recorded.
 
         Raises:
             TreeError: a file is missing, or differs from what was announced.
@@ -312,11 +312,11 @@ class RunFiles:
 
 
 async def settle_stages(files: RunFiles, run_id: RunId, last_frame: LastFrame) -> list[dict[str, Changes]]:
-    """Put the files of a run's turns in place whose ends the store has recorded.
+    """Apply the changed files of a run's turns to the host's folders, if the store has recorded their ends.
 
-    Until then they wait in a sealed stage on disk. `last_frame` returns the number of the run's last frame
-    that the store has. Return the changes of each of these turns, by target: the path of a tree in the
-    container.
+    Other turns' files go on waiting, each in a sealed stage on disk. `last_frame` returns the number of the
+    run's last frame that the store has. Return the applied changes of each turn, by target: the path of a
+    tree in the container.
     """
     last_recorded = await last_frame(run_id)
     # A stage's number is that of the frame that ends its turn.

@@ -49,8 +49,9 @@ def copy_image(
     """Copy an image to all nodes of the swarm that accept tasks and lack it. Blocks for minutes.
 
     Return, by each node's name, the reason why the node lacks the image, or None if it has it. The image is
-    packed into a file in the folder `data`, which needs room for it. On a node a task loads it, which runs in
-    an earlier agent image or else in the image `through`. `say` shows the progress.
+    packed into a file in the folder `data`, which needs room for it. On each node, a task loads that file.
+    The task runs in an earlier agent image that the node has, or else in the image `through`. `say` shows the
+    progress.
 
     Raises:
         ContainerError: this engine manages no swarm, or the image is named by a registry's digest.
@@ -138,7 +139,10 @@ class _Copy:
 
         Each is a SHA-256 in hexadecimal digits. The last block may be shorter.
         """
-        hashes, block, sent, reported_at = [], bytearray(), 0, time.monotonic()
+        hashes: list[str] = []
+        block = bytearray()
+        sent = 0
+        reported_at = time.monotonic()
         for chunk in self._client.get_image(self._image):
             archive.write(chunk)
             block += chunk
@@ -191,7 +195,8 @@ class _Copy:
         is the number of blocks of the packed image for a task that loads it, else 0. A loading task gets the
         engine's socket and the network of the server.
         """
-        client, node_ids = self._client, {node.id for node in nodes}
+        client = self._client
+        node_ids = {node.id for node in nodes}
         # The service runs on all nodes but those that the constraints exclude.
         constraints = [f"node.id!={node.id}" for node in read_nodes(client) if node.id not in node_ids]
         container: dict[str, Any] = {
@@ -237,7 +242,8 @@ class _Copy:
             sent = self._blocks_sent() if blocks else {}
             progress = {node_id: (state, sent.get(node_id, 0)) for node_id, state in states.items()}
             if progress != last_progress:
-                last_progress, changed_at = progress, time.monotonic()
+                last_progress = progress
+                changed_at = time.monotonic()
                 for node_id, (state, count) in progress.items():
                     if blocks and state == "running":
                         self._say(f"  {names.get(node_id, node_id)}: {100 * count // blocks} %")

@@ -163,9 +163,10 @@ def choose_node(
 ) -> Node | None:
     """Return the node for the next container: one with room that has the fewest. None when all are full.
 
-    `occupied` contains, for each container, the id of its node. `slots` limits the containers of a node
-    without a label. `last` is the id of the node that has the group's files. That node is preferred unless it
-    has more than `FILES_ARE_WORTH` containers more than the emptiest, so that new nodes are used too.
+    `occupied` contains, for each container, the id of its node. `slots` limits the containers of a node that
+    sets no limit of its own; 0 means no limit. `last` is the id of the node that has the group's files. That
+    node is preferred, unless its containers outnumber those of the emptiest node by more than
+    `FILES_ARE_WORTH`, so that new nodes are used too.
     """
     counts = Counter(occupied)
 

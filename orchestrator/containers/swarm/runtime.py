@@ -197,6 +197,8 @@ class SwarmRuntime:
                 raise refusal or ContainerError(
                     "All nodes are full: MAX_CONTAINERS_PER_NODE says of how many."
                 )
+            # A node that has started nothing yet may have to fetch the image. Once one node was too slow, any
+            # further try gets more time, too.
             is_patient = bool(slow) or node.id not in self._proven
             try:
                 container = await self._start(spec, order, node, is_patient=is_patient)
@@ -267,7 +269,9 @@ class SwarmRuntime:
         token_hash = hashlib.sha256(token.encode()).hexdigest()
         files = await asyncio.to_thread(self._new_files, spec)
         session = self._session(spec.run_id, spec.folder, files)
-        session.order, session.environment, session.ports = order.encode(), dict(spec.environment), self.ports
+        session.order = order.encode()
+        session.environment = dict(spec.environment)
+        session.ports = self.ports
         self._sessions[token_hash] = session
         secret: dict[str, object] = {
             "address": self._host_name,
@@ -320,8 +324,8 @@ class SwarmRuntime:
     async def adopt(self) -> Sequence[SwarmContainer]:
         """Return the containers of this install's runs, also those of an earlier host.
 
-        Other runs that have files on disk are over: the files of their completed turns are put in place, and
-        the rest is removed. Raises `EngineGone`.
+        Other runs that have files on disk are over: the changed files of their completed turns are put into
+        the host's folders, and the rest is removed. Raises `EngineGone`.
         """
         await self.open()
         containers = []
@@ -498,7 +502,7 @@ class SwarmRuntime:
         return RunFiles.read(self._directory(run_id))
 
     async def _drop_unknown_runs(self, known: set[str]) -> None:
-        """Remove the files on disk of runs that are over, after putting those of completed turns in place.
+        """Remove the waiting files of runs that are over; those of completed turns go to the host's folders.
 
         A run is over if its id is neither in `known` nor that of a container or of a start in progress.
         """

@@ -144,7 +144,8 @@ class CarrierSession:
         files and the order to start the agent. Then files and messages are exchanged until the connection
         breaks, or a newer one replaces it.
         """
-        previous, self._serving = self._serving, asyncio.current_task()
+        previous = self._serving
+        self._serving = asyncio.current_task()
         if previous is not None:
             previous.cancel()
             await asyncio.wait([previous])
@@ -348,8 +349,8 @@ class CarrierSession:
         """
         changed_trees: list[tuple[SharedTree, Tree, Changes]] = []
         has_new_turn = False
-        # The input is read first and sent last. The files that a turn needs were written before the turn, so
-        # they are found when its input was, and are in the container before it.
+        # The input is read first and sent last. The host writes the files that a turn needs before the input
+        # of the turn. So if that input is found here, these files are found, too, and are sent before it.
         # Sorting by a boolean puts the items first for which it is False.
         input_first = sorted(self.files.shared.items(), key=lambda item: item[1].target != INPUT)
         for key, shared in input_first:
@@ -451,7 +452,9 @@ class CarrierSession:
         """Handle a message about the files that a turn changed: a list, a piece of a file, or the end.
 
         They are stored apart, in a stage whose number `n` is that of the output frame that ends the turn. At
-        the end the stage is sealed on disk and confirmed. Number 0 is for changes that count at once.
+        the end the stage is sealed on disk and confirmed. If a file changed while it was sent, the reply is
+        `stale` instead. Number 0 is for changes that count at once. A piece of a file is ignored if no stage
+        is open.
         """
         if message.kind == "stage_end":
             n = message.number("n")
@@ -508,14 +511,16 @@ class CarrierSession:
     async def output(self) -> AsyncGenerator[bytes, None]:
         """Yield the agent's stdout until the run has ended.
 
-        After each chunk, and at the end, the changed files of those turns are put in place whose ends the
-        reader of this output has recorded.
+        After each chunk, and at the end, the host's folders get the file changes of the turns whose ends are
+        recorded. The reader of this output records them.
         """
         try:
             while (data := await self._next_output()) is not None:
                 yield data
+                # When the reader asks for the next chunk, it has recorded the ends of turns in `data`.
                 await self.settle()
         finally:
+            # In a task of its own, which goes on if the reader is cancelled during this last call.
             await asyncio.shield(asyncio.create_task(self.settle(), name=f"settle:{self.run_id}"))
 
     async def _next_output(self) -> bytes | None:
@@ -525,9 +530,10 @@ class CarrierSession:
         return await self._output.get()
 
     async def settle(self) -> None:
-        """Put the staged files of those turns in place whose ends the store has recorded.
+        """Apply the changed files of turns whose ends the store has recorded to the host's folders.
 
-        Called after each chunk of output, so it looks first whether any stage is complete ("sealed").
+        Until then they wait in stages, one for each turn. This is called after each chunk of output, so it
+        looks first whether any stage is complete ("sealed"). If the disk refuses, the files go on waiting.
         """
         if not await asyncio.to_thread(self.files.stages.sealed):
             return
@@ -541,7 +547,7 @@ class CarrierSession:
             log.warning("run.files_wait", run=self.run_id, group=self.folder, reason=str(error))
 
     async def has_due_files(self) -> bool:
-        """Return whether files of turns whose ends are recorded still wait to be put in place."""
+        """Return whether files of a turn whose end is recorded still wait to reach the host's folders."""
         recorded = await self._last_frame(self.run_id)
         return any(n <= recorded for n in await asyncio.to_thread(self.files.stages.sealed))
 

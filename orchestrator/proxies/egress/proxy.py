@@ -355,7 +355,8 @@ class EgressProxy:
             raise
         finally:
             outside.writer.transport.abort()
-            # A refusal has a row of its own; where it came later, bytes had gone there before.
+            # A refusal has a row of its own. The connection has one, too, if bytes had gone to the target
+            # before.
             if not is_refused or tunnel.counts.bytes_out:
                 self._record_connection(
                     caller, request.target, outside.address, tunnel.counts, time.monotonic() - started

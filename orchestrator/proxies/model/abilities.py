@@ -161,7 +161,7 @@ def window_of(document: dict[str, Any], model: str) -> int | None:
         entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
         names = {model, f"{model}:latest"}  # Ollama adds the default tag
         descriptions += [
-            entry for entry in entries if not names.isdisjoint(map(str, map(entry.get, _MODEL_NAMES)))
+            entry for entry in entries if any(str(entry.get(member)) in names for member in _MODEL_NAMES)
         ]
     sizes = (
         description.get(name)

@@ -73,7 +73,8 @@ def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> BudgetPeriod:
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     match period:
         case Period.DAY:
-            start, end = today, (today + timedelta(days=1))
+            start = today
+            end = start + timedelta(days=1)
         case Period.MONTH:
             start = today.replace(day=1)
             # From the first day, 32 days always lead into the next month.

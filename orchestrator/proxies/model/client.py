@@ -62,7 +62,7 @@ class ClientSide:
         if self._is_counted:
             return False
         self._is_counted = True
-        is_stranger = self.caller == self.peer
+        is_stranger = self.caller == self.peer  # the run is not known yet, only the address
         cost = self._limits.stranger_bytes if is_stranger else self._limits.request_bytes
         seconds = self._pace.request_seconds(self.caller, cost)
         if seconds > 0:

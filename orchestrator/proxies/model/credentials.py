@@ -108,7 +108,8 @@ def read_credential(text: str) -> Credential:
                 "This is neither an API key (sk-ant-api…) nor a token (sk-ant-oat…). What is neither"
                 f" can be given by its name: {known}."
             )
-        setting, secret = matching_names[0], pasted
+        setting = matching_names[0]  # `_PREFIXES` has the longest prefix first
+        secret = pasted
     if not secret:
         raise SettingError(f"{setting} is empty.")
     return Credential(kind=_SETTINGS[setting], secret=_check_secret(setting, secret.strip()), setting=setting)
@@ -246,7 +247,8 @@ def _parse(path: Path) -> dict[str, str]:
 def secrets_of_files(values: Mapping[str, str]) -> dict[str, str]:
     """Return the secret `NAME` from each file that `NAME_FILE` names, as Docker mounts secrets.
 
-    A name with a value of its own keeps it. Names of no secret, such as `SSL_CERT`, are ignored.
+    A name with a value of its own keeps it. Names of no secret, such as `SSL_CERT`, are ignored. The file of
+    another secret than the model service's credential is skipped if it cannot be read.
 
     Raises:
         SettingError: the file of a model service's credential cannot be read; the text names it.
@@ -267,14 +269,17 @@ def secrets_of_files(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_secret_file(path: Path) -> str:
-    """Return the text of a small file, stripped. Raises `OSError`, `ValueError`."""
+    """Return the text of a small file, stripped.
+
+    Raises `OSError` if it cannot be read, `ValueError` if it is too large or no UTF-8.
+    """
     if not path.is_file():  # reading a pipe would block for ever
         raise OSError("it is no file")
     with path.open("rb") as file:
-        text = file.read(MAX_SECRET_BYTES + 1)
-    if len(text) > MAX_SECRET_BYTES:
+        content = file.read(MAX_SECRET_BYTES + 1)
+    if len(content) > MAX_SECRET_BYTES:
         raise ValueError(f"it has more than {MAX_SECRET_BYTES} bytes")
-    return text.decode().strip()
+    return content.decode().strip()
 
 
 def _credential(values: Mapping[str, str]) -> Credential | None:
@@ -414,10 +419,13 @@ def _passwords_in(value: str) -> tuple[str, ...]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield the forms in which a value may be quoted in stored data, some of them several times."""
+    """Yield the forms in which a secret may be quoted in stored data, some of them several times.
+
+    Whoever removes secrets from data searches it for all of these forms.
+    """
     yield value
     yield " ".join(value.split())  # some texts have their line breaks and runs of spaces replaced
-    # As a part of JSON, and of JSON that is a text of JSON again, as in a tool's result.
+    # Inside a text of JSON, and inside JSON that is itself a text of JSON, as in a tool's result.
     in_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     for form in {*in_json, *json_escapes(value), *_all_escaped(value)}:
         yield form

@@ -144,7 +144,8 @@ class Failover:
             self.suspect(identity.service_name, identity.model)
             return False
         del self._failed_tries[identity.run_id]
-        service, now_ms = identity.service_name, self._clock.now_ms()
+        service = identity.service_name
+        now_ms = self._clock.now_ms()
         self._router.leave(identity.turn_id, service)
         async with self._database.transaction() as tx:
             await turn_moves.leave(

@@ -329,8 +329,10 @@ class EventPace:
         """Start both limits at `now_seconds`, the present time in the event loop's seconds.
 
         `seconds` limit the wait for any event or comment, `ping_seconds` that for an event that is no ping.
+        If `ping_seconds` are fewer than `seconds`, `seconds` count for both.
         """
-        self._seconds, self._ping_seconds = seconds, max(seconds, ping_seconds)
+        self._seconds = seconds
+        self._ping_seconds = max(seconds, ping_seconds)
         self._block = b""
         """The beginning of the event that is not complete yet, shortened."""
         self.deadline = now_seconds + seconds
@@ -346,7 +348,8 @@ class EventPace:
         Raises `AnswerCut` for an event that is an error, because nothing follows it.
         """
         *events, rest = (self._block + chunk.replace(b"\r", b"")).split(b"\n\n")
-        # The head of an event contains its name. The last byte is needed to see the line break that ends it.
+        # The head of an event contains its name. The last byte is stored, too, because it may be the first of
+        # the two line breaks that end the event.
         self._block = rest if len(rest) <= MAX_HEAD_BYTES else rest[:MAX_HEAD_BYTES] + rest[-1:]
         heads = [event[:MAX_HEAD_BYTES] for event in events if event.strip()]
         if any(_ERROR_EVENT.search(head) for head in heads):
@@ -434,7 +437,7 @@ class ServiceWatch:
     async def watch(self) -> None:
         """Check again and again that the service answers a small request; any answer counts.
 
-        It returns only by an error:
+        It never returns, but ends by an error or when it is cancelled.
 
         Raises:
             ProxyRefused: the service failed two checks in a row, before its answer was passed on.

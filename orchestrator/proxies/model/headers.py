@@ -84,7 +84,7 @@ _LINE_BREAK = re.compile(rb"[\r\n\0]")
 
 
 def framing_fault(headers: Iterable[Header]) -> str | None:
-    """Return the fault by which two parsers could read different requests from these headers; None if none.
+    """Return why two parsers could read different requests from these headers; None if they could not.
 
     Such requests are refused, because one parser's body could be another's second request.
     """
@@ -142,7 +142,7 @@ def run_token(headers: Iterable[Header]) -> str | None:
 def request_headers(
     headers: Sequence[Header], credential: Credential, *, features: Collection[ModelFeature] = ()
 ) -> list[Header]:
-    """Return the headers for the model service: the allowed ones of a container's, and the real credential.
+    """Return the headers for the model service: those of a container that may pass, and the real credential.
 
     Whatever the container sent as a credential is dropped. `features` are those of the model service that the
     owner lets the group pay for. The answer is requested uncompressed, so that it can be passed on and

@@ -206,7 +206,8 @@ class ModelHealth:
         It is confirmed if the host's own request meets it as well. An unknown model that the agent chose
         itself needs no confirmation, as it stops no other turn.
         """
-        error, model = answered.error, await self._model_of(identity.folder, identity.kind)
+        error = answered.error
+        model = await self._model_of(identity.folder, identity.kind)
         assert error is not None
         # No model is set for the group, so the agent chose it: the refusal blocks no other turn.
         if error is ModelError.UNKNOWN_MODEL and model is None:
@@ -249,17 +250,21 @@ class ModelHealth:
             )
         models = {refusal.model for refusal in self._open_refusals if refusal.cause not in _KEY_CAUSES}
         if self._own_choice is None:
-            models.discard(OWN_CHOICE)  # refused before this host started: the next question names the model
+            # The refusal was recorded before this host started. Which model the agent chose is not stored, so
+            # it cannot be tested until an agent asks for it again.
+            models.discard(OWN_CHOICE)
         for model in sorted(models, key=str):
             await self._probe_model(model)
 
     async def _probe_model(self, model: str | None) -> None:
         """Send the host's own request, at most once a minute with the same key, and record the result.
 
-        `model` is the one in a refusal: a model, `OWN_CHOICE`, or None for any.
+        `model` is the one in a refusal: a model, `OWN_CHOICE`, or None for any. An outage is not recorded.
+        An answer that is no lasting refusal ends the refusals of this model and of all models.
         """
         async with self._probing:
-            key, now_ms = await asyncio.to_thread(self._present_key), self._clock.now_ms()
+            key = await asyncio.to_thread(self._present_key)
+            now_ms = self._clock.now_ms()
             if key is None or self._was_just_probed(key, model, now_ms=now_ms):
                 return
             # Noted before the answer: the request counts as sent also if the caller stops waiting for it.
@@ -316,7 +321,8 @@ class ModelHealth:
         service wants. Then the reason for stopping the turn is recorded. A run without a turn may always go
         on.
         """
-        turn_id, now_ms = identity.turn_id, self._clock.now_ms()
+        turn_id = identity.turn_id
+        now_ms = self._clock.now_ms()
         if turn_id is None:
             return True
         async with self._database.transaction() as tx:

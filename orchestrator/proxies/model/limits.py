@@ -213,7 +213,7 @@ class HeldBytes:
         Args:
             a_group: the most bytes of one group.
             overall: the most bytes of all groups.
-            reserved: bytes of `overall` that only groups may use which hold at most half as many as this.
+            reserved: the last bytes of `overall`. Only groups that hold at most half of this may use them.
         """
         self._a_group = a_group
         self._overall = overall

@@ -88,7 +88,7 @@ class CredentialProxy:
 
         Args:
             source: returns the credentials of the model services.
-            identify: returns the run whose token has a hash.
+            identify: returns the run of a token, by the token's hash.
             limits: bound the requests; the default has its own values.
             on_exchange: called after each exchange.
             on_denial: called for refusals that the audit is to have.

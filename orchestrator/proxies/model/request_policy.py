@@ -146,6 +146,7 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
     `may_search` says whether the service may search the web, `is_open` whether the group reaches the internet
     anyway.
     """
+    # A service might take `MCP_servers` for `mcp_servers`, which is judged below.
     for name in part:
         if name not in _SENSITIVE and name.casefold().strip() in _SENSITIVE:
             raise ProxyRefused(error_responses.malformed(f"'{name[:40]}' is not written as the API has it"))
@@ -168,7 +169,8 @@ def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
 
     `is_open` says whether the group reaches the internet anyway: then the service may fetch addresses.
     """
-    kind, source = part.get("type"), part.get("source")
+    kind = part.get("type")
+    source = part.get("source")
     has_address = any(name.casefold().strip().endswith(_ADDRESS_ENDING) for name in part)
     if not is_open and (kind in _FETCHING_TYPES or has_address):
         raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
@@ -282,8 +284,9 @@ def _searches_of(part: dict[str, Any]) -> int:
 
 
 def _objects(body: Any) -> Iterator[dict[str, Any]]:
-    """Yield each JSON object in a request, at any depth, that the service reads as more than a value.
+    """Yield each JSON object in a request, at any depth, that may name a tool or an address to the service.
 
+    Left out are the objects in the input of past calls and in schemas, which the service takes for neither.
     Not recursive, because the container chooses the depth.
     """
     unread = [body]

@@ -62,9 +62,10 @@ def chosen_model(
 ) -> ModelChoice:
     """Return the service and the model that are chosen for a group's turn, whether or not it answers. Pure.
 
-    The choice for the kind of work counts before that for all work, the group's before the owner's for all
-    groups, and these before the settings. A task in its group's conversation counts as a chat, because it
-    continues the conversation's session; `is_isolated` says that it is outside of the conversation.
+    A choice for the kind of work counts before one for all work. For each of them, the group's choice counts
+    first, then the owner's for all groups, then the setting, if there is one. A task in its group's
+    conversation counts as a chat, because it continues the conversation's session; `is_isolated` says that it
+    is outside of the conversation.
     """
     work = _work_of(kind, is_isolated=is_isolated)
     model_for_kind = None

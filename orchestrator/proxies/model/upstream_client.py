@@ -144,7 +144,8 @@ class UpstreamClient:
 
         Raises `ProxyRefused` if no answer came.
         """
-        limits, address = self._limits, urlsplit(request.url)
+        limits = self._limits
+        address = urlsplit(request.url)
         timeouts = {
             "connect": limits.connect_seconds,
             "write": limits.write_seconds,
