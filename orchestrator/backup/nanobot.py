@@ -70,6 +70,7 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     reading = Reading(root, ForeignHome(program="nanobot"))
     reading.add_notes()
     _add_summaries(reading)
+    reading.leave_out_some(len(names[MAX_GROUPS:]), f"conversations: only the first {MAX_GROUPS:,} are read")
     for path in names[:MAX_GROUPS]:
         _add_session(reading, path)
     _add_jobs(reading)
@@ -137,7 +138,11 @@ def _add_summaries(reading: Reading) -> None:
 
 
 def _add_jobs(reading: Reading) -> None:
-    """Add the scheduled jobs to the groups of their chats. Raises `BackupError` for an unknown version."""
+    """Add the scheduled jobs to the groups of their chats.
+
+    Jobs of nanobot's own upkeep, and those beyond `MAX_TASKS`, are skipped. Raises `BackupError` for an
+    unknown version.
+    """
     jobs = {}
     for folder in CRON_FOLDERS:
         jobs.update({text(job, "id"): job for job in jobs_of(reading.root, f"{folder}/jobs.json")})

@@ -131,10 +131,24 @@ def _database(agent: str) -> str:
 
 
 def _add_files(reading: _OpenClaw) -> None:
-    """Add the conversations that are stored in files. Raises `BackupError` if their index is damaged."""
-    index = json_of(reading.root, _index(reading.agent))
-    folder = _index(reading.agent).rpartition("/")[0]
-    for key, entry in list(index.items() if isinstance(index, dict) else ())[:MAX_GROUPS]:
+    """Add the conversations that are stored in files: the first `MAX_GROUPS` that their index lists.
+
+    Without an index there are none. Further conversations, and an index of an unknown version, are noted as
+    left out.
+
+    Raises:
+        BackupError: the index is no JSON, or too large.
+    """
+    index_path = _index(reading.agent)
+    index = json_of(reading.root, index_path)
+    if index is not None and not isinstance(index, dict):
+        reading.foreign.left_out.append(f"{index_path}: it is of a version of OpenClaw that is not known")
+    entries = list(index.items()) if isinstance(index, dict) else []
+    reading.leave_out_some(
+        len(entries[MAX_GROUPS:]), f"conversations in {index_path}: only the first {MAX_GROUPS:,} are read"
+    )
+    folder = index_path.rpartition("/")[0]
+    for key, entry in entries[:MAX_GROUPS]:
         name = text(entry, "sessionId") if isinstance(entry, dict) else ""
         group = _group(reading, key, entry)
         if group is None or not _SESSION_ID.fullmatch(name):
@@ -208,10 +222,11 @@ def _message(reading: _OpenClaw, group: ForeignGroup, line: Mapping[str, Any]) -
 def _conversation_message(
     reading: _OpenClaw, group: ForeignGroup, row: Mapping[str, Any], at: object, message_id: str
 ) -> ForeignMessage | None:
-    """Return the message in `row`, of a person or the agent; None for a repeated id and background work.
+    """Return the message of a person or the agent in `row`; None if it is not imported.
 
-    `at` is its time if the row has none. `message_id` may be empty; it is added to `reading.known_ids`. A
-    message of OpenClaw's background work is counted in `reading.upkeep_messages`.
+    Not imported are a message whose id was read already, one of OpenClaw's background work (counted in
+    `reading.upkeep_messages`), one of a tool, and one without a text or a time. `at` is the time of the
+    message if the row has none. `message_id` may be empty; it is added to `reading.known_ids`.
     """
     if message_id and (group.key, message_id) in reading.known_ids:
         return None
@@ -235,9 +250,11 @@ def _conversation_message(
 def _without_frame(body: str) -> tuple[str, str]:
     """Return a person's message without the text that OpenClaw writes around it, and the person's name.
 
-    The name is from that text; it is empty if it is not known.
+    So `[Thu 2026-01-01 09:00 UTC] hello` becomes `hello`. The name is from the text around the message; it is
+    empty if it is not known.
     """
-    body, sender = _EVENTS.sub("", body, count=1), ""
+    body = _EVENTS.sub("", body, count=1)
+    sender = ""
     for description in _DESCRIPTION.finditer(body):
         row = object_of(description["json"]) if description["title"].startswith(SENDER_TITLES) else None
         if row is not None:
@@ -295,7 +312,10 @@ def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> 
 
 
 def _sessions(reading: _OpenClaw, database: sqlite3.Connection) -> dict[str, ForeignGroup]:
-    """Return the group of each session by the session's id: of the present and the earlier sessions."""
+    """Return the group of each session, present or earlier, by the session's id.
+
+    Only those of the `MAX_GROUPS` conversations that changed last, and at most `MAX_SESSIONS` earlier ones.
+    """
     groups, by_session = {}, {}
     for row in foreign_home.rows(database, "session_nodes", limit=MAX_GROUPS, order="updated_at"):
         key = text(row, "session_key", limit=MAX_KEY_CHARS)
@@ -319,6 +339,8 @@ def _compressed_id(row: Mapping[str, Any]) -> str:
 
 def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
     """Add the scheduled jobs to the groups of their chats; what is not imported is noted as left out.
+
+    Not noted are jobs of OpenClaw's own upkeep, and those beyond `MAX_TASKS`.
 
     Raises:
         BackupError: the file of jobs is of an unknown version.

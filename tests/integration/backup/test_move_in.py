@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator.backup import nanobot as nanobot_reader
+from orchestrator.backup import openclaw as openclaw_reader
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BackupError, HomeError, StoreError
 from orchestrator.domain.home import Home
@@ -626,6 +628,21 @@ def test_jobs_of_an_unknown_version_are_refused(home, program, body, request):
     with pytest.raises(BackupError, match=r"jobs\.json"):
         app(["import", program, str(root), "--home", str(home.root)], result_action="return_value")
     assert rows(home, "SELECT count(*) FROM messages") == [(0,)]
+
+
+@pytest.mark.parametrize("program", ["openclaw", "nanobot"])
+def test_conversations_beyond_the_limit_are_named_as_left(home, program, request, capsys, monkeypatch):
+    reader = {"openclaw": openclaw_reader, "nanobot": nanobot_reader}[program]
+    monkeypatch.setattr(reader, "MAX_GROUPS", 1)
+    found = moved(home, capsys, program, str(request.getfixturevalue(program)))
+    assert "only the first 1 are read" in "\n".join(found["left"])
+
+
+def test_an_index_of_openclaw_that_is_no_object_is_left_and_the_rest_comes(home, openclaw, capsys):
+    (openclaw / "agents/main/sessions/sessions.json").write_text("[]")
+    found = moved(home, capsys, "openclaw", str(openclaw))
+    assert found["groups"][0]["notes"] == ["MEMORY.md", "memory/2026-01-01.md"]
+    assert "agents/main/sessions/sessions.json: it is of a version" in "\n".join(found["left"])
 
 
 @pytest.mark.parametrize("program", ["openclaw", "nanobot"])
