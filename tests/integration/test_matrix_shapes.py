@@ -33,6 +33,7 @@ from orchestrator.channels.matrix.login import MatrixLogin
 from orchestrator.channels.matrix.screening import original_event, parse_hostile_json, with_parsable_events
 from orchestrator.channels.matrix.session import MatrixSession, RoomEvents, SyncChanges, _json_of
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.values import Attachment
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.store.database import Database
@@ -314,6 +315,23 @@ async def test_a_session_that_is_over_opens_no_new_connection(tmp_path):
         await session.sync(None)
     assert session._client.client_session is connections
     assert connections.closed
+
+
+async def test_an_upload_finds_a_homeserver_down_that_does_not_even_say_whose_token_it_is(
+    tmp_path, monkeypatch
+):
+    async def is_too_slow(call: Any, **_: Any) -> None:
+        call.close()
+        raise TimeoutError
+
+    monkeypatch.setattr(session_module, "CALL_SECONDS", 0.01)
+    (tmp_path / "film").write_bytes(b"film")
+    film = Attachment(path=tmp_path / "film", name="film.mp4", mime="video/mp4")
+    async with MatrixSession.open(tmp_path / "home", ANDY) as session:
+        monkeypatch.setattr(session, "_request_for_message", is_too_slow)
+        monkeypatch.setattr(session._client, "whoami", asyncio.Event().wait)
+        with pytest.raises(ChannelDown, match="cannot be reached"):
+            await session.upload(ROOM, film)
 
 
 def an_answer_text(strange: str) -> bytes:

@@ -452,7 +452,9 @@ class MatrixSession:
             ChannelRefused: it refuses to show the room's messages.
             OutcomeUnknown: the room has too many messages to search, or one was redacted: it has lost its id.
         """
-        page_start, searched, may_be_there = None, 0, False
+        page_start = None
+        searched = 0
+        may_be_there = False
         # From the newest event back, page by page.
         while searched < SOUGHT_EVENTS:
             answer = await self._request(
@@ -479,7 +481,8 @@ class MatrixSession:
                 return None
             if is_at_end:
                 break
-            page_start, searched = answer.end, searched + max(1, len(page))
+            page_start = answer.end
+            searched += max(1, len(page))
         raise OutcomeUnknown
 
     async def decline_verification(self, room_id: str, event_id: str) -> None:
@@ -566,8 +569,7 @@ class MatrixSession:
                 result = await self._request_for_message(uploaded(), seconds=2 * seconds)
         except TimeoutError as error:
             # If the homeserver does not answer this either, it is unreachable, and the file not too large.
-            async with asyncio.timeout(CALL_SECONDS):
-                await self._request(self._client.whoami())
+            await self._request(self._client.whoami(), seconds=CALL_SECONDS)
             raise UploadTooSlow(file.name, size=size, seconds=seconds) from error
         uri = result.answer.content_uri
         source = {"file": {**result.keys, "url": uri}} if result.keys else {"url": uri}
