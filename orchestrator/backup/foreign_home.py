@@ -139,7 +139,8 @@ def database(
     SQLite considers that unsafe. Here no constraint is evaluated, and only SQLite's own functions exist.
 
     Raises:
-        BackupError: it is missing, no database, damaged, or larger than `MAX_DATABASE_BYTES`.
+        BackupError: it is missing, no database, damaged, or larger than `MAX_DATABASE_BYTES`; or all reads
+            together take more than `MAX_STEPS` steps.
     """
     copy = scratch / "copy.db"
     try:
@@ -257,8 +258,8 @@ def notes(
     """Return the notes (files `.md`) in `folder`, a path below `root`.
 
     Notes in subfolders are returned only for the direct subfolders that `deep` names, down to `MAX_DEPTH`
-    levels. A missing folder has no notes. `leave_out` is called with a text for each note that cannot be
-    read.
+    levels. A missing folder has no notes, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called
+    with a text for each note that cannot be read.
     """
     gathered: list[ForeignNote] = []
     try:
@@ -285,8 +286,9 @@ def _gather(
     """Add the notes (files `.md`) in an open directory, and below it `depth` levels deep, to `gathered`.
 
     `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself,
-    of which only the subfolders that `deep` names are searched. Hidden files, links and empty notes are
-    skipped. `leave_out` is called with a text for each note that cannot be read.
+    of which only the subfolders that `deep` names are searched. Hidden files, links, empty notes, names with
+    unprintable characters, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a text for
+    each note that cannot be read.
     """
     with os.scandir(directory_fd) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)

@@ -258,7 +258,8 @@ def _walk(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth:
     """Yield the paths of the files in an open directory, `depth` levels deep, without hidden ones.
 
     Each path begins with `prefix`, which is the path of the directory with a slash at the end, or empty.
-    `leave_out` is called with the path of each symbolic link.
+    `leave_out` is called with the path of each symbolic link. Of a directory with more than `MAX_FILES`
+    entries, the others are skipped.
     """
     with os.scandir(descriptor) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)

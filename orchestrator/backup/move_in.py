@@ -291,7 +291,8 @@ def _address(group: ForeignGroup) -> str:
     for channel in discovery.installed():
         if channel.name == discovery.ALWAYS_ON or group.channel not in ("", channel.name):
             continue
-        # Where the messenger is named, the chat is its own id, which may lack what Andy writes around it.
+        # Where the other program names the messenger, `chat` is the messenger's id of the chat. It may lack
+        # the prefix or the ending that Andy's address has, such as `tg:`.
         candidates = [group.chat, channel.prefix + group.chat, *phone] if group.channel else [group.chat]
         for address in candidates:
             if channel.owns(ChatJid(address)):

@@ -161,10 +161,12 @@ def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, f
 def _add_row(
     row: Mapping[str, Any], group: ForeignGroup, foreign: ForeignHome, *, session: str, is_bot: bool
 ) -> None:
-    """Add the message or the scheduled task of a row to `group`, if it is one that people see.
+    """Add the message or the scheduled task of a row to `group`.
 
-    `is_bot` says that the row is from the assistant. `session` is the session's id: rows of two sessions may
-    have the same id. A task's script is noted in `foreign` as left out.
+    Skipped are tasks that have ended or have no time, messages that are no chat messages or have no text or
+    time, and what is beyond `MAX_TASKS` and `MAX_MESSAGES` of the group. A task's script is noted in
+    `foreign` as left out. `is_bot` says that the row is from the assistant. `session` is the session's id:
+    rows of two sessions may have the same id.
     """
     kind, content, row_id = row.get("kind"), _content(row), text(row, "id", limit=MAX_ID_CHARS)
     if kind == "task" and not is_bot:

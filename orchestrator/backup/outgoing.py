@@ -49,7 +49,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def drop_strays(held_folder: Path, database: Path) -> None:
-    """Delete the files in `held_folder` that no message to be sent in the copied `database` needs. Blocks.
+    """Delete the files in `held_folder` that no message in the copied `database` may still need. Blocks.
 
     They are compared by name, since the rows of the database have the paths of the home.
     """
@@ -60,11 +60,13 @@ def drop_strays(held_folder: Path, database: Path) -> None:
 
 
 def settle(database: Path, home: Home, files: Path) -> None:
-    """Set the paths of waiting files in a restored database to paths in `home`.
+    """Set the paths of files in the outbox of a restored database to paths in `home`.
 
-    A message whose file is missing is set to the state `dead`, so it is not sent. `files` is the folder where
-    the files are now; its mode is set so that only its owner can read it. Later they are moved into the home.
-    A path from the backup is never used itself, since it could name any file of the machine.
+    These are the files of messages that wait to be sent, and of those that the owner may send again (in the
+    state `unknown` or `dead`). A waiting message whose file is missing gets the state `dead`, so it is not
+    sent. `files` is the folder where the files are now, and from which they are moved into the home later;
+    its mode is set so that only its owner can read it. A path from the backup is never used itself, since it
+    could name any file of the machine.
     """
     place = home.root.absolute() / FOLDER
     with closing(sqlite3.connect(database)) as connection, connection:

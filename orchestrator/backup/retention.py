@@ -59,7 +59,10 @@ class Retention:
             pause = SWEEP_SECONDS
 
     async def sweep(self) -> dict[str, int]:
-        """Move all rows that are past their retention, and return their number for each table."""
+        """Move all rows that are past their retention, and return their number for each table that had some.
+
+        If the archive cannot be written, the sweep stops there with a warning; the next one continues.
+        """
         counts = {}
         now_ms = self._clock.now_ms()
         days_by_policy = ((policy, self._days.get(policy.table, 0)) for policy in retention.POLICIES)
@@ -129,6 +132,8 @@ class YearArchive:
             lines_by_file[self._directory / f"{year}.jsonl"].append(_line(table, row))
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path, new in lines_by_file.items():
+            # No row in a settled file is still in the database, so none of `rows` is in it: no search is
+            # needed.
             known = set() if path in self._settled else _present_lines(path, frozenset(new))
             self._settled.discard(path)
             self._written.add(path)

@@ -159,6 +159,8 @@ def words_of(content: object) -> str:
 def jobs_of(root: Path, path: str) -> list[dict[str, Any]]:
     """Return the scheduled jobs in the JSON file at `path` below `root`; none if it is missing.
 
+    Entries that are no objects, and those beyond `MAX_TASKS`, are skipped.
+
     Raises:
         BackupError: the file is of an unknown version.
     """

@@ -27,8 +27,9 @@ Data = Sequence[tuple[int, int]]
 def pieces(descriptor: int, status: os.stat_result) -> Data | None:
     """Return the offset and length of each part of an open file that has data, and is no hole.
 
-    None for a file with more parts than `MOST_PIECES`. On a file system that does not report holes, the whole
-    file counts as data. Afterwards the file is at its start.
+    None for a file with more parts than `MOST_PIECES`. The whole file counts as data on a file system that
+    does not report holes, and if it has `MOST_STORED_BYTES` of data or more. Afterwards the file is at its
+    start.
     """
     whole = [(0, status.st_size)] if status.st_size else []
     # `st_blocks` counts pieces of 512 bytes: a file that takes all its size on the disk has no holes.
@@ -122,6 +123,7 @@ class Pieces(io.RawIOBase):
                 offset, self._left = piece
                 self._file.seek(offset)
             wanted = self._left if size < 0 else min(self._left, size - len(data))
+            # If the file became shorter meanwhile, zeros fill the rest.
             data += self._file.read(wanted).ljust(wanted, b"\0")
             self._left -= wanted
         return bytes(data)

@@ -45,7 +45,7 @@ def _build_channel(description: ChannelDescription, context: ChannelContext) -> 
     try:
         return description.build(context)
     except ImportError as error:
-        # The traceback shows only what the missing module's name shows.
+        # Without a traceback: it would show no more than the name of the missing module.
         log.error("channel.library_missing", channel=description.name, reason=str(error))  # noqa: TRY400
         return UnusableChannel(description)
     except SettingError:

@@ -48,7 +48,7 @@ def write_setting(home: Home, names: Sequence[str]) -> None:
         SettingError: `.env` cannot be written, or another source of settings overrides it.
     """
     value = ",".join(dict.fromkeys(names))
-    # A name without a value has no effect in `.env`.
+    # A name without a value has no effect in `.env`, so `none` is written, which `load` reads as empty.
     dotenv_file.put(home.root / ".env", {CHANNELS_SETTING: value or "none"})
     if config.load(home.root).andy_channels != value:
         overriding_source = "the environment" if os.environ.get(CHANNELS_SETTING) is not None else "andy.toml"

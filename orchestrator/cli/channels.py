@@ -214,7 +214,8 @@ def status(channel: str | None = None, /, *, as_json: JsonOption = False, home: 
 async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
     """Return the state of each channel's connection as rows for `--json`.
 
-    Only that of the channel `name`; None means all that are switched on.
+    Only that of the channel `name`; None means all that are switched on. A channel that is always on has no
+    connection and is left out. One that nobody is logged in to has the command that adds it as its advice.
     """
     from orchestrator.channels import discovery
 
@@ -243,8 +244,8 @@ def status_lines(rows: list[dict[str, Any]]) -> list[str]:
 async def connection_status(home: Home, channel: ChannelDescription) -> dict[str, Any]:
     """Return a channel's account and the state of its connection, and whether Andy runs.
 
-    A running Andy is asked for the state. Otherwise it is worked out from the stored state of the last
-    connection: `unpaired` without an account, else `logged_out` or `down`.
+    A running Andy is asked for the state. Otherwise it is worked out: `unpaired` if no account is known,
+    neither now nor from the last connection; `logged_out` if the messenger ended the last login; else `down`.
     """
     from orchestrator.channels import status as condition
     from orchestrator.cli.client import Client

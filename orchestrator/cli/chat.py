@@ -152,7 +152,8 @@ async def _send_and_wait(
 ) -> dict[str, Any]:
     """Send a message and return its state as JSON once it is answered or `wait_seconds` are over.
 
-    Meanwhile other texts that Andy sends to its chat are printed on stderr.
+    A message that is not for Andy is not waited for, and the longest wait is `MAX_WAIT_SECONDS`. Meanwhile
+    other texts that Andy sends to its chat are printed on stderr.
     """
     async with aclosing(client.events(group=message.group)) as events:
         await anext(events)  # the first event is empty: from here on no event is missed

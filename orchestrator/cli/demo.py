@@ -193,7 +193,10 @@ async def _wait_for_answer(events: asyncio.Queue[HostEvent]) -> str | None:
 
 
 async def _wait_for_reminder(home: Home, events: asyncio.Queue[HostEvent]) -> None:
-    """Wait for the reminder, print it, and check that it came at its time. Raises `DemoFailed`."""
+    """Wait for the reminder, print it, and check that it came at its time.
+
+    Raises `DemoFailed` if it is late, and `TimeoutError` if it does not come.
+    """
     (due,) = read(home.root, board_notifications.reminders)
     async with asyncio.timeout(STEP_SECONDS):
         while True:

@@ -427,6 +427,7 @@ async def credential(
     current_credential = source.current()
     if current_credential is None:
         rows = (running or {}).get("models") or await _stored_services(home, settings)
+        # The first row is the service of `.env`.
         if rows and not rows[0]["used_by"]:
             return ok("credential", "none in .env, and none is needed: all groups ask other services")
         return note(
@@ -554,6 +555,7 @@ async def _first_silent_service(home: Home, used: Sequence[ServiceConditionView]
         service = await asyncio.to_thread(read_once, home.database, query)
         if service is None or service.model is None:
             continue
+        # `briefly` makes it return one finding: whether the service answers a message.
         (answer,) = await abilities.examine_service(credentials, service, service.model, briefly=True)
         if not answer.is_there:
             fix = f"look whether it runs; 'andy models test {row['name']}' shows more"
@@ -579,10 +581,14 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
             web_search.request_of(service, "weather", settings, secret)
         except web_search.SearchFailed as failure:
             return bad("search", f"{service.value}: {failure}", fix=failure.fix or "")
-    services, off = ", ".join(sorted(used - {SearchService.OFF})), SearchService.OFF in used
+    services = ", ".join(sorted(used - {SearchService.OFF}))
+    is_off_for_some = SearchService.OFF in used
     if not services:
         return ok("search", "the web is not searched")
-    return ok("search", f"the web is searched by {services}{', in some groups by nobody' if off else ''}")
+    return ok(
+        "search",
+        f"the web is searched by {services}{', in some groups by nobody' if is_off_for_some else ''}",
+    )
 
 
 async def mcp_servers(home: Home) -> DoctorFinding:
@@ -607,15 +613,16 @@ async def mcp_servers(home: Home) -> DoctorFinding:
 async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:
     """Run a messenger's own checks, then check that somebody is logged in to it, and its connection."""
     name = messenger.name
-    stored = ChannelFinding(is_problem=False, text=f"Nobody is logged in to {messenger.title}.")
+    # The text for a messenger without an account: that of its last check, if it has checks of its own.
+    own_finding = ChannelFinding(is_problem=False, text=f"Nobody is logged in to {messenger.title}.")
     for check in messenger.checks:
-        stored = await asyncio.to_thread(check, home.root)
-        if stored.is_problem:
-            return bad(name, stored.text, fix="as it says; other channels work without it")
+        own_finding = await asyncio.to_thread(check, home.root)
+        if own_finding.is_problem:
+            return bad(name, own_finding.text, fix="as it says; other channels work without it")
     fields = await connection_status(home, messenger)
     state = str(fields["state"]).replace("_", " ")
     if not fields["account"]:
-        return note(name, stored.text, fix=messenger.add_command)
+        return note(name, own_finding.text, fix=messenger.add_command)
     if fields["is_running"] and state != "connected":
         return note(name, f"{fields['account']}: {state}", fix=messenger.shown_status_command)
     return ok(name, f"{fields['account']}: {state}")

@@ -373,7 +373,8 @@ def _rule_value(rule: str, value: str) -> bool | int | None:
     if value == "default":
         return None
     number = value.removesuffix("%").strip()
-    # Too large a percentage is refused later, with its own text; a number of any length is not parsed.
+    # A percentage above 100 is refused later, with its own text. One of 5 digits or more is refused here:
+    # for thousands of digits `int` would raise an error.
     if rule == "spend" and number.isascii() and number.isdigit() and len(number) < 5:
         return int(number)
     if rule == "spend" or value not in ("yes", "no"):

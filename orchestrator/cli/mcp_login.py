@@ -75,6 +75,7 @@ async def log_in(
     server, data = await _server(home, name), terminal.home_of(home).data
     assert server.url is not None
     previous_login = await asyncio.to_thread(mcp_logins.read, data, server)
+    # An id for Andy that the owner set at the previous login counts again.
     known_client = (
         previous_login.client if previous_login is not None and previous_login.is_own_client else None
     )
@@ -253,7 +254,8 @@ def result_of(query: str, state: str) -> AuthorizationCodeResult:
     `state` identifies the login that waits.
 
     Raises:
-        NotThisLogin: it belongs to another login, or has a parameter twice.
+        NotThisLogin: it belongs to another login, has too many parameters or one of them twice, or has
+            neither a code nor an error.
         LoginRefused: the server refused the login.
     """
     from mcp.shared.auth import AuthorizationCodeResult

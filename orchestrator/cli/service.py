@@ -177,6 +177,7 @@ def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
     umask_line = "" if _is_of_root(owner) else "UMask=0077\n"
     if not is_fenced:
         return COMMON_LIMITS + umask_line
+    # With a `/tmp` of its own, the unit would not see a home below the machine's.
     is_shared = any(unit.home.is_relative_to(folder) for folder in SHARED_FOLDERS)
     return (
         COMMON_LIMITS

@@ -80,7 +80,7 @@ async def _undo(home: Path | None, group: str | None, number: int | None, *, is_
 
     async with terminal.open_store(home) as database:
         folder = await database.read(folder_of)
-        # Files that a turn changed which has just ended may not be recorded yet.
+        # If a turn has just ended, the files that it changed may not be recorded yet.
         await file_effects.catch_up(database, files, folder, now_ms=clock.now_ms())
         done = await database.write(work)
         # Files are put back after the commit, which has noted them: if this is cut off, the host does it.

@@ -146,7 +146,7 @@ class MatrixChannel:
             message_id: the host's id of the message, the same at each attempt.
             attachment: the file to send.
             quote: the message that this one answers.
-            mention: the person to mention at its start.
+            mention: the person to mention at its start; not mentioned with a file or a poll.
             thread: the id of the first event of the thread that it goes into.
             poll: the poll to send.
 

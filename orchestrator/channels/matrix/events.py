@@ -233,7 +233,8 @@ def replacement_of(event: dict[str, Any]) -> str:
 def with_call(text: str, names: Collection[str], *, call_text: str) -> str:
     """Return a text that begins with `call_text` in place of one of Andy's `names`.
 
-    Clients write a mention as the name. A text that starts with none of the names is returned unchanged.
+    Clients write a mention as the name: with the name `Andy Bot` and the call `@Andy`, `Andy Bot: hello`
+    becomes `@Andy hello`. A text that starts with none of the names is returned unchanged.
     """
     # Longer names first: one name may be the beginning of another.
     for name in sorted(filter(None, names), key=len, reverse=True):
@@ -264,7 +265,8 @@ def match_own_message(
 def is_join_of(event: dict[str, Any], user_id: str) -> bool:
     """Return whether an event reports that the account `user_id` joined the room and was not in it before.
 
-    Such an event is also sent when a member changes their name or picture.
+    Such an event is also sent when a member changes their name or picture: then the account was in the room
+    before.
     """
     before = _table(_table(event.get("unsigned")).get("prev_content"))
     return (
@@ -399,9 +401,9 @@ def _mentions(content: dict[str, Any]) -> frozenset[str]:
 
 
 def _pills(content: dict[str, Any]) -> dict[str, str]:
-    """Map each account that a link in a message's HTML leads to, to the name that the link shows.
+    """Return the accounts to which links in a message's HTML lead, each with the name that the link shows.
 
-    At most `MAX_MENTIONS` links are read.
+    At most `MAX_MENTIONS` links are read, and none in HTML of more than `MAX_TEXT_CHARS`.
     """
     formatted = content.get("formatted_body")
     if not isinstance(formatted, str) or len(formatted) > MAX_TEXT_CHARS:

@@ -222,7 +222,7 @@ class TelegramChannel:
             message_id: the host's id of the message, the same at each attempt.
             attachment: the file to send.
             quote: the message that this one answers.
-            mention: the person to mention.
+            mention: the person to mention; not mentioned with a poll.
             thread: the id of the topic that it goes into.
             poll: the poll to send instead of the text.
 

@@ -154,7 +154,8 @@ def _piece_end(
         end += 1
     if end == len(signs):
         return end
-    # Rather at a line break than at other white space, but no piece is shortened to less than a quarter.
+    # The piece ends at a line break or else at other white space, if that leaves it more than a quarter of
+    # its greatest length.
     possible_ends = range(end, begin + (end - begin) // 4, -1)
     line_break = next((index for index in possible_ends if signs[index] == "\n"), None)
     white_space = next((index for index in possible_ends if signs[index].isspace()), end)

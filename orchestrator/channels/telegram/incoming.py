@@ -174,7 +174,8 @@ class UpdateReceiver:
     async def _vote(self, answer: PollAnswer) -> Inbound | None:
         """Return a vote as a message in the chat of its poll; None if the poll is not known.
 
-        Votes have no time, so it gets the present one. An invalid vote has a text but no `vote`.
+        Votes have no time, so the message gets the present one. For an invalid vote, the message has a text
+        but no `vote`.
         """
         async with self._context.database.reading() as tx:
             poll = await polls.of_ref(tx, f"{CHANNEL.name} {answer.poll_id}")

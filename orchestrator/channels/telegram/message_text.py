@@ -74,8 +74,10 @@ def with_call(text: str, entities: Iterable[MessageEntity], *, bot_id: int, user
         username: the name of the bot, without `@`.
         call: the text by which people address the assistant.
     """
-    # Telegram counts offsets in UTF-16 units, of two bytes. From the end, so that earlier offsets stay valid.
-    utf16, own_name = text.encode("utf-16-le"), f"@{username}".casefold()
+    # Telegram counts offsets in UTF-16 units, of two bytes.
+    utf16 = text.encode("utf-16-le")
+    own_name = f"@{username}".casefold()
+    # From the end, so that the offsets of earlier entities stay valid.
     for entity in sorted(entities, key=lambda item: item.offset, reverse=True):
         begin, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
         entity_text = utf16[begin:end].decode("utf-16-le", "replace")

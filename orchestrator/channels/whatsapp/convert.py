@@ -466,8 +466,10 @@ def timer_of(event: MessageEvent) -> int | None:
         setting = message.protocolMessage
         return int(setting.ephemeralExpiration) if setting.type == EPHEMERAL_SETTING else None
     context = _context(message)
+    if context is None:
+        return None
     # 0 is the default of this field, so here it does not mean "never".
-    return int(context.expiration) or None if context is not None else None
+    return int(context.expiration) or None
 
 
 def people_in(event: MessageEvent) -> frozenset[Address]:

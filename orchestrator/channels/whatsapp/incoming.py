@@ -163,11 +163,11 @@ class MessageReader:
         return replace(inbound, file=file, spoken=spoken, quote=quote, file_until_ms=None)
 
     async def read_receipt(self, message: BridgeMessage) -> Read | None:
-        """Return the receipt that shows the sender that a message was read, or None if none is to be sent.
+        """Return the receipt that shows the sender that a message was read, or None if it is not to be sent.
 
-        None is to be sent for messages of the account itself, for unreadable ones, and in chats that are not
-        registered. Nor from an account that the assistant shares with its owner, because the owner's phone
-        would show the message as read, too.
+        It is not sent for messages of the account itself, for unreadable ones, and in chats that are not
+        registered. An account that the assistant shares with its owner sends no receipts at all, because the
+        owner's phone would show the message as read, too.
         """
         if not self._context.has_own_number or message.is_from_me or message.is_unreadable:
             return None
@@ -360,8 +360,9 @@ class MessageReceiver:
     ) -> _HandedIn | None:
         """Convert a message by `read` and hand it to the host, with several tries.
 
-        Return what was handed in, which is nothing if `read` returned None or the host refused it. Return
-        None if `MAX_FAILED_TRIES` tries failed, or the bridge process ended.
+        Return a `_HandedIn`, whose `inbound` is the message, or None if `read` returned None or the host
+        refused it. If `MAX_FAILED_TRIES` tries failed, or the bridge process ended, return None in place of
+        it.
         """
         tries = 0
         while tries < MAX_FAILED_TRIES and self._bridge.is_alive:

@@ -43,6 +43,7 @@ def to_whatsapp(text: str) -> str:
 
     A text that already has WhatsApp's formatting stays unchanged.
     """
+    # The conversion marks placeholders and bold with these characters, so the text itself must have none.
     text = re.sub(f"[{_OPEN}{_CLOSE}{_BOLD}]", "", text)
     parts: list[str] = []
     end = 0
@@ -114,6 +115,7 @@ def _convert_link(match: re.Match[str], protect: Callable[[str], str]) -> str:
 def _convert_line(line: str) -> str:
     """Convert a line of Markdown: a heading, a rule, a row of a table or an item of a list.
 
+    `# Title` becomes bold, `---` becomes `———`, `| a | b |` becomes `a | b`, and `* item` becomes `- item`.
     Any other line stays unchanged.
     """
     if _RULE.match(line):

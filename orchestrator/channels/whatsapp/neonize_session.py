@@ -198,8 +198,8 @@ class NeonizeSession:
     async def _on_message(self, event: MessageEvent) -> None:
         """Store a message until the host has acknowledged it, and pass it to the host.
 
-        Before, store what it shows of people and of its chat. A message that the host does not need is only
-        counted and logged.
+        Before that, store what the message shows about people and its chat. A message that the host does not
+        need is only counted and logged.
         """
         # It may be one that could not be decrypted before, and that its sender has sent again.
         timer = self._unreadable.pop(event.Info.ID, None)
@@ -505,8 +505,9 @@ class NeonizeSession:
     async def _download(self, request: DownloadRequest) -> BridgeResponse:
         """Fetch the file of a message into the path `request.to`, and return the response for the host.
 
-        It is "refused" if the file is gone or too large, and "down" (try again later) if too many files are
-        being fetched: the library cannot stop fetching a file, so their number is limited.
+        The response is "refused" if the file is gone or too large, and "down" (try again later) if too many
+        files are being fetched: the library cannot stop fetching a file, so their number is limited. Other
+        errors of the library are raised.
         """
         from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 

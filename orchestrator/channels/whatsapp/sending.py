@@ -70,9 +70,9 @@ class Sender:
         return BridgeResponse(id=request.id, text=sent_id)
 
     async def react(self, request: React) -> BridgeResponse:
-        """Put a reaction under a message, or remove it, and return the response for the host.
+        """Put the emoji `request.sign` under a message, or remove Andy's emoji if the sign is empty.
 
-        Raises what the library raises.
+        Return the response for the host. Raises what the library raises.
         """
         chat, author = addresses.parse(request.chat), addresses.parse(request.author)
         if chat is None or author is None:
