@@ -83,8 +83,10 @@ async def apply(
 ) -> FrameEffect | None:
     """Apply a frame, one numbered line of a container's output, to the store; return the changes it made.
 
-    Return None if this frame was applied before, or is not of the turn that the store has for the run.
-    `requeue` queues a failed turn again or fails it, and `on_success` is called when the turn ends well.
+    Return None if this frame was applied before, or is not of the turn that the store has for the run; in
+    both cases it counts as applied from then on. A new session that the frame reports becomes the group's,
+    unless the run is isolated. `requeue` queues a failed turn again or fails it, and `on_success` is called
+    when the turn ends well.
     """
     if not await runs.advance_frame(tx, run.id, frame.n):
         return None

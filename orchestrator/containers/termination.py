@@ -343,8 +343,8 @@ class Termination:
         if live.is_unused:
             self._live_runs.foresight.count_miss(live, now_ms=self._context.clock.steady_ms())
         # A container that was started ahead and ended without a recorded frame has not begun its turn. So the
-        # turn is tried again without a pause. If it was not even recorded as running, this is no attempt of
-        # it.
+        # turn is tried again without a pause. In an unused run it was not even recorded as running: then it
+        # stays in the queue as it is.
         is_untouched = live.sign is not None and live.last_frame == 0
         intended_turn = None if live.is_unused else live.turn_id
         async for attempt in until_stored():

@@ -207,10 +207,11 @@ async def settle_refused(
     by: str,
     now_ms: int,
 ) -> None:
-    """Allow or refuse for good an address that a group's agent was refused, without a question.
+    """Record the owner's `verdict` about an address that a group's agent was refused without asking them.
 
-    "once" lasts `HOLD_MS`, like an answer to a request; "group" adds it to the group's list. `turn_id` is the
-    turn in which it was refused, if that is known; `by` says who decides.
+    "once" allows the address for `HOLD_MS`, like an answer to a request; "group" adds it to the group's list;
+    "never" refuses it for good. An earlier temporary decision about it, or a refusal for good, ends.
+    `turn_id` is the turn in which it was refused, if that is known; `by` says who decides.
 
     Raises:
         UnknownGroup: there is none.

@@ -482,6 +482,7 @@ class ContainerProxies:
                 bearer.kind or TurnKind.CHAT,
                 is_isolated=bearer.is_isolated,
             ),
+            # No turn has the id 0, which stands for a run without a turn.
             has_moved=(bearer.service or OF_DOTENV) in self.models.left.get(bearer.turn_id or TurnId(0), ()),
         )
 

@@ -294,7 +294,8 @@ class CarrierSession:
     async def _send_needed(self, connection: CarrierConnection, message: CarrierMessage) -> None:
         """Send the files that the container lacks.
 
-        `message` has the folder's path there, and the files' paths.
+        `message` has the path of a folder in the container, and the paths of the files in that folder. Paths
+        that the host has not listed are ignored.
         """
         target = message.text("target")
         for shared in self.files.shared.values():

@@ -219,6 +219,7 @@ class ModelRouter:
         owner's choice has no key, `on_unusable` is called. `turn_id` is None for a turn that is not stored
         yet.
         """
+        # No turn has the id 0, which stands for a turn without one.
         left_services = self.left.get(turn_id or TurnId(0), set())
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         chosen = self.first_that_answers(candidates, left_services)
