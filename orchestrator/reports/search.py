@@ -72,10 +72,16 @@ def _row(message: Message, terms: list[str]) -> FoundView:
 
 
 def excerpt(text: str, term: str) -> str:
-    """Return one line of a text around the first occurrence of a term, with `…` where it is cut."""
+    """Return one line of a text around the first occurrence of a term, in any case, with `…` where it is cut.
+
+    It is the beginning of the text where the term does not occur, as part of a removed secret.
+    """
     line = " ".join(text.split())
-    # A term that was part of a removed secret does not occur: the beginning is shown.
-    term_start = max(0, line.casefold().find(term.casefold()))
+    position = line.casefold().find(" ".join(term.casefold().split()))
+    # Case-folding makes some characters longer (ß becomes ss), so `position` is counted in another text than
+    # `line`: for each folded character, this is the index in `line` of the character that it comes from.
+    origins = [index for index, char in enumerate(line[: position + 1]) for _ in char.casefold()]
+    term_start = origins[position] if position > 0 else 0
     start, end = max(0, term_start - CONTEXT_CHARS), term_start + 3 * CONTEXT_CHARS
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 

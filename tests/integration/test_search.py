@@ -81,6 +81,16 @@ async def test_parts_of_words_are_found_in_english_and_korean(harness, text, is_
     assert len(await found(harness, text)) == is_found
 
 
+@pytest.mark.parametrize("term", ["dentist", "the  Dentist", "straße"])
+def test_an_excerpt_shows_its_term_whatever_stands_before_it(term):
+    # Without case, each ß has two characters; and an excerpt has one space for two.
+    text = "ß" * 200 + " the  Dentist in Wallstraße"
+    shown = search.excerpt(text, term)
+    assert shown.endswith("ß the Dentist in Wallstraße")
+    assert shown.startswith("…ß")
+    assert len(shown) <= 1 + search.CONTEXT_CHARS + len("the Dentist in Wallstraße")
+
+
 async def test_the_newest_come_first_page_by_page_of_one_group_or_all(harness, clock):
     for number in range(5):
         await harness.hear(f"milk {number}", folder=("family", "work")[number % 2], sent_ms=clock.now_ms())
