@@ -69,7 +69,8 @@ def as_icalendar(group: Group, upcoming_rows: Sequence[UpcomingView], *, now_ms:
 def _event(row: UpcomingView, *, now_ms: int) -> Event:
     """Return the calendar's event of one row of `upcoming.week`.
 
-    It lasts all day if the row has several times on that day, or none. `now_ms` is when the calendar is made.
+    The event lasts all day if the row has several times on that day, or no time of day. `now_ms` is when the
+    calendar is made.
     """
     from icalendar import Event
 
@@ -102,9 +103,11 @@ def _one_line(text: str) -> str:
 
 
 def _without_forbidden(text: str) -> str:
-    """Return a text without the characters that calendars (RFC 5545) forbid.
+    """Return a text without the characters that calendars (RFC 5545) forbid, and with `\n` as line ends.
 
-    Control characters but line ends are left out; half characters, which UTF-8 cannot encode, become `?`.
+    Control characters are left out except tabs and line ends. Lone surrogates, which UTF-8 cannot encode,
+    become `?`.
     """
     encodable = text.encode("utf-8", "replace").decode()
-    return "".join(char for char in encodable if char == "\n" or unicodedata.category(char) != "Cc")
+    normalised = encodable.replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(char for char in normalised if char in "\t\n" or unicodedata.category(char) != "Cc")

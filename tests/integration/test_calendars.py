@@ -116,6 +116,12 @@ def test_no_text_of_a_chat_changes_the_shape_of_a_calendar(text):
     assert len(event["summary"]) <= calendar_feed.MAX_TITLE_CHARS
 
 
+def test_tabs_and_line_ends_of_a_text_separate_words():
+    (event,) = written(a_row(text="call\tBob\rand\r\nAnn"))
+    assert event["summary"] == "call Bob and Ann"
+    assert event["description"] == "call\tBob\nand\nAnn"
+
+
 @pytest.mark.slow
 def test_the_events_are_bounded():
     rows = [a_row(id=str(number)) for number in range(calendar_feed.MAX_EVENTS + 1)]
