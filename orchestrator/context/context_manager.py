@@ -185,8 +185,8 @@ class ContextManager:
         """Take a snapshot, then delete the dialogue, its summary and the SDK's session (`/clear`).
 
         Plans, decisions and open files stay. Messages of turns up to `through_turn` are never added again;
-        with None, only those that were added before are not. Return the new snapshot; None if none was
-        needed.
+        with None, only messages that were added before are never added again. Return the new snapshot; None
+        if none was needed.
         """
         with self.files.changed(now_ms) as draft:
             snapshot = self._snapshot(draft, now_ms, "close")

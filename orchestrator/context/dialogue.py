@@ -67,7 +67,8 @@ def registered(
     new: list[str] = []
     stats, pending = context.stats, context.pending_user
     for new_message in spoken:
-        is_new, stored = new_message.id not in before.seen, in_window.get(new_message.id)
+        is_new = new_message.id not in before.seen
+        stored = in_window.get(new_message.id)
         if not is_new and stored is None:
             continue  # it was added before, and is in the summary by now
         message = _message(new_message, in_window.values())
@@ -130,8 +131,8 @@ def _message(spoken: NewMessage, in_window: Iterable[ContextMessage]) -> Context
 def _ordered_time(message: ContextMessage, at_ms: int, in_window: Iterable[ContextMessage]) -> int:
     """Return the time of a new message, in epoch ms: `at_ms`, or that of the latest earlier message if later.
 
-    So a clock that was set back does not change the order. `in_window` are the stored messages; earlier are
-    those of earlier turns, or all of them for a message without a turn.
+    So a clock that was set back does not change the order. `in_window` are the stored messages: those of
+    earlier turns count as earlier, and all of them if the new message has no turn.
     """
     turn = message.turn
     earlier_times = (

@@ -223,20 +223,22 @@ class GroupMemory:
         return _MemoryAnswer(text, data)
 
     async def _forget_items(self, group: Group, about: str) -> _MemoryAnswer:
-        """Forget the item with the id `about`, or all that have its terms; return the reply's text and data.
+        """Forget the item with the id `about`, or all items and messages that have its terms.
 
-        The items are removed from files and rows for good, and the agent's session, which may contain them,
-        is ended after the turn. The data has the number of forgotten items by kind.
+        They are removed from files and rows for good, except lines that the owner wrote about themselves. The
+        agent's session, which may contain them, is ended after the turn. Return the reply's text, and as its
+        data the number of what was forgotten by kind.
 
         Raises:
-            NothingRemembered: no item matches.
-            TooMuchToForget: more than `MAX_AT_ONCE` items match.
+            NothingRemembered: nothing matches.
+            TooMuchToForget: more than `MAX_AT_ONCE` items and messages match.
         """
         now_ms, folder = self._clock.now_ms(), group.folder
         await self._recorder.catch_up(folder)
         async with self._database.reading() as tx:
             items = await self._items(tx, group)
             selection = _selection(items, about)
+            # The lines that the owner wrote about themselves have no id.
             removed_items = [item for item in items if item.id and selection.has(item.kind, item.text)]
             matching_messages = await self._messages(tx, group, selection)
         notes = await asyncio.to_thread(self._notes_with, folder, selection)

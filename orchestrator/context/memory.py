@@ -117,7 +117,8 @@ def repaired(context: Context, workflow: Workflow) -> Memory:
     current = workflow.plan(workflow.current_plan_id)
     plan = current or workflow.plan(memory.active_plan_id)
     task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
-    plan_id, task_id = plan.id if plan else None, task.id if task else None
+    plan_id = plan.id if plan else None
+    task_id = task.id if task else None
     if (plan_id, task_id) == (memory.active_plan_id, memory.active_task_id):
         return memory
     lost = []

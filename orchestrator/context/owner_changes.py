@@ -44,8 +44,8 @@ async def change(
 ) -> ContextSnapshot | None:
     """Have `act` change the stored context of a group, and end the group's agent session.
 
-    The next session starts from the changed context. `act` is called in a thread; return the snapshot of the
-    context before the change that it returned, None if none was needed.
+    The next session starts from the changed context. `act` is called in a thread, and returns the snapshot
+    that it took of the context before the change; that is returned, None if none was needed.
 
     Raises:
         ConversationBusy: the group's agent is answering.

@@ -185,9 +185,9 @@ class PersonRemovals:
                 log.warning("person.not_forgotten_yet", group=removal.folder, reason=str(error))
 
     async def _carry_out(self, removal: PersonRemoval) -> None:
-        """Forget a person in all files and rows of a group, unless a turn runs or waits with their question.
+        """Forget a person in all files and rows of a group. A removal in a group that is gone is dropped.
 
-        Then nothing changes, and a later sweep tries again. A removal in a group that is gone is dropped.
+        While a turn with a question of theirs runs or waits, nothing changes, and a later sweep tries again.
 
         Raises:
             ContextBusy, OSError: a file cannot be written now; a later call begins anew.
@@ -205,7 +205,7 @@ class PersonRemovals:
         report = await asyncio.to_thread(
             _forget_files, self._home, manager, facts, now_ms=self._clock.now_ms()
         )
-        # It returns False if a turn has started meanwhile.
+        # `_forget_rows` returns False if a turn has started meanwhile.
         if not await self._database.write(lambda tx: self._forget_rows(tx, facts, report)):
             return
         await self._recorder.catch_up(removal.folder)
@@ -316,6 +316,7 @@ async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
         if turn_id is not None:
             await sessions.note_deletion(tx, folder, turn_id, answer.seq)
     addresses = {message.sender for message in facts.messages} | facts.removal.addresses
+    # This also deletes the texts of the messages.
     await person_records.forget_names(tx, folder, addresses, [message.seq for message in facts.messages])
     await person_records.forget_calls(tx, facts.turn_ids)
     await polls.forget_person(tx, folder, addresses)
@@ -361,7 +362,8 @@ async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, no
 
 def _is_about_person(facts: RemovalFacts, text: str) -> bool:
     """Return whether a text has the person's name or address, a note about them or one of their messages."""
-    # In JSON, letters beyond ASCII may be escaped, and a name would not be found. Other texts stay.
+    # In JSON, letters beyond ASCII may be escaped, and a name would not be found: the text is written anew
+    # without escapes. A text that is no JSON is searched as it is.
     with suppress(ValueError):
         text = json.dumps(json.loads(text), ensure_ascii=False)
     addresses = facts.removal.addresses | {message.sender for message in facts.messages}
@@ -514,7 +516,8 @@ def without_person(text: str, facts: RemovalFacts) -> str:
     A message is the person's if it has both one of their names and one of their texts. Quotes of their
     messages by others are removed, too; answers are replaced by a mark.
     """
-    names, texts = {person_names.folded(each) for each in facts.names}, facts.texts
+    names = {person_names.folded(each) for each in facts.names}
+    texts = facts.texts
 
     def is_theirs(body: str, *, is_cut: bool) -> bool:
         """Return whether a text is one of the person's messages.

@@ -283,8 +283,8 @@ class ContextRecorder:
             if result.evicted:
                 self._on_fold(group, result)
         await self._notify_owner_of_repairs()
-        # A report of a repair forgets which turns were read: the context is an older snapshot now, and lacks
-        # the newer messages of the store.
+        # `_notify_owner_of_repairs` removes a group from `_last_read_turns` if its context was replaced by an
+        # older snapshot, which lacks the newer messages of the store: all turns are read again.
         if new and folder not in self._last_read_turns:
             await self.catch_up(folder)
 

@@ -119,9 +119,11 @@ class SessionRestorer:
         plan = await asyncio.to_thread(_make_plan, manager, facts, factors=self._factors)
         if agent.agent == "offline":
             mode = "rehydrate" if plan.whole else "fresh"
-            restore, resumed = RestoreOrder(mode=mode, reason=NO_SESSIONS, meta=plan.meta), None
+            restore = RestoreOrder(mode=mode, reason=NO_SESSIONS, meta=plan.meta)
+            resumed = None
         else:
-            restore, resumed = plan.restore(), plan.decision.session_id
+            restore = plan.restore()
+            resumed = plan.decision.session_id
         return Restoration(
             restore=restore,
             decided_on_session=facts.session_id,

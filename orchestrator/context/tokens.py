@@ -201,7 +201,7 @@ class TokenCalibration:
     def __init__(
         self, database: Database, *, factors: TokenFactors, counter: TokenCounter, clock: Clock, bus: EventBus
     ) -> None:
-        """`factors` learn from the tokens that models report, beside those that `counter` counts in the
+        """`factors` learn by comparing the tokens that models report with those that `counter` counts in the
         same texts.
         """
         self._database = database

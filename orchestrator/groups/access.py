@@ -73,8 +73,8 @@ class DecidedAccess:
 async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
     """Store the request of a chat without a group that calls Andy, and ask the owner about it.
 
-    Return the request. None if the owner is not to be asked: about a chat that was decided or waits, about a
-    program of this machine, or if too many requests wait.
+    Return the request. None if the owner is not asked: the chat's request waits, the chat is blocked or was
+    ignored lately, the message is from a program of this machine, or too many requests wait.
     """
     earlier = await access_requests.of_chat(tx, message.chat_jid)
     if earlier is not None and not _may_ask_again(earlier, now_ms=now_ms):

@@ -31,8 +31,8 @@ def owner_directory(environment: Mapping[str, str] = os.environ) -> Path:
 async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
     """Queue a text to the owner, in the main group; return whether it is queued now.
 
-    It is not if the same text with the same `about` (the subject, a key of any form) was queued before, or if
-    there is no main group.
+    Nothing is queued if the same text with the same `about` (the subject, a key of any form) was queued
+    before, or if there is no main group.
     """
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None:

@@ -51,8 +51,7 @@ class GroupReconciler:
             database: the database.
             ensure_folder: creates a group's folder if it is missing, and blocks.
             clear: removes dangerous mode bits (such as set-user-id) from files that a group's containers
-            wrote,
-                and blocks.
+                wrote, and blocks.
             live: returns the containers that run.
             retire: lets a group's containers end after their turn.
             bus: the event bus.
@@ -93,9 +92,10 @@ class GroupReconciler:
             now = {run.folder for run in self._live()}
             registered = await groups.registered(self._database)
             began = time.monotonic()
-            # None for all. Once more after its container has ended: it may have written since the last scan.
+            # None for all. A group whose container has ended meanwhile is looked at once more: the container
+            # may have written since the last pass.
             written = None if before is None else now | before
-            for group in registered if written is None or written else ():
+            for group in registered:
                 if written is None or group.folder in written:
                     await asyncio.to_thread(self._clear, group)
             before = now
@@ -106,6 +106,7 @@ class GroupReconciler:
     async def _look(self) -> None:
         """Make the folders of new groups, and end the containers of groups that are gone or changed."""
         everyone = await groups.registered(self._database)
+        # As long as no group has changed, `registered` returns the same object.
         if everyone is not self._groups:
             self._registered = frozenset(group.folder for group in everyone)
             self._configured = await self._database.read(groups.configured_ms)

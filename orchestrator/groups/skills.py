@@ -81,7 +81,8 @@ def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None, *, is_i
     chosen = known if wanted is None else {name: known[name] for name in wanted if name in known}
     if unknown := [name for name in wanted or () if name not in known]:
         log.warning("skills.unknown", group=folder, names=unknown, known=list(known))
-    copies, files = home / "data" / FOLDER / folder, list(_files_of(chosen))
+    copies = home / "data" / FOLDER / folder
+    files = list(_files_of(chosen))
     plugin = _write_plugin(copies, files) if files else None
     if not is_in_use:
         _remove_others(copies, plugin)
@@ -108,7 +109,8 @@ def _files_of(chosen: Mapping[str, Path]) -> Iterator[_SkillFile]:
             if path.is_symlink() or not path.is_file():
                 continue
             content = path.read_bytes()
-            files, size = files + 1, size + len(content)
+            files += 1
+            size += len(content)
             if files > MAX_FILES or size > MAX_BYTES:
                 raise OSError(f"the skills are above {MAX_FILES} files or {MAX_BYTES:,} bytes, at {path}")
             yield _SkillFile(place=f"skills/{name}/{inside.as_posix()}", content=content)

@@ -90,8 +90,8 @@ class AnnouncementReader:
         """Make an empty directory for announcements, and watch it; it is removed when `stack` is closed.
 
         Files that were in it are dropped: they announce changes that this host reads anyway as it starts. If
-        the directory cannot be made, `look` tries again. Its files only make the host react sooner: it finds
-        every change without them, too.
+        the directory cannot be made, `look` tries again: until then the host still finds every change, only
+        later.
         """
         # The owner may have put `data/` on another disk; only the directory itself may not be a link.
         parent = await asyncio.to_thread(self._directory.parent.resolve)
@@ -208,8 +208,8 @@ def _parse(name: str, body: bytes, batch: AnnouncementBatch) -> None:
     """Add the announcements in a file's content, `body`, to the batch.
 
     Those that cannot be read, or are of an unknown kind, are left out, and the first reason for that is
-    added. The others count all the same, because a newer version may announce something that this one does
-    not know.
+    added to the batch's rejections. The others count all the same, because a newer version may announce
+    something that this one does not know.
     """
     reasons = []
     try:

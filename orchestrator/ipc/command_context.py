@@ -40,7 +40,7 @@ class ReminderCommands(Protocol):
         """Store a reminder, a text that is sent to the group's chat at `due_ms`, and return it.
 
         Times are epoch milliseconds; a past time means now. `task_id` names the dashboard task whose deadline
-        the reminder is about. `turn_id` is the turn that requested it; None for none.
+        the reminder is about. `turn_id` is the turn that requests the reminder; None outside of a turn.
         """
         ...
 
@@ -49,7 +49,7 @@ class ReminderCommands(Protocol):
     ) -> Notification:
         """Cancel a reminder, and return it in its new state.
 
-        `turn_id` is the turn that requested it; None for none.
+        `turn_id` is the turn that requests the cancellation; None outside of a turn.
         """
         ...
 
@@ -125,8 +125,8 @@ class ContextCommands(Protocol):
     ) -> Reply:
         """Call one of the tools of `agent_runner.wire.context_tools`, outside of any transaction.
 
-        A repeated `request_id` creates nothing again. `turn` is the agent's turn, if any. `reads_history`
-        says whether the people who asked in it may read other people's messages.
+        A repeated `request_id` creates nothing again. `turn` is the agent's turn; None outside of a turn.
+        `reads_history` says whether the people who asked in that turn may read other people's messages.
         """
         ...
 

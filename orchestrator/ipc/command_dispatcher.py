@@ -145,7 +145,7 @@ class CommandDispatcher:
     ) -> None:
         """`dashboards`, `loops`, `notices`, `contexts` and `web` carry out the commands of other packages.
 
-        The commands of one that is None are refused. `read_time` reads ISO times, and `times` schedules.
+        The commands of one that is None are refused. `read_time` reads ISO times, `times` reads schedules.
         `copy_file` copies a file that an agent sends. `zone_of` returns a group's time zone, and
         `features_of` the features of a chat's messenger (none for an unknown chat). `has_gateway` returns
         whether a gateway is the model service of `.env`.
@@ -305,7 +305,10 @@ class CommandDispatcher:
     async def _carry_out(
         self, tx: Tx, group: Group, command: Command, request_id: str, prepared: _Prepared
     ) -> Reply:
-        """Carry out a command in the transaction, record its reply with an audit entry, and return it."""
+        """Carry out a command in the transaction, and return the reply.
+
+        The reply is recorded, unless the command only reads stored texts, and an audit entry is added.
+        """
         now_ms = self._clock.now_ms()
         # Read inside the transaction: the turn may have ended since the file was written.
         turn = await turns.requesting_turn(
@@ -333,8 +336,8 @@ class CommandDispatcher:
     ) -> CommandResult:
         """Check whether the command is allowed, and call its handler. A refusal is returned as a result, too.
 
-        `turn` is the turn that the request is from; None if it is from none of this group that runs. The
-        changes that the handler makes are recorded for the turn, so that they can be undone.
+        `turn` is the running turn of this group that the request is from; None if there is none. The changes
+        that the handler makes are recorded for the turn, so that they can be undone.
         """
         now_ms = self._clock.now_ms()
         # Here and not earlier: refusals are recorded and audited in the transaction of the command.

@@ -47,7 +47,7 @@ class MailboxWatcher:
     ) -> None:
         """`root` contains a folder for each group, and each of these the directories `mailboxes`.
 
-        A watched group is looked at every `sweep_seconds` without a signal of the system, too.
+        A watched group is looked at after each signal of the system, and every `sweep_seconds` without one.
         """
         self._root = root
         self._mailboxes = tuple(mailboxes)

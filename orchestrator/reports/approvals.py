@@ -70,7 +70,8 @@ def approval_row(approval: Approval, *, now_ms: int) -> ApprovalView:
 def lines(rows: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
     """Return agents' requests for permission as a table for people, with hidden characters written out.
 
-    The details of waiting requests follow in full below the table, if the table cuts them.
+    If the table cuts details, those of waiting requests follow in full below it, and for those of decided
+    requests a line says where they are.
     """
     if not rows:
         return ["No agent has asked for anything: see 'ask' in 'andy groups config --help'."]

@@ -105,7 +105,7 @@ class _RoleColumn:
 
 
 async def rule_rows(tx: Tx, folder: str, *, host_search: SearchService) -> list[RuleRow]:
-    """Return what people of each role have a group's agent do, one row for each act.
+    """Return what people of each role may have a group's agent do, one row for each act.
 
     `host_search` is the service that searches the web for groups that have not chosen one. Raises
     `UnknownGroup`.
@@ -119,7 +119,7 @@ async def rule_rows(tx: Tx, folder: str, *, host_search: SearchService) -> list[
 def rules_of(
     group: Group, servers: Sequence[McpServer], limits: Sequence[Budget], *, host_search: SearchService
 ) -> list[RuleRow]:
-    """Return what people of each role have a group's agent do, one row for each act. Pure.
+    """Return what people of each role may have a group's agent do, one row for each act. Pure.
 
     `servers` are the MCP servers that the group may call, `limits` the budgets that apply to it.
     `host_search` is the service that searches the web for groups that have not chosen one.
@@ -157,7 +157,7 @@ def _row(
 
 
 def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
-    """Yield the rows that say what people of each role have the agent answer, read and write."""
+    """Yield the rows that say what people of each role may have the agent answer, read and write."""
     history, memory = Permission.HISTORY, Permission.MEMORY
     yield _row("asks", "call", [column.may() for column in columns])
     talk = [YES if column.may(history) == YES else column.if_may(JOINED) for column in columns]
@@ -175,7 +175,7 @@ def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator
 
 
 def _sending_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
-    """Yield the rows that say to which chats people of each role have messages and files sent."""
+    """Yield the rows that say to which chats people of each role may have messages and files sent."""
     yield _row(
         "sends",
         "messages",
@@ -275,7 +275,7 @@ class GroupRuleView(TypedDict):
 
 
 def as_rows(rules: Sequence[RuleRow]) -> list[GroupRuleView]:
-    """Return what people of each role have a group's agent do as the API and `--json` show it."""
+    """Return what people of each role may have a group's agent do as the API and `--json` show it."""
     return [
         {
             "part": rule.part,
@@ -290,7 +290,7 @@ def as_rows(rules: Sequence[RuleRow]) -> list[GroupRuleView]:
 
 
 def rule_lines(rows: list[GroupRuleView]) -> list[str]:
-    """Return what people of each role have a group's agent do as a table; each part is named once."""
+    """Return what people of each role may have a group's agent do as a table; each part is named once."""
     cells, previous_part = [], ""
     for row in rows:
         part = "" if row["part"] == previous_part else PARTS[row["part"]]

@@ -42,7 +42,7 @@ def command_of(line: str) -> tuple[str, ...]:
         words = tuple(shlex.split(line))
     except ValueError as error:
         raise BadRequest(f"'{line}' is no command line: {error}.") from error
-    if not words or "" in words[:1]:
+    if not words or not words[0]:
         raise BadRequest("A command line names a program: --command 'python3 server.py'.")
     return words
 
@@ -230,7 +230,8 @@ def _check_program(server: McpServer, home: Path) -> None:
             "A program runs in the group's container, where no secret may be: serve what needs one over HTTP,"
             " and give its URL with --secret-env."
         )
-    folder, short_name = mounts.program_folder(home, server.name), f"mcp/{server.name}"
+    folder = mounts.program_folder(home, server.name)
+    short_name = f"mcp/{server.name}"
     if folder is None:
         raise BadRequest(f"Put the program into the folder {home / short_name} first; a link does not count.")
     if any("\0" in word or ".." in Path(word).parts for word in server.command):

@@ -209,7 +209,7 @@ def with_logs(stored: StoredTimeline, logs: Path) -> TimelineDocumentView:
     turn = stored["turn"]
     if turn is not None:
         last_attempt = _last_attempt(turn)
-        # Of the last attempt the store knows how it stands; its log may lack the end.
+        # The last attempt is taken from the store, which has all of it: its log may lack the end.
         earlier = [
             attempt
             for attempt in _attempts(logs, stored["group"], turn)

@@ -55,14 +55,14 @@ def service_of(
     price: str | None = None,
     first_byte_seconds: int | None = None,
 ) -> ModelService:
-    """Return a model service with these values; a value that is None is that of its kind.
+    """Return a model service with these values; a `url` or `key_env` that is None is that of its kind.
 
     `kind` may be None where the name is that of a kind. `key_env` is the name in `.env` that has the key;
     `window` is the number of tokens that the model takes. `price` is dollars for a million tokens, in and
     out, such as `0.6,2.5`. `first_byte_seconds` is how long an answer may take to begin.
 
     Raises:
-        BadRequest: the kind, the address or the price is missing or cannot be read.
+        BadRequest: the kind or the address is missing, the kind is unknown, or the price cannot be read.
     """
     kind_name = kind or (name if name in PRESETS else None)
     if kind_name is None:
@@ -283,7 +283,8 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
     troubles = await _troubles(tx, router.catalog.service) if is_live else {}
     rows: list[ServiceConditionView] = []
     for name in (OF_DOTENV, *(service_entry.name for service_entry in router.catalog.services)):
-        trouble, service = troubles.get(name), router.catalog.service(name)
+        trouble = troubles.get(name)
+        service = router.catalog.service(name)
         uses = used.get(name, {})
         stand_ins = [str(stand_in) for choice in uses.values() for stand_in in router.stand_ins(choice)]
         answering = [

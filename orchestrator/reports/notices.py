@@ -191,7 +191,6 @@ def show_lines(notice: NoticeView, zone: ZoneInfo) -> list[str]:
         "kept": notice["created_ms"],
         "told": notice["delivered_ms"],
         "over": notice["ended_ms"],
-        "expires": notice["expires_ms"],
     }
     facts = {
         "what": f"{notice['event_type']}, {notice['priority']}, by the {notice['made_by']}",

@@ -238,7 +238,9 @@ class StatusService:
 
     async def status(self) -> StatusView:
         """Return the state of the running host: what runs, what waits and what fails, as JSON types."""
-        settings, clock, selected = self._host.settings, self._host.clock, self._containers.selected
+        settings = self._host.settings
+        clock = self._host.clock
+        selected = self._containers.selected
         home = self._host.home.root
         changed = await asyncio.to_thread(changed_since, settings, home)
         free_bytes = (await asyncio.to_thread(shutil.disk_usage, home)).free
@@ -338,7 +340,8 @@ async def gather(tx: Tx, host: HostFacts) -> StatusView:
 def channel_state(channel: Channel, failure: LoopFailure | None) -> ChannelState:
     """Return the state of a channel (a messenger's connection) as it says, or `broken` with advice.
 
-    It is broken if it cannot say its state, or if its loop fails: `failure` is that, None if it runs.
+    It is broken if it cannot say its state, or if its loop fails. `failure` is the failure of its loop; None
+    while the loop runs.
     """
     try:
         state = channel.status()

@@ -198,7 +198,8 @@ def _days(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[tuple[
     """
     due_ms = task.next_ms
     while due_ms is not None and due_ms < until_ms:
-        times_ms, midnight_ms = [due_ms], _midnight_ms(due_ms, zone, days_on=1)
+        times_ms = [due_ms]
+        midnight_ms = _midnight_ms(due_ms, zone, days_on=1)
         following_ms = timing.following_ms(task.schedule, due_ms, after_ms=due_ms)
         while following_ms is not None and following_ms < midnight_ms and len(times_ms) < MAX_TIMES_A_DAY:
             times_ms.append(following_ms)

@@ -127,11 +127,12 @@ class NotificationDispatcher:
         """Decide what happens to a notification that is due, and record it in the transaction.
 
         One to be sent is claimed, so that no other dispatcher sends it, and put into the outbox. Return the
-        notification as it is after that, and the outcome.
+        notification as it is after that, and the outcome, a word that `DispatchResult` explains.
         """
         hours = None if due.group is None else self._hours_of(due.group)
         decided = decision.decide(due, hours, now_ms=now_ms)
-        row, until_ms = decided.row, now_ms + CLAIM_MS
+        row = decided.row
+        until_ms = now_ms + CLAIM_MS
         poll = choices.poll_of(row, due.question, decided.text, now_ms=now_ms)
         text = decided.text if poll is None else poll.text
         # A notification in the outbox of a slow channel is still on its way: its claim is extended, since a

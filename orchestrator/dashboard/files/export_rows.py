@@ -178,7 +178,7 @@ def notification(stored: NotificationRow, show: ShowTime) -> dict[str, Any]:
     # The format lacks this state; to its readers, the notification is still to come.
     if status == "sending":
         status = "pending"
-    # Neither has it these: the row is shown as cancelled, and its context says why.
+    # The format lacks `failed` and `expired`, too: such a row becomes cancelled, and its context says why.
     if status in AS_CANCELLED:
         context = f"{context}\n{AS_CANCELLED[status]}{f': {error}' if error else ''}".strip()
         status = "cancelled"
@@ -209,7 +209,7 @@ def notification(stored: NotificationRow, show: ShowTime) -> dict[str, Any]:
 def cron_job_id(notification_id: str) -> str:
     """Return the id of a job for a notification, which the files' format requires.
 
-    There is no such job: Andy sends notifications by their rows.
+    There is no such job: Andy sends notifications from its database when they are due.
     """
     return notification_id.removeprefix("n_")[:8]
 

@@ -60,7 +60,8 @@ class Reader:
     def task(self, row: Mapping[str, Any]) -> BoardTask:
         """Return an entry of `tasks.json` as a task. Raises `UnfitRow` if a value cannot be used."""
         progress, extra = _object(row, "progress"), _object(row, "x")
-        status, created_ms = self._status(row), self._time(row, "created_at") or self.now_ms
+        status = self._status(row)
+        created_ms = self._time(row, "created_at") or self.now_ms
         updated_ms = self._time(row, "updated_at") or created_ms
         is_over = status is BoardTaskStatus.COMPLETED
         is_blocked = bool(progress.get("blocked")) and not is_over

@@ -96,7 +96,8 @@ def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | 
         return ROUTINE
     if silent_ms >= STALE_MS:
         return STATUS
-    # Progress is compared with the share of the time that has passed, and there was no time.
+    # Progress is compared with the share of the time until the deadline that has passed. There is no such
+    # share without a deadline, or if the deadline is not after the task's creation.
     if task.deadline is None or task.deadline.at_ms <= task.created_ms:
         return None
     return _by_deadline(task, task.deadline, now_ms)

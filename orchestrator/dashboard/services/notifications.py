@@ -300,8 +300,8 @@ async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
 async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -> int:
     """Cancel the pending alerts and reminders about a task's deadline, which was moved; return how many.
 
-    Delivered ones are marked, so that they no longer count for the rules. `shown` is the new deadline as
-    text, for the reason.
+    Alerts stay that a person or an agent scheduled without a cause. Delivered and cancelled ones are marked,
+    so that they no longer count for the rules. `shown` is the new deadline as text, for the reason.
     """
     rows = [
         row

@@ -228,7 +228,6 @@ async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind
     """
     same_text = await board_questions.open_like(ctx.tx, ctx.folder, text)
     of_task = [] if task_id is None else await board_questions.of_task(ctx.tx, ctx.folder, task_id, kind)
-    # The cooldown counts from whatever came last, so an answer or a close does not shorten it.
     open_questions = [*same_text, *(row for row in of_task if row.is_open)]
     if open_questions:
         row = open_questions[0]
@@ -242,6 +241,7 @@ async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind
         how = f"answered: {row.answer}" if row.answer is not None else f"closed: {row.closed_reason}"
         raise ToolRefused("DUPLICATE", f"Question {row.id} asked that and is {how}", ids=[row.id])
     for row in [*of_task, *settled]:
+        # The cooldown counts from whatever came last, so an answer or a close does not shorten it.
         last_ms = max(row.last_asked_ms or 0, row.answered_ms or 0, row.closed_ms or 0)
         until_ms = last_ms + row.cooldown_h * dedupe.HOUR_MS
         if until_ms > ctx.now_ms:

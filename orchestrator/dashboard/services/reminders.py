@@ -80,8 +80,8 @@ class ReminderService:
         """Set a reminder for a group's chat, due at `due_ms`; one whose time is past is sent at once.
 
         A reminder about the deadline of `task_id` takes the place of the alert of the same day, and is
-        cancelled when the task ends or its deadline moves. `turn_id` is the turn that requested it; None for
-        none.
+        cancelled when the task ends or its deadline moves. `turn_id` is the turn that requests it; None
+        outside of a turn.
 
         Raises:
             TextEmpty, TextTooLong
@@ -109,7 +109,7 @@ class ReminderService:
     ) -> Notification:
         """Cancel a reminder, and return the changed row. Raises `ReminderRefused` if it has ended before.
 
-        `turn_id` is the turn that requested it; None for none.
+        `turn_id` is the turn that requests the cancellation; None outside of a turn.
         """
         _check_open(reminder)
         ctx = self._context(tx, await self._group(tx, reminder), now_ms=now_ms, turn_id=turn_id)
@@ -143,7 +143,9 @@ class ReminderService:
     async def move(
         self, tx: Tx, reminder: str, time_text: str | None, *, now_ms: int, text: str | None = None
     ) -> ReminderView:
-        """Change the time or the text of a reminder, and return it as people see it. None leaves a value.
+        """Change the time or the text of a reminder, and return it as people see it.
+
+        A time or text that is None stays as it is.
 
         `reminder` is its number or id; `time_text` is such as `tomorrow 9am`. The change is audited and
         announced.
@@ -221,7 +223,7 @@ class ReminderService:
     def _context(self, tx: Tx, group: Group, *, now_ms: int, turn_id: int | None = None) -> ServiceContext:
         """Return the context in which a person changes reminders of a group.
 
-        `turn_id` is the turn that requested it; None for none.
+        `turn_id` is the turn that requests the change; None outside of a turn.
         """
         return ServiceContext(
             tx,

@@ -308,7 +308,7 @@ async def _apply_consequences(ctx: ServiceContext, before: BoardTask, after: Boa
     """
     if after.status.is_terminal:
         return await _close_related(ctx, after)
-    # Its alerts were cancelled when it ended, and one may be due at once.
+    # A task that is opened again has no alerts: they were cancelled when it ended. One may be due at once.
     if before.status.is_terminal:
         await _wake_rules_if_near(ctx, after)
     await questions.close_outdated(ctx, before, after)

@@ -58,7 +58,10 @@ def data(entry: HistoryEntry, zone: ZoneInfo) -> dict[str, Any]:
     for name, value in entry.detail.items():
         # All details in ms are times but `late_ms`, a duration.
         is_time = name.endswith("_ms") and name != "late_ms" and value is not None
-        fields[name.removesuffix("_ms") if is_time else name] = local_iso(value, zone) if is_time else value
+        if is_time:
+            fields[name.removesuffix("_ms")] = local_iso(value, zone)
+        else:
+            fields[name] = value
     return fields
 
 

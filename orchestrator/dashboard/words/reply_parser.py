@@ -115,19 +115,21 @@ def read(text: str) -> DoneReply | LaterReply | None:
     if plain in _DONE:
         return DoneReply()
     # The text around a time is taken off: "later", "until" and the like before it, "다시 알려 줘" after it.
+    # So "later until 5pm please" and "5시에 다시 알려 줘" become "5pm" and "5시".
     later = _LATER.fullmatch(plain)
     time_text = _LEAD.sub("", later["when"].strip() if later else plain, count=1)
     tail = _TAIL.search(time_text)
     is_put_off = later is not None or (tail is not None and tail["again"] is not None)
     time_text = _TAIL.sub("", time_text, count=1).strip()
     pause_ms = _pause_ms(time_text)
-    if pause_ms is not None:
+    if pause_ms is not None:  # 2h
         return LaterReply(pause_ms=pause_ms)
-    if _SPAN.fullmatch(time_text):
+    if _SPAN.fullmatch(time_text):  # an hour
         return LaterReply(time_text=f"in {time_text}")
-    if _KOREAN_SPAN.fullmatch(time_text):
+    if _KOREAN_SPAN.fullmatch(time_text):  # 두 시간 반
         return LaterReply(time_text=f"{time_text} 후")
-    # Without a word such as "later" only a clear span counts: `2h` alone may be an answer to something else.
+    # Without a word such as "later" only a clear span counts, such as "in two hours" or "두 시간 후":
+    # "tomorrow" alone may be an answer to something else.
     if not is_put_off:
         return (
             LaterReply(time_text=time_text)

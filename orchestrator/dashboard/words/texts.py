@@ -16,7 +16,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 
 
 def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = False) -> str:
-    """Return a text without space around it. Emoji, direction marks and line breaks stay.
+    """Return a text without space around it. Emoji, direction marks and line breaks stay; CR LF becomes LF.
 
     `name` is the field's name, for the error. `is_needed`: the text must not be empty.
 

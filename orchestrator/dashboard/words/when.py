@@ -59,12 +59,14 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
             return ParsedTime(at_ms=_ms(at), is_iso=is_iso)
         case TimeRefusal(reason=Reason.TOO_FAR):
             raise ToolRefused("TOO_FAR", f"'{_short(text)}' is more than five years away.")
+        # Two times or more that the text may mean.
         case TimeRefusal(choices=(_, _, *_)):
             meant = times.say_choices(read, Language.ENGLISH)
             example = times.say(read.choices[-1], Language.ENGLISH)  # the earliest may be past
             raise ToolRefused(
                 "UNPARSEABLE_TIME", f"'{_short(text)}' could be {meant}: say which, such as '{example}'."
             )
+        # An hour alone, such as `9`.
         case TimeRefusal() if _BARE_HOUR.fullmatch(text.strip()):
             hour = int(text)
             meant = f"write {hour}am or {hour}pm"

@@ -127,7 +127,8 @@ class WorkerLoop:
         # A dashboard whose group is gone has no zone to compare with, and is left alone.
         for folder in [row.folder for row in boards if zones.get(row.folder, row.zone) != row.zone]:
             async with self._database.transaction() as tx:
-                dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
+                dashboard = await dashboards.get(tx, folder)
+                group = await groups.known(tx, folder)
                 assert dashboard is not None
                 caller = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
                 ctx = self._ports.service_context(tx, group, caller)
@@ -155,9 +156,10 @@ class WorkerLoop:
         Nothing happens if the group has no dashboard.
         """
         async with self._database.transaction() as tx:
-            dashboard, group = await dashboards.get(tx, folder), await groups.by_folder(tx, folder)
+            dashboard = await dashboards.get(tx, folder)
             if dashboard is None:
                 return
+            group = await groups.by_folder(tx, folder)
             if group is not None and self._ports.mode.does_anything:
                 await self._run_pass(tx, dashboard, group)
             now_ms = self._clock.now_ms()
@@ -283,7 +285,8 @@ class WorkerLoop:
         """
         now_ms = self._clock.now_ms()
         is_good = ended.state is TurnState.ANSWERED
-        dashboard, group = await dashboards.get(tx, ended.folder), await groups.by_folder(tx, ended.folder)
+        dashboard = await dashboards.get(tx, ended.folder)
+        group = await groups.by_folder(tx, ended.folder)
         detail: dict[str, Any] = {"turn": ended.turn_id}
         if dashboard is not None and group is not None:
             if is_good:

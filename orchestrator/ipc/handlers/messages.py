@@ -44,8 +44,8 @@ NO_MODEL = (
 async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> CommandResult:
     """Queue a text for a chat of the caller's group or, from main, for any chat.
 
-    Without a chat in the command, it is the one that the turn answers. A text that was sent in the turn
-    before is not sent again. It is refused when too many texts wait or were sent.
+    Without a chat in the command, it is the one that the turn answers. In one turn, the same text is sent to
+    a chat only once. It is refused when too many texts wait or were sent.
     """
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.chat
     turn = caller.turn

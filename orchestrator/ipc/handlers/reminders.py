@@ -55,7 +55,8 @@ async def cancel_reminder(tx: Tx, caller: CommandCaller, command: CancelReminder
     # Another group's reminder is treated as if it did not exist.
     if reminder is None or not (caller.group.is_main or reminder.folder == caller.group.folder):
         return refused("unknown_reminder", f"There is no reminder {command.reminder_id} here.")
-    # The turn counts only for its own group's board, which its agent was shown: main's saw no other group's.
+    # With a turn, the cancel is refused if the reminder has changed since the turn was shown its dashboard. A
+    # turn of main was shown only main's own dashboard, so another group's reminder is cancelled without it.
     turn_id = _turn_id(caller) if reminder.folder == caller.group.folder else None
     try:
         await caller.dashboards.reminders.end(tx, reminder, now_ms=caller.now_ms, turn_id=turn_id)
