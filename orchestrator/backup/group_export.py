@@ -242,9 +242,10 @@ def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, de
     """
     try:
         with ExitStack() as stack:
-            directory = stack.enter_context(opened(home.groups))
-            for part in (group.folder, *([place] if place else [])):
-                directory = stack.enter_context(inner(directory, part))
+            groups_directory = stack.enter_context(opened(home.groups))
+            directory = stack.enter_context(inner(groups_directory, group.folder))
+            if place:
+                directory = stack.enter_context(inner(directory, place))
             paths = list(_walk(directory, f"{place}/" if place else "", folder.leave_out, depth))
     except FileNotFoundError:
         return []

@@ -198,8 +198,10 @@ def _write(
         writer.add_text(archive.MANIFEST, manifest.model_dump_json())
         writer.add_path(archive.DATABASE, scratch / "messages.db")
         for folder in archive.FOLDERS:
-            writer.add_tree(folder, scratch / "outgoing" if folder == outgoing.FOLDER else home.root / folder)
-        for name in (*archive.FILES, *((archive.SECRETS,) if manifest.has_env else ())):
+            is_copied = folder == outgoing.FOLDER
+            writer.add_tree(folder, scratch / "outgoing" if is_copied else home.root / folder)
+        names = [*archive.FILES, archive.SECRETS] if manifest.has_env else archive.FILES
+        for name in names:
             if (home.root / name).is_file():
                 writer.add_path(name, home.root / name)
         writer.add_text(archive.CONTENTS, writer.contents.model_dump_json())

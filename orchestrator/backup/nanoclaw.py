@@ -99,7 +99,8 @@ def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
     """Add the scheduled tasks that have not ended to their groups; what is not imported is noted."""
     by_folder = {group.folder: group for group in foreign.groups}
     for row in foreign_home.rows(database, "scheduled_tasks", limit=MAX_TASKS):
-        group, task_id = by_folder.get(text(row, "group_folder")), text(row, "id", limit=MAX_ID_CHARS)
+        group = by_folder.get(text(row, "group_folder"))
+        task_id = text(row, "id", limit=MAX_ID_CHARS)
         if text(row, "status") not in ("active", "paused"):
             continue  # the task has ended
         if group is None:
@@ -126,7 +127,8 @@ def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
     by_chat = {group.chat: group for group in foreign.groups}
     unplaced = 0
     for row in foreign_home.rows(database, "messages", limit=MAX_MESSAGES, order="timestamp"):
-        group, message = by_chat.get(text(row, "chat_jid")), _message(row)
+        group = by_chat.get(text(row, "chat_jid"))
+        message = _message(row)
         if group is None or message is None:
             if text(row, "content"):  # a row without a text is no loss
                 unplaced += 1
@@ -138,7 +140,8 @@ def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
 
 def _message(row: Mapping[str, Any]) -> ForeignMessage | None:
     """Return the message in a row of the table of messages; None if it lacks an id, a time or a text."""
-    sent_ms, content = moment_ms(row["timestamp"]), text(row, "content", limit=MAX_TEXT_CHARS)
+    sent_ms = moment_ms(row["timestamp"])
+    content = text(row, "content", limit=MAX_TEXT_CHARS)
     message_id = text(row, "id", limit=MAX_ID_CHARS)
     if sent_ms is None or not content or not message_id:
         return None

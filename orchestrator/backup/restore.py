@@ -131,16 +131,18 @@ def place(
     Raises:
         BackupError, StoreTooNew, OSError: the home is unchanged.
     """
-    # All is unpacked and checked in the stage, folders of the home for that, before anything is moved.
+    # Everything is unpacked into the stage (folders in the home) and checked there before anything is moved.
     stage = Stage(home)
     stage.open()
     try:
         if _begins_with(source, SQLITE):
-            manifest, contents = None, _copy_database(home, source, stage)
+            manifest = None
+            contents = _copy_database(home, source, stage)
             names: list[str] = [*STORE]
         else:
             unpacked = Unpacked.of(source, stage, BackupProgress(say, clock=clock))
-            manifest, contents = unpacked.manifest, unpacked.contents
+            manifest = unpacked.manifest
+            contents = unpacked.contents
             outgoing.settle(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
             _give_to_agents(stage)
             files = [name for name in (*archive.FILES, archive.SECRETS) if stage.path(name).exists()]

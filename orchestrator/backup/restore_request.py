@@ -111,7 +111,8 @@ def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Call
         return record.safety
     at = datetime.fromtimestamp(clock.now_ms() / 1000).astimezone()
     # With a number from the second in the same second: `before-restore-20261122-031500-1.tar.gz`.
-    names = (f"before-restore-{at:%Y%m%d-%H%M%S}{f'-{n}' if n else ''}.tar.gz" for n in itertools.count())
+    base = f"before-restore-{at:%Y%m%d-%H%M%S}"
+    names = (f"{base}-{n}.tar.gz" if n else f"{base}.tar.gz" for n in itertools.count())
     name = next(name for name in names if not (folder / name).exists())
     say(f"Backing up what is there now to {BACKUPS}/{name} …")
     # With `.env` if the restore replaces that: the present keys would be nowhere else.

@@ -75,7 +75,10 @@ async def _undo(home: Path | None, group: str | None, number: int | None, *, is_
 
     async def work(tx: Tx) -> UndoDone:
         """Undo the turn in the transaction, and return the result."""
-        turn = await (_last_turn(tx, service, folder) if number is None else service.by_number(tx, number))
+        if number is None:
+            turn = await _last_turn(tx, service, folder)
+        else:
+            turn = await service.by_number(tx, number)
         return await service.undo(tx, turn, by=COMMAND_LINE, is_forced=is_forced)
 
     async with terminal.open_store(home) as database:

@@ -276,7 +276,8 @@ class MatrixChannel:
                 if previous_reaction is not None:
                     await retry_after_pauses(lambda: session.redact(room, previous_reaction))
                 if sign:
-                    body, transaction = content.reaction_content(event, sign), secrets.token_hex(10)
+                    body = content.reaction_content(event, sign)
+                    transaction = secrets.token_hex(10)
                     await retry_after_pauses(
                         lambda: session.send(room, events.REACTION, body, transaction=transaction)
                     )

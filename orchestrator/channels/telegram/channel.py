@@ -160,12 +160,15 @@ class TelegramChannel:
             ChannelDown: Telegram cannot be reached.
             LoggedOut: Telegram does not know the token.
         """
-        next_update, is_first = await receiver.first_unstored_update(), True
+        next_update = await receiver.first_unstored_update()
+        is_first = True
         while True:
             # The first request does not wait: it shows whether the token is accepted.
             page = await self._next_page(bot, next_update, seconds=0 if is_first else self._poll_seconds)
             if is_first:
-                self._bot, self._token_refusals, is_first = bot, 0, False
+                is_first = False
+                self._bot = bot
+                self._token_refusals = 0
                 await self._connection.note_connected()
                 await receiver.resume_downloads()
                 await receiver.deliver_waiting_votes()

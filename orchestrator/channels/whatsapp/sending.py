@@ -89,8 +89,12 @@ class Sender:
 
         Return the response for the host: "refused" if no such id is known. Raises what the library raises.
         """
-        chat, sent_id = addresses.parse(request.chat), self._spool.sent_as(request.mark)
-        known_ids = dict.fromkeys((*request.messages, *((sent_id,) if sent_id is not None else ())))
+        chat = addresses.parse(request.chat)
+        sent_id = self._spool.sent_as(request.mark)
+        # As the keys of a dictionary: each id once, in their order.
+        known_ids = dict.fromkeys(request.messages)
+        if sent_id is not None:
+            known_ids[sent_id] = None
         if chat is None or not known_ids:
             return BridgeResponse(id=request.id, ok=False, code="refused", text="the message is not known")
         for message_id in known_ids:
