@@ -136,7 +136,7 @@ class RunnerSession:
             async with budget:
                 self._end(turn, await self._answer(turn))
             await self._noticing.warm()
-        except Exception as error:  # noqa: BLE001  # whatever an agent raises ends its turn, told
+        except Exception as error:  # noqa: BLE001  # whatever an agent raises fails its turn, and is reported
             # Not by the exception's type: an agent's own timeouts raise `TimeoutError`, too.
             if budget.expired():
                 # A code of its own, because the host must not try again: the turn's tools would do everything

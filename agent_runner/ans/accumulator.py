@@ -80,6 +80,7 @@ class Accumulator:
     def accept(self, event: NoticeEvent, *, order: int) -> None:
         """Add an event that the subscriber takes, or count it if it repeats an earlier one.
 
+        While too many entries wait, it is counted in the newest waiting entry of its type, if there is one.
         `order` is greater for each later event.
         """
         now_ms = event.at_ms
@@ -137,11 +138,9 @@ class Accumulator:
         """Record that the entries of a notification were delivered; they may be only the first part of it."""
         # The earlier count is stored, because `take_back` undoes the delivery when the turn fails.
         for entry in batch.entries:
-            entry.delivered_before, entry.delivered_count, entry.is_waiting = (
-                entry.delivered_count,
-                entry.count,
-                False,
-            )
+            entry.delivered_before = entry.delivered_count
+            entry.delivered_count = entry.count
+            entry.is_waiting = False
             self._waiting -= 1
             if self._newest.get(entry.event.type) is entry:
                 del self._newest[entry.event.type]

@@ -151,12 +151,15 @@ class NoticeHooks:
     async def _tool_succeeded(self, hook_input: Any) -> dict[str, Any]:
         """Report a call that succeeded, and remember the file that the agent now knows.
 
-        Of a subagent's calls, only the edits of files are noted: what it reads, the agent does not know.
+        The end of a command is noted, too. Of a subagent's calls, only ends of commands and edits of files
+        are noted: the files that it reads, the agent does not know.
         """
-        rules, path = await self._noticing.load(), _path(hook_input)
+        rules = await self._noticing.load()
+        path = _path(hook_input)
         if hook_input["tool_name"] in COMMANDS:
             await rules.commands_ended(str(hook_input["tool_use_id"]))
-        if path and hook_input["tool_name"] in (EDITORS if hook_input.get("agent_id") else READERS):
+        tools = EDITORS if hook_input.get("agent_id") else READERS
+        if path and hook_input["tool_name"] in tools:
             await asyncio.to_thread(rules.files.known, path)
         if not hook_input.get("agent_id"):
             rules.calls.succeeded(
@@ -167,7 +170,10 @@ class NoticeHooks:
         return {}
 
     async def _tool_failed(self, hook_input: Any) -> dict[str, Any]:
-        """Report a call of the agent that failed; of a subagent's command, only note its end."""
+        """Report a call of the agent that failed, and note the end of a command.
+
+        Of a subagent's calls, only ends of commands are noted.
+        """
         rules = await self._noticing.load()
         if hook_input["tool_name"] in COMMANDS:
             await rules.commands_ended(str(hook_input["tool_use_id"]))
@@ -183,7 +189,8 @@ class NoticeHooks:
     async def _after_tools(self, hook_input: Any) -> dict[str, Any]:
         """Report calls that were made together, and deliver the notices that are due after them.
 
-        Calls that never reached their tool are reported as failed.
+        Calls that never reached their tool are reported as failed. Of a subagent's calls, only ends of
+        commands are noted.
         """
         rules = await self._noticing.load()
         calls = [_call(call_input) for call_input in hook_input["tool_calls"]]

@@ -447,7 +447,7 @@ class Carrier:
     async def _note_frame(self, line: bytes) -> None:
         """Take note of a turn's start or end; at its end, return only after the host has stored its files.
 
-        The host must have the files before it reads the end of the turn, with which they count.
+        The host must have the files before it reads the end of the turn, because they take effect then.
         """
         if b'"turn_end"' not in line and b'"ack"' not in line:
             return
@@ -610,9 +610,9 @@ class Carrier:
     async def _wait_until_output_sent(self, link: HostLink) -> None:
         """Wait until a connection has sent all of the output so far.
 
-        The host puts a requested file in place only after the files of earlier turns, and those only once it
-        has read the ends of these turns. It reads nothing while it waits: if a file overtook such an end, the
-        host would wait for ever.
+        The host adds a requested file to its own folder only after the files of earlier turns, and adds those
+        only once it has read the ends of these turns. It reads nothing while it waits: if a file arrived
+        before such an end, the host would wait for ever.
 
         Raises:
             ConnectionLost

@@ -104,7 +104,11 @@ class IncomingFiles:
         self._announced.setdefault(target, {}).update(changed.put)
 
     async def _handle_file(self, message: CarrierMessage) -> None:
-        """Store a part of a file; with the last part, put the file into place."""
+        """Store a part of a file; with the last part, move the file to its path in the tree.
+
+        A file that is not as announced is dropped, since the host sends a newer one. Raises `StaleFile` for
+        one that is still missing, or in a tree to which the agent may write.
+        """
         key = message.text("target"), message.text("path")
         is_last = bool(message.fields.get("is_last"))
         if key not in self._incoming and not is_last:

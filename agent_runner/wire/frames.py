@@ -282,11 +282,13 @@ class FrameDecoder:
     def _line(self, line: str) -> Iterator[FrameLine | LogLine]:
         """Process a whole line: yield the frame that it ends, or the line itself if it is outside of frames.
 
-        A frame is one line between the two marker lines.
+        A frame is one line between the two marker lines; a further line there counts as outside. An empty
+        line outside, and a frame without its end, are dropped.
         """
         # A second start without an end means that the first frame was cut off; it is dropped.
         if line == START:
-            self._inside, self._body = True, None
+            self._inside = True
+            self._body = None
         elif line == END and self._inside:
             self._inside = False
             if self._body is not None:

@@ -72,7 +72,7 @@ class Gate:
         """
         # Only here is the connecting container visible: to the host, all come from the gate.
         peer = str((writer.get_extra_info("peername") or ("gone",))[0])
-        # Those that were accepted together were all let in before the first of them counted.
+        # Checked when it was accepted, too; but of connections that were accepted together, none counted yet.
         if self.is_full(peer):
             writer.close()
             return

@@ -82,7 +82,7 @@ class CalendarFeature:
                 tasks.create_task(self._read(calendar), name=f"calendar:{calendar.id}")
 
     async def _read(self, calendar: FollowedCalendar) -> None:
-        """Fetch a calendar and store its events, or count the failure. An unknown group's one is skipped."""
+        """Fetch a calendar and store its events, or count the failure. Skip it if its group is gone."""
         group = await self._host.reader.read(lambda tx: groups.by_folder(tx, calendar.folder))
         if group is None:
             return

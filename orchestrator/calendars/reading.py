@@ -93,7 +93,7 @@ def _series(calendar: Any) -> list[Any]:
 
 
 def _calendars(body: bytes) -> Iterator[Any]:
-    """Yield the calendars in a server's answer. Raises `NotACalendar`."""
+    """Yield the calendars in a server's answer, none for CalDAV without events. Raises `NotACalendar`."""
     from icalendar import Calendar
 
     is_caldav = body.lstrip()[:1] == b"<"
@@ -149,7 +149,8 @@ def _ms(at: date, zone: ZoneInfo) -> int:
 def _line(text: Any) -> str:
     """Return a text on one line of at most `MAX_TEXT_CHARS` characters.
 
-    Control characters, and invisible marks that change the direction of writing, are removed.
+    Control characters become blanks, and runs of blanks one blank. Invisible marks that change the direction
+    of writing are removed.
     """
     # Cut before it is looked through letter by letter: a title may have a megabyte. To more than needed,
     # since characters are removed below.

@@ -463,9 +463,9 @@ NO_SETTINGS = (HOME_KEY, "ANDY_VOICE", "ANDY_LAYERS")
 def _check_names(source: SettingSource) -> None:
     """Refuse a name that is no setting but was probably meant as one. Raises `SettingError`.
 
-    In `andy.toml` that is every unknown name. `.env` also contains keys of model services, so there it is a
-    name that begins with `ANDY_` or is nearly one of Andy's; the environment contains other programs' names,
-    so there it is only one that begins with `ANDY_`.
+    In `andy.toml` and on the command line, that is every unknown name. `.env` also contains keys of model
+    services, so there it is a name that begins with `ANDY_` or is nearly one of Andy's; the environment
+    contains other programs' names, so there it is only one that begins with `ANDY_`.
     """
     for key in source.entries:
         if key.lower() in Settings.model_fields or (source.kind != "toml" and key in NO_SETTINGS):

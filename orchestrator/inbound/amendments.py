@@ -100,9 +100,8 @@ async def edit(
         group: the group of the chat.
         is_request: whether the new text asks the agent for something.
         now_ms: the present time, in epoch milliseconds.
-        restricted_to: the sender's role if its rights are restricted: the new text then joins no turn of
-        other
-            people. None if they are not.
+        restricted_to: the sender's role if its rights are restricted, so that the new text joins no turn of
+            other people; None if they are not.
 
     Returns:
         An `Amendment` when all is done, or when the edit is refused; otherwise a message that the caller has

@@ -296,7 +296,8 @@ class Intake:
     async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
         """Decide what becomes of a message, store it accordingly, and return the outcome.
 
-        A message of a chat without a group is not stored. `verdict` is the owner's list's on the sender.
+        A message of a chat without a group is not stored. `verdict` says what the owner's list of senders
+        allows the sender.
         """
         await chats.upsert(
             tx,

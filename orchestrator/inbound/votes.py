@@ -51,7 +51,8 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
         message: the vote, or a text.
         group: the group of its chat.
         is_text: whether the message is a text for Andy, which may answer a poll by the number or text of
-        options. now_ms: the present time, in epoch milliseconds.
+            options.
+        now_ms: the present time, in epoch milliseconds.
     """
     poll = await _poll_of(tx, message, group, is_text=is_text, now_ms=now_ms)
     if poll is None or poll.ended_ms is not None or message.edits is not None:

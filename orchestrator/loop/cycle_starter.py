@@ -127,8 +127,8 @@ class CycleStarter:
         """
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
-            # Events from before this host are not published. When this loop is run again after an error, the
-            # number stays, so that the events recorded meanwhile are still published.
+            # Events from before this host are not published. If `run` is started again after an error, this
+            # is set already and stays, so that the events recorded meanwhile are still published.
             if self._published_seq is None:
                 self._published_seq = await events.last_seq(tx)
             await wake_requests.prune(tx, now_ms=now_ms)
@@ -321,7 +321,7 @@ class CycleStarter:
             return False
         is_trigger = event.kind.startswith(TRIGGER)
         if is_trigger and event.data is not None:
-            # A stored request that this loop has published itself: to store it again would never end.
+            # A stored request that `_publish_committed` has published: to store it again would never end.
             return False
         if is_trigger:
             await self._request_wake(

@@ -136,8 +136,7 @@ class Delivery:
             wakeup: set when there may be something to send.
             bus: the event bus.
             resends: the names of channels on which a message is sent again even if it may have arrived, as
-            the
-                owner has set.
+                the owner has set.
             hooks: called around each sending.
         """
         self._resends = resends
@@ -231,9 +230,9 @@ class Delivery:
     async def _attempt(self, channel: Channel | None, head: Outgoing, text: str, links: _Links) -> None:
         """Send the `text` of the message `head` once, and record the result.
 
-        The result is that it was sent, that it is tried again later, or that it is given up. `channel` is
-        None if the chat's messenger is not set up. `links` are the quote, the mention and more to send with
-        it.
+        The result is that it was sent, that it is tried again later, or that it is given up. A poll that the
+        chat refuses is tried again as a text. `channel` is None if the chat's messenger is not set up.
+        `links` are the quote, the mention and more to send with it.
         """
         try:
             channel_id = await self._send(channel, head, text, links)

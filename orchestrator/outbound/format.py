@@ -78,17 +78,20 @@ def split(text: str, limit: int | None) -> tuple[str, ...]:
     code that a cut divides is closed, and opened again in the next part.
     """
     parts: list[str] = []
-    text, opening = text.strip(), ""
-    # `opening` are the marks at the start of the rest of the text, which open again what the last cut
-    # divided.
+    text = text.strip()
+    # The marks at the start of the rest of the text, which open again what the last cut divided.
+    opening = ""
     while limit is not None and len(text) > limit:
         cut = _cut(text, len(opening), limit)
         reopens, closes = _across(text, cut.end) if limit >= FENCED_FROM else ("", "")
         if closes:
-            cut = _cut(text, len(opening), limit - len(closes))
-            reopens, shorter = _across(text, cut.end)
-            # Other marks may be open at the new place, but there is room for no more than the first place's.
-            reopens, closes = (reopens, shorter) if len(shorter) <= len(closes) else ("", "")
+            # Cut earlier, so that there is room for the marks that close what is divided.
+            room = len(closes)
+            cut = _cut(text, len(opening), limit - room)
+            reopens, closes = _across(text, cut.end)
+            # At the earlier place other marks may be open. If there is no room for theirs, none is closed.
+            if len(closes) > room:
+                reopens, closes = "", ""
         parts.append(text[: cut.end] + closes)
         opening = reopens
         text = opening + text[cut.next :].lstrip("\n")

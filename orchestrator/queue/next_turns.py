@@ -293,6 +293,7 @@ def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: in
     beside = min(closing, overlap)
     # Negative after the cap was lowered: the runs beyond it have to end before a slot becomes free.
     free = cap - len(runs) + beside
+    # A closing run that held no slot frees none, nor do those that only end the runs beyond the cap.
     return _Slots(
         free=free,
         coming=closing - beside + min(free, 0),

@@ -184,10 +184,10 @@ async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
 
 
 async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bool = True) -> None:
-    """End a turn as failed, and send its chat the reason, once.
+    """End a turn as failed. For a turn of a chat, send the chat the reason, once.
 
     For a scheduled task, the failure is reported as the task's settings say; `is_own_fault` says whether it
-    counts against the task. For other turns nobody is told.
+    counts against the task. For turns of other kinds nobody is told.
     """
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     if turn.kind is TurnKind.CHAT:

@@ -98,7 +98,7 @@ class ClaudeAgent:
         settings is killed; `start` has to be called again then.
         """
         self._order = order
-        # A CLI that was started ahead was given these settings with the state of the files that it read.
+        # As for a CLI that is started ahead: its settings also have the state of the files that it has read.
         fields = order.model_dump() | {"is_standby": True}
         # Settings and files may have changed since the CLI booted: nothing is decided before the turn.
         wanted = await asyncio.to_thread(CliSettings.of, fields, self._workspace)
@@ -115,8 +115,9 @@ class ClaudeAgent:
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         """Ask the model, and pass its answer to `say`, which sends a text to the chat. Return the outcome.
 
-        If the CLI ended before anything reached the model, another one is started and asked once more. Raises
-        what the SDK raises.
+        The CLI may have ended before anything reached the model, if it was started ahead or the session to
+        resume is gone. Then another one is started, with a new session if the old one is gone, and asked
+        once more. Any other error of the SDK is raised.
         """
         self._tools.turn = turn.turn
         self._hooks.begin_turn()
@@ -243,7 +244,7 @@ class ClaudeAgent:
     async def _compact(self, say: Say) -> TurnOutcome:
         """Make the CLI summarise the conversation, and return the outcome.
 
-        `say` sends a text to the chat, which says whether it was done.
+        `say` sends the chat a text: that it was done, or why not.
         """
         if self._resumed is None and self.session_id is None:  # the CLI has no session yet
             await say(NOTHING_TO_COMPACT)

@@ -40,7 +40,8 @@ def _texts(tree: Path) -> Iterator[tuple[str, int, int, int]]:
 
     It looks at `MAX_DEPTH` levels and `MAX_ENTRIES` entries at the most.
     """
-    waiting, entries_seen = [(str(tree), 1)], 0
+    waiting = [(str(tree), 1)]  # the folders still to read, with their levels
+    entries_seen = 0
     while waiting:
         folder, depth = waiting.pop()
         try:

@@ -161,8 +161,8 @@ class CliSettings:
             is_plain_service=bool(order.get("is_plain_service")),
             window=order.get("window"),
             resume=order.get("session_id"),
-            # The CLI would ask a question again whose answer never came, so the host names where the session
-            # counts.
+            # The last message of the session that counts. After it there may be a question whose answer never
+            # came, which the CLI would ask again.
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
             mcp_servers=() if instructions else tuple(order.get("mcp_servers") or ()),
             mcp_programs=() if instructions else _programs(order, workspace),

@@ -225,7 +225,7 @@ class PromptOutcome:
             about = message.data.get("compact_metadata") or {}
             self.context_tokens = int(about.get("post_tokens") or 0)
         elif isinstance(message, sdk.SystemMessage) and message.subtype == "informational":
-            # Measured: the result of such a prompt says success, so only this message tells that it was
+            # Measured: the result of a dropped prompt says success, so only this message shows that it was
             # dropped.
             verdict = message.data.get("prompt_submit_outcome") or {}
             self.is_dropped = verdict.get("kind") == "no_verdict" and not verdict.get("prompt_kept")
@@ -308,13 +308,14 @@ async def _one_message(prompt: str | list[Block], prompt_id: str) -> AsyncIterat
 def outcome_of(prompt_outcome: PromptOutcome) -> TurnOutcome:
     """Return the outcome of a turn from the outcome of its prompt.
 
-    An error result is an error, whatever the model wrote before. A turn that reached the limit of requests to
-    the model is none: it has a note.
+    It has an error if the CLI dropped the prompt, and for an error result, whatever the model wrote before. A
+    turn that reached the limit of requests to the model has no error, but a note.
 
     Raises:
         RuntimeError: there is no result.
     """
-    result, usage = prompt_outcome.result, _usage(prompt_outcome)
+    result = prompt_outcome.result
+    usage = _usage(prompt_outcome)
     if result is None:
         raise RuntimeError("The Claude CLI ended without a result")
     if prompt_outcome.is_dropped:

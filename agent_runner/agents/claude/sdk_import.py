@@ -62,8 +62,8 @@ def import_sdk() -> None:
     """Import the modules of the Claude SDK that the agent needs. Slow: call it in a thread.
 
     While they are imported, empty modules stand in for those in `ABSENT`, of which the SDK only names classes
-    and which take most of the time. If that fails, or if the SDK or `mcp` is imported already, there are no
-    such stand-ins.
+    and which take most of the time. If the import with stand-ins fails, or if the SDK or `mcp` is imported
+    already, the modules are imported without them.
     """
     if SDK in sys.modules or "mcp" in sys.modules:
         _import_needed()
@@ -79,6 +79,7 @@ def import_sdk() -> None:
         for name, stand_in in stand_ins.items():
             if sys.modules.get(name) is stand_in:
                 del sys.modules[name]
+    # After a failure, without stand-ins; else all modules are there already, and this does nothing.
     _import_needed()
 
 

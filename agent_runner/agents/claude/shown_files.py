@@ -62,8 +62,8 @@ def _texts(names: list[str], folder: Path) -> Iterator[Block]:
 def _pictures(names: list[str], folder: Path) -> Iterator[Block]:
     """Yield two blocks, name and picture, for each of the last `MAX_PICTURES` pictures that are named.
 
-    They come in the order of the names, which are paths below `folder`. Pictures that are too large for
-    `MAX_BYTES` in all are left out.
+    They come in the order of the names, which are paths below `folder`. A picture is left out if it is larger
+    than `MAX_PICTURE_BYTES`, or than what the later ones leave of `MAX_BYTES`.
     """
     pictures: list[list[Block]] = []
     bytes_left = MAX_BYTES

@@ -32,7 +32,8 @@ class About(RequestHandler):
         In main, the owner's own group, the answer itself explains it. From another group, the host is asked
         to send the explanation to main.
         """
-        text, today = await self.answer_of_row(), self.context.now.date().isoformat()
+        text = await self.answer_of_row()
+        today = self.context.now.date().isoformat()
         if self.context.state.explained_day != today:
             self.remember(explained_day=today)
             if self.context.order.is_main:

@@ -122,7 +122,8 @@ class OfflineAgent:
         self._host.turn = turn.turn
         await self._take_notices(turn)
         before = await asyncio.to_thread(self._conversation.before, turn.turn)
-        state, texts = before, []
+        state = before
+        texts = []
         for number, request in enumerate(requests):
             context = self._context(turn, number, request, state)
             texts.append(await _answer_request(context))
@@ -241,16 +242,18 @@ def _plain(request: Request, *, text: str) -> Request:
 async def _answer_request(context: RequestContext) -> str:
     """Return the reply to one message, after what it asks for was done.
 
-    It is taken as the answer to an open question if it can be one, else as new requests. After new requests,
-    an open question is repeated if nothing was understood, and dropped if something was changed.
+    The message is taken as the answer to the sender's open question if it can be one, else as new requests.
+    After new requests, that question is repeated if nothing was requested, and dropped if something was
+    changed.
     """
     text = context.request.text
     texts = await _answer_to_question(text, context)
     if texts is None:  # it is no answer
         parsed_requests = await asyncio.to_thread(reading.read, text)
         is_lost = all(parsed.intent in _LOST for parsed in parsed_requests)
-        is_unknown = all(parsed.intent in _MAY_ANSWER for parsed in parsed_requests)
-        if is_unknown and (name := await asyncio.to_thread(person_asked_instead, text, context)):
+        # It may answer a question that another person was asked.
+        may_answer = all(parsed.intent in _MAY_ANSWER for parsed in parsed_requests)
+        if may_answer and (name := await asyncio.to_thread(person_asked_instead, text, context)):
             return say("not_yours", reading.language_of(text), name=name)
         texts = await _do_all(parsed_requests, context)
         if is_lost and context.own_questions:
@@ -310,7 +313,8 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
     """
     texts = []
     for request in parsed_requests:
-        parsed, fix = request, request.slot("fix")
+        parsed = request
+        fix = request.slot("fix")
         if fix:  # the correction in "at 8pm to call, no wait, 9pm"
             parsed = request.having(when=_with_correction(request.slot("when"), fix, context), fix="")
         question_count = len(context.new_questions)

@@ -49,7 +49,8 @@ def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> l
         return [question.options[0].request]
     if question.slot == "which":
         return _named_options(question.options, text)
-    request, completed = question.request, None
+    request = question.request
+    completed = None
     # "make it 9" changes the time of the request that waits, if it has one and names no other entry.
     move = parsed if parsed is not None and intent == "move" and _takes_time(request) else None
     new_time = move.slot("when") if move is not None and not move.slot("item") else ""
@@ -130,12 +131,14 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     """
     what, day = without_time(request.slot("what"))
     lead = times.leading(answer)
+    # The parts of the answer's time besides the time of day, such as a day of the week.
     written = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
     cut = request.slot("what")[len(what) :]
     # The answer names a day itself, or the cut-off words have a span such as "60 minutes", which may be part
     # of the text: cut off only the words that the answer repeats.
     if written or PATTERNS["a_span"].search(cut):
         what = _text_beside(request.slot("what"), answer)
+    # The text may still begin with words about the time: `next week` in `next week to call`.
     head, what = after_time(what, request.language)
     when = ""
     if written:
@@ -143,8 +146,8 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     elif day:
         when = joined_time(day, answer, context)
     # After "next week to call", the answer "Saturday" means the Saturday of next week.
-    if vague := PATTERNS["week_or_month"].search(head):
-        named = next((form for form in _placed_in(answer, vague[0]) if times.is_time(form)), "")
+    if week_match := PATTERNS["week_or_month"].search(head):
+        named = next((form for form in _placed_in(answer, week_match[0]) if times.is_time(form)), "")
         when = named or ("" if "weekday" in written else when)
     if not times.is_time(when):
         return None
@@ -186,6 +189,7 @@ def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext
     earlier = context.read_time(request.slot("when"))
     is_move = request.intent == "move"
     choices = earlier.choices if isinstance(earlier, TimeRefusal) else ()
+    # A move to `2026-02-10 at 7` was asked about because the hour may be in either half of the day.
     if is_move and not choices and PATTERNS["day_and_hour"].fullmatch(request.slot("when")):
         choices = context.halves(request.slot("when"))
     words = [times.say(choice, request.language) for choice in choices]
@@ -197,11 +201,12 @@ def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext
 
 def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
     """Return whether words such as `evening`, `7pm` or `3 February` mean the time `choice`."""
-    assert not isinstance(choice, TimeRefusal)
+    assert not isinstance(choice, TimeRefusal)  # the choices that a refusal offers are times
     at = choice.at
-    for name, is_half in (("morning", at.hour < NOON), ("evening", at.hour >= NOON)):
+    halves = {"morning": at.hour < NOON, "evening": at.hour >= NOON}
+    for name, is_in_half in halves.items():
         if PATTERNS[name].fullmatch(words):
-            return is_half and not isinstance(choice, DateOnly)
+            return is_in_half and not isinstance(choice, DateOnly)
     parsed_time = context.read_time(words)
     if isinstance(parsed_time, DateOnly):
         return parsed_time.day == at.date()
@@ -310,6 +315,7 @@ def _with_list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) 
     it creates a list of that name.
     """
     if parsed is not None:
+        # With the flag `it`, as in `show it`, the words name no list.
         is_name = parsed.intent in ("show_list", "need_what") and not parsed.slot("it")
         is_name = is_name and not begins_request(text)
         return request.having(list=parsed.slot("list") or TODO) if is_name else None
@@ -329,8 +335,8 @@ def _named_options(options: Sequence[Option], text: str) -> list[ParsedRequest] 
     places = _named_places(answer, numbers)
     if places is not None:
         return [options[place].request for place in places] or None
-    words = re.compile(rf"(?<![\w]){re.escape(answer)}(?![A-Za-z0-9_])", re.IGNORECASE)
-    fitting = [option.request for option in options if len(answer) > 1 and words.search(option.label)]
+    whole_words = re.compile(rf"(?<![\w]){re.escape(answer)}(?![A-Za-z0-9_])", re.IGNORECASE)
+    fitting = [option.request for option in options if len(answer) > 1 and whole_words.search(option.label)]
     return fitting if len(fitting) == 1 and parse_one(text) is None else None
 
 
@@ -341,8 +347,9 @@ def _named_places(words: str, numbers: Sequence[str]) -> list[int] | None:
     """
     if PATTERNS["all_options"].fullmatch(words):
         return list(range(len(numbers)))
-    if number := PATTERNS["option_number"].fullmatch(words):
-        return [numbers.index(number["number"])] if number["number"] in numbers else []
+    if match := PATTERNS["option_number"].fullmatch(words):
+        number = match["number"]
+        return [numbers.index(number)] if number in numbers else []
     for place in range(min(len(numbers), MAX_NAMED_PLACES)):
         if PATTERNS[f"option_{place + 1}"].fullmatch(words):
             return [place]

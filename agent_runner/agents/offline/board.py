@@ -168,7 +168,8 @@ class Board(RequestHandler):
 
     async def do_move(self) -> str:
         """Move a reminder or a task's deadline to another time; ask which one if several fit."""
-        item, last = self.slot("item"), self.context.last
+        item = self.slot("item")
+        last = self.context.last
         # "move it" means the task that was referred to last.
         if not (item or self.slot("kind")) and last is not None and last.kind == "task":
             self.parsed = self.parsed.having(**last.slots)
@@ -177,7 +178,8 @@ class Board(RequestHandler):
         # Only words that may name a task are looked for among the tasks.
         is_reminder = not item or self.slot("kind") or self.slot("alarm")
         open_tasks = [] if is_reminder else await self._open_tasks()
-        tasks, reminders = find(open_tasks, item), Reminders(self.parsed, self.context)
+        tasks = find(open_tasks, item)
+        reminders = Reminders(self.parsed, self.context)
         misspelt = [] if tasks else find(open_tasks, item, is_slip)
         if misspelt and not reminders.options(await reminders.upcoming()):
             # This raises the question whether a misspelt task is meant.
@@ -197,12 +199,14 @@ class Board(RequestHandler):
         a missing time, or for the half of the day that an hour means if the old deadline is in the afternoon.
         """
         task = await self._find_task()
-        before, new_time = task["deadline"] or "", self.slot("when")
+        before = task["deadline"] or ""
+        new_time = self.slot("when")
         if not new_time:
             raise self.question("when", self.say("time.no_time"))
         # The stored ISO time, written as `joined_time` reads it.
         old_time = before.replace("T", " at ")[: len("2026-02-10 at 18:00")]
         clock = bare_clock(new_time) if len(before) > _DATE_CHARS else ""
+        # "10" in place of 18:00 may be 10:00 or 22:00: ask which.
         if clock and datetime.fromisoformat(before).hour >= NOON:
             self.parsed = self.parsed.having(when=f"{before[:_DATE_CHARS]} at {clock}")
             halves = self.context.halves(self.slot("when"))
@@ -317,8 +321,10 @@ class Board(RequestHandler):
 
         The host cancels the reminders of a completed task; the recorded undo sets them again.
         """
-        task, reminders = self.entry, Reminders(self.parsed, self.context)
-        tasks, reminders_before = _with_id(await self._open_tasks(), task.id), await reminders.once()
+        task = self.entry
+        reminders = Reminders(self.parsed, self.context)
+        tasks = _with_id(await self._open_tasks(), task.id)
+        reminders_before = await reminders.once()
         await self.use("update_task", task_id=task.id, **ROWS["finish"]["changes"])
         # The host does not say which reminders it has cancelled: they are no longer listed.
         reminders_after = await reminders.once() if reminders_before else []
@@ -336,7 +342,10 @@ class Board(RequestHandler):
         The task is reopened by undoing its completion, so its reminders are set again, too. Returns the
         answer.
         """
-        item, state, lists = self.slot("item"), self.context.state, Lists(self.parsed, self.context)
+        item = self.slot("item")
+        state = self.context.state
+        lists = Lists(self.parsed, self.context)
+        # A named list, "it" or a chosen entry: no task is meant.
         if self.slot("list") or self.slot("it") or self.slot("kind"):
             return await lists.act()
         shown = state.shown.get(item)
@@ -370,6 +379,7 @@ class Board(RequestHandler):
             raise AnswerNow(self.say(form, item=self.slot("task")))
         options = self._options(fitting or misspelt)
         is_sure = bool(fitting) and self._is_seen("task")
+        # Raises unless there is exactly one option that is sure, which is then `fitting[0]`.
         self.parsed = self.choose(options, "which_task", is_sure=is_sure)
         return fitting[0]
 
@@ -511,7 +521,8 @@ class Board(RequestHandler):
         if last < first:  # "from Saturday to Sunday" on a Sunday
             last += timedelta(days=7)
         # "0" sorts before each day, so overdue tasks are included; the empty day of no deadline is not.
-        since, until = day.isoformat() if day else "0", last.isoformat()
+        since = day.isoformat() if day else "0"
+        until = last.isoformat()
         names = [times.say_long_day(shown, self.parsed.language) for shown in (first, last)]
         head = self.say("week_from" if day else "week_until", first=names[0], day=names[1])
         nothing = head.rstrip(":") if day else self.say("until_day", day=names[1]).strip()
@@ -525,9 +536,12 @@ class Board(RequestHandler):
         """
         today = self.context.now.date()
         day = self._day() or today
-        since, until, todos, trouble = day.isoformat(), day.isoformat(), [], ""
+        since = until = day.isoformat()
+        todos = []
+        trouble = ""
         if day == today:  # from the empty day: tasks without a deadline, and overdue ones
-            since, until = "", (today + timedelta(days=SOON_DAYS)).isoformat()
+            since = ""
+            until = (today + timedelta(days=SOON_DAYS)).isoformat()
             try:
                 todos = await Lists(self.parsed, self.context).open_todos()
             except AnswerNow as refusal:  # the agenda is shown without the to-dos, with the reason

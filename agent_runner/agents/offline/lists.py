@@ -114,10 +114,12 @@ class Lists(RequestHandler):
     def _find_list(self) -> str:
         """Return the name of the list that the request is about; empty if the person has to be asked.
 
-        If the request names none: the list that has the entry, else the one last referred to, the only one,
-        or the to-dos. Only for entries to add, the to-dos are no such default.
+        If the request names none, it is the list that has the entry, else the one last referred to, the only
+        one, or the to-dos. New entries are not added to the to-dos by default: for them the name is empty
+        then. Raises `AnswerNow` to ask what is meant.
         """
-        name, adds = self.slot("list"), self.parsed.intent == "add_items"
+        name = self.slot("list")
+        adds = self.parsed.intent == "add_items"
         # A request such as "tick milk" names an entry, which tells the list.
         if not name and not self.slot("it") and ROWS.get(self.parsed.intent, {}).get("names_entry"):
             name = self._list_of_item()
@@ -295,15 +297,17 @@ class Lists(RequestHandler):
 
         They become to-dos if the slot `kind` is `todo`, else tasks.
         """
-        whole_text, parts, when = self.slot("one"), self.slot("more").splitlines(), self.slot("when")
-        of, lines = self.parsed.of, "\n".join(parts)
+        whole_text = self.slot("one")
+        parts = self.slot("more").splitlines()
+        lines = "\n".join(parts)
+        of = self.parsed.of
         if self.slot("kind") == "todo":
-            whole, several = (of("add_items", items=items, list=TODO) for items in (whole_text, lines))
+            whole = of("add_items", items=whole_text, list=TODO)
+            several = of("add_items", items=lines, list=TODO)
         else:
-            whole, several = (
-                of("add_task", title=whole_text, when=when),
-                of("add_tasks", titles=lines, when=when),
-            )
+            when = self.slot("when")
+            whole = of("add_task", title=whole_text, when=when)
+            several = of("add_tasks", titles=lines, when=when)
         options = (
             Option(label=self.say("one", text=whole_text), request=whole),
             Option(label=self.say("several", text=" · ".join(parts)), request=several),
@@ -335,7 +339,8 @@ class Lists(RequestHandler):
     def _named_entry(self, item: str) -> str:
         """Return a Korean entry with or without its last particle, whichever form is a known thing.
 
-        If neither is known and the word may end in a particle (`수도`), raise a question about it.
+        Raises `AnswerNow` for a statement in which the entry is not a name alone, and to ask about the only
+        entry if neither form is known and the word may end in a particle (`수도`).
         """
         if self.slot("stated") and not self.slot("sure") and is_in_sentence(item):
             raise AnswerNow(self.say("two_meanings"))  # `민수가 잼 사야 돼`
@@ -372,11 +377,13 @@ class Lists(RequestHandler):
     def _ask_if_unusual(self, items: Sequence[str]) -> None:
         """Raise the question whether to add entries that may not name things to buy: `돈`, `내일 우유`.
 
-        Do nothing for to-dos, or if the person has confirmed.
+        With the flag `asked`, entries that are usual are asked about, too, unless all are on the list. Do
+        nothing for to-dos, or if the person has confirmed.
         """
         if self.name == TODO or self.slot("sure"):
             return
-        is_stated, is_korean = bool(self.slot("stated")), self.parsed.language is Language.KOREAN
+        is_stated = bool(self.slot("stated"))
+        is_korean = self.parsed.language is Language.KOREAN
         unusual = [
             item
             for item in items
@@ -391,8 +398,9 @@ class Lists(RequestHandler):
 
         The slot `done` has an `x` for each entry that was ticked, and a blank for another one.
         """
-        # It may be empty or too short: then the remaining entries were not ticked.
-        items, ticks = self.slot("items").splitlines(), self.slot("done").ljust(len(self.slot("items")))
+        items = self.slot("items").splitlines()
+        # The slot may be empty or too short: then the remaining entries were not ticked.
+        ticks = self.slot("done").ljust(len(items))
         for item, tick in zip(items, ticks, strict=False):
             self._files.add(self.name, [item])
             if tick == "x":

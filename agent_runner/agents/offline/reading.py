@@ -205,21 +205,27 @@ def _split(text: str) -> list[ParsedRequest]:
 def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
     """Return the requests of a heading, such as `shopping list:` or `todo`, with an entry on each line below.
 
-    None if the lines are no heading with entries, as when one of them is a request itself.
+    `lines` are two at least. None if they are no heading with entries, as when one of them is a request
+    itself.
     """
     heading = lines[0]
     has_bullets = all(PATTERNS["bullet"].match(line) for line in lines[1:])
     if not (heading.endswith(":") or has_bullets) or any(_is_request(line) for line in lines[1:]):
         return None
     entries = [PATTERNS["bullet"].sub("", line).strip() for line in lines[1:]]
-    head, named = parse_one(heading.rstrip(" :")), PATTERNS["heading_list"].fullmatch(heading)
-    for shown in (head, parse_one(f"show {named['list']}") if named else None):
-        if shown is not None and shown.intent == "show_list":
-            return [shown.of("add_items", items="\n".join(entries), list=shown.slot("list") or TODO)]
-    if PATTERNS["heading_todo"].fullmatch(heading):
+    head = parse_one(heading.rstrip(" :"))
+    # The name of a list alone, as in `shopping list:`, is read as a request to show that list.
+    named_list = head
+    if list_match := PATTERNS["heading_list"].fullmatch(heading):  # `add these to the shopping list:`
+        named_list = parse_one(f"show {list_match['list']}")
+    if named_list is not None and named_list.intent == "show_list":
+        # Above entries, the heading asks to add them to the list instead.
+        name = named_list.slot("list") or TODO
+        return [named_list.of("add_items", items="\n".join(entries), list=name)]
+    if PATTERNS["heading_todo"].fullmatch(heading):  # `todo`, without the word "list"
         to_do = ParsedRequest(intent="add_items", language=language_of(" ".join(lines)))
         return [to_do.having(items="\n".join(entries), list=TODO)]
-    if head is not None and head.intent == "add_task" and not head.slot("body"):
+    if head is not None and head.intent == "add_task" and not head.slot("body"):  # `add task:`
         return [parsed for entry in entries for parsed in wording.tasks(head, entry)]
     return None
 
@@ -227,7 +233,8 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
 def _line(text: str) -> list[ParsedRequest]:
     """Return the requests of a line, which is cut wherever both sides are requests.
 
-    Without such a place, the line is one request, or of the intent `unknown`.
+    Without such a place, the line is one request; if it is none, `_partly` reads what it can of it. A line
+    with too many places has the intent `unknown`.
     """
     whole = parse_one(text)
     if whole is not None and (whole.intent == "echo" or whole.slot("whole")):
@@ -384,8 +391,9 @@ def _is_time(slot: str, words: str) -> bool:
 def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequest | None:
     """Return the request of a row whose pattern matched; None if the words do not fit the row after all.
 
-    They do not if a slot for a time has none. A row with `means` stands for another sentence: the request is
-    that of the sentence, with the slots' words in it.
+    They do not if a slot for a time has none, or if a row for texts without a time (`is_timeless`) has one at
+    its end: `get the kids at 3pm`. A row with `means` stands for another sentence: the request is that of the
+    sentence, with the slots' words in it.
     """
     slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
     for name in slots.keys() & _SPANS:

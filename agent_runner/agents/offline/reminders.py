@@ -142,7 +142,9 @@ class Reminders(RequestHandler):
         if not 0 < ahead < MAX_DAYS_EACH:
             self.parsed = self.parsed.having(last="", unsure="yes")
             return self.question("when", self.say("time.unsure"))
-        last, clock, language = at + timedelta(days=ahead), f"{at:%H:%M}", self.parsed.language
+        last = at + timedelta(days=ahead)
+        clock = f"{at:%H:%M}"
+        language = self.parsed.language
         parsed = self.parsed.having(last="", each="", sure="yes", when=f"{at:%Y-%m-%d} at {clock}")
         first_day, last_day = times.say_day(at, language), times.say_day(last, language)
         label = self.say("days_each", first=first_day, last=last_day, clock=clock)
@@ -152,7 +154,7 @@ class Reminders(RequestHandler):
             rhythm = times.say(weekly, language)
             request = parsed.having(when=rhythm)
             options.append(Option(label=self.say("days_weekly", times=rhythm), request=request))
-        if not self.slot("each"):
+        if not self.slot("each"):  # "each day from …" cannot mean the first day alone
             options.append(Option(label=self.say("days_once", moment=self.moment(at)), request=parsed))
         return self.question("which", self.say("which_days"), options)
 
@@ -301,7 +303,9 @@ class Reminders(RequestHandler):
         """
         what, when, trouble = self.slot("what"), self.slot("when"), self.slot("trouble")
         if PATTERNS["that_one"].fullmatch(what):  # "remind me of it" has no text of its own
-            self.parsed, what, trouble = self.parsed.having(what=""), "", trouble or "no_text"
+            self.parsed = self.parsed.having(what="")
+            what = ""
+            trouble = trouble or "no_text"
         if trouble == "unsure":
             self.parsed = self.parsed.having(trouble="", unsure="yes")
             raise self.question("when", self.say("time.unsure"))
@@ -565,9 +569,10 @@ class Reminders(RequestHandler):
         if self.slot("kind") == "repeat":
             return await self._move_repeat(parsed_time)
         at = self._once(parsed_time)
-        number, written = self.slot("notification"), at.isoformat(timespec="seconds")
+        notification_id = self.slot("notification")
+        written = at.isoformat(timespec="seconds")
         with self._refusal("would be different", "move_same", at):
-            await self.use("update_notification", notification_id=number, scheduled_at=written)
+            await self.use("update_notification", notification_id=notification_id, scheduled_at=written)
         self.record_change(
             self.parsed.having(at=written, when=self.slot("at"), later="", earlier=""), last=self.entry
         )
@@ -604,7 +609,8 @@ class Reminders(RequestHandler):
         the old day. The completed words replace those in the slots, so that a question about them can be
         answered.
         """
-        at, words = datetime.fromisoformat(self.slot("at")), self.slot("when")
+        at = datetime.fromisoformat(self.slot("at"))
+        words = self.slot("when")
         if self.slot("later") or self.slot("earlier"):
             moved = self.context.shifted(at, self.parsed)
             if isinstance(moved, TimeRefusal):
@@ -657,8 +663,8 @@ class Reminders(RequestHandler):
         names a reminder in words.
         """
         last, quoted = self.context.last, self.context.request.quoted
-        number = PATTERNS["quoted_number"].search(quoted)
-        numbers = {number["number"] or number["number_ko"]} if number else set()
+        match = PATTERNS["quoted_number"].search(quoted)  # `(reminder 3)`, `(알림 3번)`
+        numbers = {match["number"] or match["number_ko"]} if match else set()
         replied = [
             reminder for reminder in upcoming if _BELL + reminder.text == quoted or reminder.number in numbers
         ]

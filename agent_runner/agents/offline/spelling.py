@@ -83,7 +83,8 @@ def _has_time_left(parsed: ParsedRequest) -> bool:
     words = [word for word in what.split() if word.islower() or word.lower() in MISSPELT]
     if PATTERNS["before_time"].search(before):
         words.append(last)
-    # Other words for times are too near to ordinary words: `each` to `beach`, `night` to `light`.
+    # A word that is no usual misspelling counts only if it is near to one of `day_word`. Other words for
+    # times are too near to ordinary words: `each` to `beach`, `night` to `light`.
     kinds = [(word, "time_words" if word.lower() in MISSPELT else "day_word") for word in words]
     is_misspelt = any(PATTERNS[kind].fullmatch(known) for word, kind in kinds for known in _alike(word))
     return is_misspelt or PATTERNS["words_of_time"].search(parsed.slot("what")) is not None

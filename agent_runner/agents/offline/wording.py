@@ -20,9 +20,10 @@ _BETWEEN = " \t\n,:："
 
 
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
-    """Return a request that a row has matched, with cleaned slots; None if its words are none after all.
+    """Return a request that a row has matched, with cleaned slots; None if it does not fit the row.
 
-    Words such as "the" and Korean particles are taken off the name of an entry.
+    Words for a reminder (slot `news`) do not fit if they ask for news, as in `날씨 알려줘`. Words such as
+    "the" and Korean particles are taken off the name of an entry.
     """
     for name in ("task", "item"):
         if words := parsed.slot(name):
@@ -34,6 +35,7 @@ def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
         lead = times.leading(news)
         names_moment = lead is not None and (lead.parts.has_clock or lead.parts.repeat)
         is_reminder = names_moment or PATTERNS["korean_quote"].search(news)
+        # Without a time first, the person belongs to the text: `엄마한테 밥 먹으라고` matches another row.
         is_none = not is_reminder or (parsed.slot("whom") and lead is None)
         # The words in `body` are cut into text and time later.
         return None if is_none else parsed.having(body=news, news="")
@@ -81,6 +83,7 @@ def _doubt(parsed: ParsedRequest) -> str:
     if is_reminder and PATTERNS["past_day"].match(words):
         return "past_day"
     condition = PATTERNS["condition"].match(parsed.slot("body")) if is_reminder else None
+    # `when I get home to call`, without any time: the agent cannot notice when that is.
     if condition and times.leading(parsed.slot("first")) is None and times.trailing(words) is None:
         return "no_condition"
     if is_reminder and PATTERNS["next_days"].search(words):
@@ -193,12 +196,12 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     """
     if parsed.slot("bare"):  # a statement or wish, which may name things to buy
         parts = entries(parsed.slot("bare"), parsed.language)
-        named = PATTERNS["entries_of_list_ko"].fullmatch(parsed.slot("bare"))
-        if named and parsed.language is Language.KOREAN:  # the list may be new: `doubt` asks about it
-            if times.is_time(named["list"]) or times.is_time(f"{named['list']}에"):
+        match = PATTERNS["entries_of_list_ko"].fullmatch(parsed.slot("bare"))
+        if match and parsed.language is Language.KOREAN:  # the list may be new: `doubt` asks about it
+            if times.is_time(match["list"]) or times.is_time(f"{match['list']}에"):
                 return [parsed.of("two_meanings")]  # `10분 뒤에 잼`
-            items = "\n".join(entries(named["items"], parsed.language))
-            return [parsed.of("add_items", items=items, list=named["list"], doubt="yes")]
+            items = "\n".join(entries(match["items"], parsed.language))
+            return [parsed.of("add_items", items=items, list=match["list"], doubt="yes")]
         if len(parts) > 1 and all(map(PATTERNS["entry_of_list"].fullmatch, parts)):
             return [parsed.of("add_items", items=part) for part in parts]
         return [parsed.of("add_items", items="\n".join(parts))]
@@ -209,8 +212,8 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
             return [parsed.of("two_meanings")]
         if deadline:
             requests.append(parsed.of("add_task", title=title, when=deadline))
-        elif two := PATTERNS["two_things"].fullmatch(item):
-            more = f"{two['left']}\n{two['right']}"
+        elif two_match := PATTERNS["two_things"].fullmatch(item):
+            more = f"{two_match['left']}\n{two_match['right']}"
             requests.append(parsed.of("one_or_more", one=item, more=more, kind="todo"))
         else:
             requests.append(parsed.of("add_items", items=item, list=TODO))
@@ -229,10 +232,11 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     """
     body = body.strip()
     # "before Friday" may include Friday or not: the deadline is asked about.
-    if before := PATTERNS["before_a_day"].fullmatch(body):
-        title, when = before["title"] or before["after"], f"before {before['day'] or before['first']}"
-        if times.is_time(when.removeprefix("before ")):
-            return [parsed.of("add_task", title=title, when=when)]
+    if match := PATTERNS["before_a_day"].fullmatch(body):  # `pay rent before Friday`, `before Friday to pay`
+        day = match["day"] or match["first"]
+        if times.is_time(day):
+            title = match["title"] or match["after"]
+            return [parsed.of("add_task", title=title, when=f"before {day}")]
     # `전까지` ("by before") after a time is as unclear.
     bare = body.removesuffix("전까지").rstrip()
     trail = times.trailing(bare) if bare != body else None
@@ -247,9 +251,9 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     if any(unread):  # a deadline or a second wish that was not read would be lost in the title
         return [parsed.of("two_meanings")]
     parts = PATTERNS["between_todos"].split(title)
-    two = PATTERNS["two_things"].fullmatch(title)
-    if two and len(parts) == 1:
-        parts = [two["left"], two["right"]]
+    two_match = PATTERNS["two_things"].fullmatch(title)
+    if two_match and len(parts) == 1:
+        parts = [two_match["left"], two_match["right"]]
     if len(parts) > 1 and all(len(part.split()) > 1 for part in parts):
         return [parsed.of("one_or_more", one=title, more="\n".join(parts), kind="task", when=deadline)]
     return [parsed.of("add_task", title=title, when=deadline)]
@@ -281,19 +285,20 @@ def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, 
 
 
 def _marked(body: str, *, is_korean: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yield the words before and after each mark of a deadline, such as `by`: (title, time, is_sure).
+    """Yield (title, time, is_sure) for each mark of a deadline, such as `by`: the words on both sides of it.
 
-    `is_sure`: whether the mark stands for deadlines only, so that even a vague time beside it is one.
+    The title is before an English mark, and may be after a Korean one. `is_sure`: whether the mark stands for
+    deadlines only, so that even a vague time beside it is one.
     """
     if not is_korean:
-        for word in PATTERNS["deadline_mark"].finditer(body):
-            yield body[: word.start()].strip(" ,"), body[word.end() :].strip(), bool(word["sure"])
+        for mark in PATTERNS["deadline_mark"].finditer(body):
+            yield body[: mark.start()].strip(" ,"), body[mark.end() :].strip(), bool(mark["sure"])
         return
     first, _, after = body.partition("까지")  # `2월 10일까지 블로그 쓰기`
     yield after.strip(), first, True
     bare = body.removesuffix("까지")
-    if bare != body and (vague := PATTERNS["vague_end"].search(bare)):  # `블로그 쓰기 월말까지`
-        yield bare[: vague.start()].strip(" ,"), vague["time"], True
+    if bare != body and (match := PATTERNS["vague_end"].search(bare)):  # `블로그 쓰기 월말까지`
+        yield bare[: match.start()].strip(" ,"), match["time"], True
 
 
 def same_time(words: str) -> str:
@@ -339,7 +344,8 @@ def _on_day_of(before: ParsedRequest, after: ParsedRequest) -> ParsedRequest:
 
     In `on Sunday at 9 mum and dad at noon`, both are on Sunday. Other requests are returned unchanged.
     """
-    when, clock = after.slot("when"), times.leading(after.slot("when"))
+    when = after.slot("when")
+    clock = times.leading(when)
     if clock is None or set(clock.parts.written()) - {"clock", "half"}:
         return after
     words = before.slot("when").split()
@@ -362,6 +368,7 @@ def _pieces(body: str) -> Iterator[str]:
     start = 0
     for joiner in PATTERNS["between_things"].finditer(body):
         if joiner.start() > start:
+            # The ending of a quoted sentence (`…라고 말하고`) stays.
             ending = joiner["quote"] or ("기" if joiner[0].startswith("고") else "")
             yield body[start : joiner.start()].strip() + ending
             start = joiner.end()
@@ -434,6 +441,7 @@ def after_time(what: str, language: Language) -> tuple[str, str]:
     if language is Language.KOREAN:
         match = PATTERNS["head_of_time_ko"].match(what)
         return (match["head"], match["rest"]) if match else ("", what)
+    # A character follows each match of `joint`. A digit there goes on with the time: `9 to 5`.
     joints = [joint for joint in PATTERNS["joint"].finditer(what) if not what[joint.end()].isdigit()]
     head = what[: joints[0].start()] if joints else ""
     is_time = head and PATTERNS["left_of_time"].search(head)
@@ -445,8 +453,8 @@ def without_time(what: str) -> tuple[str, str]:
 
     The words for the day are empty if that time names none, or if there is no such time.
     """
-    first = PATTERNS["words_of_time"].search(what)
-    tail = what[first.start() :] if first else ""
+    time_match = PATTERNS["words_of_time"].search(what)
+    tail = what[time_match.start() :] if time_match else ""
     if not PATTERNS["only_time"].fullmatch(tail):
         return what, ""
     ends = (end.start() for end in PATTERNS["word_end"].finditer(tail))
@@ -462,6 +470,7 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
     Its time is that of the event; the slot `before` has the span, here `an hour`. None for other words.
     """
     match = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
+    # `10 minutes before noon` is a time itself, and names no event.
     is_time = match is not None and language is Language.ENGLISH and times.leading(match["event"])
     if match is None or is_time or times.leading(match["own"] or ""):
         return None
@@ -500,6 +509,7 @@ def _cut_end(body: str) -> tuple[str, str] | None:
     names_time = PATTERNS["words_of_time"].search(what)
     if trail is None:
         return None if names_time else (_without_joint(body), "")
+    # Beside other words of time, only a span is sure: `prepare tomorrow's talk in 10 minutes`.
     is_unsure = (names_time and trail.parts.span is None) or PATTERNS["dangling"].search(_without_joint(what))
     return None if is_unsure else (what, body[trail.start :])
 

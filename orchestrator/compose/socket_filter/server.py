@@ -137,11 +137,11 @@ class FilterServer:
 async def _request(reader: asyncio.StreamReader) -> _ReceivedRequest | None:
     """Read one whole request from a client, at most `MAX_HEAD_BYTES` and `MAX_BODY_BYTES` long.
 
-    None if the connection is closed before the request is whole.
+    None if the connection is closed before the head of the request is whole.
 
     Raises:
         RequestForbidden: its body is too long, or it waits for an answer before its body.
-        h11.RemoteProtocolError: it is no HTTP request.
+        h11.RemoteProtocolError: it is no HTTP request, or the connection is closed within its body.
     """
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     head: h11.Request | None = None
