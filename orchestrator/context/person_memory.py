@@ -61,12 +61,12 @@ class NobodyAsks(BadRequest):
 
 
 class PersonNoteView(TypedDict):
-    """Something that was noted of people."""
+    """A note about people."""
 
     id: str
     text: str
-    about: Annotated[list[str], "Names of those whom it concerns."]
-    said_by: Annotated[list[str], "Names of those who asked when it was noted."]
+    about: Annotated[list[str], "The names of the people whom the note is about."]
+    said_by: Annotated[list[str], "The names of the people who had written when the note was made."]
     at_ms: int
 
 
@@ -78,7 +78,7 @@ class EntryView(TypedDict):
 
 
 class MentionView(TypedDict):
-    """Something else that is remembered and has a person's name."""
+    """Another stored text that has the person's name."""
 
     id: str
     kind: str
@@ -86,7 +86,7 @@ class MentionView(TypedDict):
 
 
 class KnownPersonView(TypedDict):
-    """All that is stored of one person of a group."""
+    """Everything that is stored about one person of a group."""
 
     address: str
     aliases: list[str]

@@ -22,13 +22,13 @@ class ApprovalView(TypedDict):
 
     id: int
     group: str
-    kind: Annotated[str, "egress: to reach a place; mcp: to call a tool of an MCP server."]
+    kind: Annotated[str, "egress: to reach an address; mcp: to call a tool of an MCP server."]
     subject: Annotated[str, "host:port, or server/tool."]
-    detail: Annotated[str, "What the tool is called with; secrets are taken out."]
+    detail: Annotated[str, "The arguments of the tool call, without secrets."]
     turn: int | None
     state: Annotated[str, "waiting, lapsed, once, always, used, or refused."]
     asked_ms: int
-    expires_ms: Annotated[int | None, "Until when it waits or holds; null for ever."]
+    expires_ms: Annotated[int | None, "The end of the wait or of the permission; null if it has no end."]
     decided_ms: int | None
     decided_by: str | None
 

@@ -41,7 +41,7 @@ class StoredContextView(TypedDict):
     group: str
     context: dict[str, object]
     workflow: dict[str, object]
-    mended: Annotated[list[str], "Files that could not be read, as they were put aside."]
+    mended: Annotated[list[str], "The names under which files that could not be read were put aside."]
 
 
 class SnapshotPart(TypedDict):

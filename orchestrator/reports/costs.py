@@ -64,14 +64,14 @@ class UsageCountsView(TypedDict):
     cache_read_tokens: int
     cache_write_tokens: int
     unpriced: Annotated[int, "Answers of models without a known price."]
-    assumed: Annotated[int, "Answers that count at the dearest price of their model's family."]
+    assumed: Annotated[int, "Answers without a known price that count at the highest price of their family."]
     cut: Annotated[int, "Answers that broke off."]
     searches: Annotated[int, "Searches of the web."]
     cost_usd: float | None
 
 
 class UsageView(UsageCountsView):
-    """The field that is asked for with `by` is there, the others are not."""
+    """Counts for one value of the field that `by` names; the other fields of this kind are left out."""
 
     day: NotRequired[str]
     group: NotRequired[str]
@@ -98,7 +98,7 @@ class BudgetView(TypedDict):
 
 
 class UsageDocumentView(TypedDict):
-    """The usage of the model by one kind of key, and how the budgets stand."""
+    """The usage of the model, summed up by the field that `by` names, and the used part of each budget."""
 
     by: str
     group: str | None

@@ -21,12 +21,14 @@ from orchestrator.store.groups.changes import GroupChangeView
 
 
 class GroupView(TypedDict):
-    """A registered group; `config` has the settings of its own."""
+    """A registered group; `config` has the settings that were changed for this group."""
 
     folder: str
     name: str
-    jid: Annotated[str, "The chat that receives notifications which belong to no other chat of the group."]
-    chats: Annotated[list[str], "All its chats, that one first."]
+    jid: Annotated[
+        str, "The address of the chat that receives notifications which belong to no other chat of the group."
+    ]
+    chats: Annotated[list[str], "The addresses of all chats of the group; `jid` is the first."]
     trigger: str | None
     requires_trigger: bool
     is_main: bool
@@ -45,27 +47,27 @@ class GroupPersonView(TypedDict):
 
 
 class AccessRequestView(TypedDict):
-    """A chat without a group that called; what its people chose is as they wrote it, cut."""
+    """A chat that called Andy and has no group. Its names and words are as people wrote them, shortened."""
 
     number: int
     state: Annotated[str, "waiting, registered, ignored or blocked."]
     jid: str
     name: str
     channel: str
-    is_direct: Annotated[bool, "Whether one person writes there to an account of Andy's own."]
-    people: Annotated[int | None, "How many are in it, where the messenger says so."]
+    is_direct: Annotated[bool, "Whether the chat is between one person and an account of Andy's own."]
+    people: Annotated[int | None, "The number of people in the chat, if the messenger reports it."]
     sender: str
     sender_name: str
     is_owner: bool
-    words: Annotated[str, "The words of its call; empty once it is decided."]
+    words: Annotated[str, "The message that called Andy; empty after the decision."]
     asked_ms: int
-    notified_ms: Annotated[int | None, "When main was asked about it; null of one only listed."]
+    notified_ms: Annotated[int | None, "The time of the question in the main group; null if none was sent."]
     decided_ms: int | None
     decided_by: str | None
 
 
 class ChatView(TypedDict):
-    """A chat that was seen, the one of a group or any other."""
+    """A known chat, with or without a group."""
 
     jid: str
     name: str
@@ -73,7 +75,7 @@ class ChatView(TypedDict):
     is_group: bool
     last_message_ms: int | None
     group: str | None
-    request: Annotated[AccessRequestView | None, "What is asked of one that called."]
+    request: Annotated[AccessRequestView | None, "The request of a chat that called Andy without a group."]
 
 
 async def group_rows(tx: Tx) -> list[GroupView]:

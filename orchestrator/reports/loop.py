@@ -18,7 +18,7 @@ CYCLES_SHOWN = 10
 
 
 class LoopView(TypedDict):
-    """The loop of a group; of one that is off, only that."""
+    """The loop of a group; if it is off, there is only `group` and `status`."""
 
     group: str
     status: str

@@ -109,7 +109,7 @@ class TurnCostPart(UsageCountsView):
 
 
 class TimelineStepView(TypedDict):
-    """One step of the history; `at_ms` is None where it is a state and not an event."""
+    """One step of the history; `at_ms` is null if the step is a state and not an event."""
 
     at_ms: int | None
     step: str
@@ -133,7 +133,7 @@ class StoredTimeline(TypedDict):
 
 
 class TimelineDocumentView(StoredTimeline):
-    """All that befell one message."""
+    """The history of one message, from its arrival to its reply."""
 
     steps: list[TimelineStepView]
 

@@ -16,7 +16,7 @@ from orchestrator.store.runs import turns
 
 
 class QuoteView(TypedDict):
-    """The message that a message answers."""
+    """The message that another one quotes."""
 
     id: str
     sender: str
@@ -24,7 +24,7 @@ class QuoteView(TypedDict):
 
 
 class MessageView(TypedDict):
-    """A message of a group, and what became of it."""
+    """A message of a group, with its state."""
 
     seq: int
     id: str
@@ -34,17 +34,17 @@ class MessageView(TypedDict):
     is_andy: bool
     text: str
     quote: QuoteView | None
-    turn: Annotated[int | None, "The turn that has it; of what Andy said, the one that said it."]
-    state: Annotated[str, "queued, running, answered, failed, ignored, or said by Andy."]
+    turn: Annotated[int | None, "The turn that answers the message or, for one of Andy's, that wrote it."]
+    state: Annotated[str, "queued, running, answered, failed, ignored, or said (by Andy)."]
     attempt: int | None
     reason: str | None
-    place: Annotated[int | None, "In the queue, from 1 on."]
-    outcome: Annotated[str, "What became of it, in words."]
+    place: Annotated[int | None, "The place of the turn in the queue, counted from 1."]
+    outcome: Annotated[str, "The state and its reason, for people."]
     file: Annotated[
         str | None, "The name of the file that Andy sent with it: GET /api/messages/{group}/{id}/file."
     ]
-    chat: Annotated[str, "The address of the chat in which it stands."]
-    chat_label: Annotated[str | None, "What that chat is called, of a group with several."]
+    chat: Annotated[str, "The address of the chat that has the message."]
+    chat_label: Annotated[str | None, "The name of that chat, if the group has several; else null."]
 
 
 async def rows(

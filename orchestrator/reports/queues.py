@@ -30,7 +30,7 @@ class TurnView(TypedDict):
 
 
 class RunView(TypedDict):
-    """The life of one container; `number` counts runs in the order in which they began."""
+    """The run of one container; `number` counts runs in the order in which they started."""
 
     number: int
     id: str
@@ -48,7 +48,7 @@ class RunView(TypedDict):
 
 
 class OutboxView(TypedDict):
-    """A message that is not sent, or of which that is not known."""
+    """A message of the outbox that is not sent, or of which that is unknown."""
 
     id: int
     group: str | None

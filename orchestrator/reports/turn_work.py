@@ -20,17 +20,17 @@ OWN_TOOL_PREFIX = "mcp__andy__"
 
 
 class ToolCallView(TypedDict):
-    """One call of a tool, as its container told it; secrets are taken out."""
+    """One call of a tool, as its container reported it, without secrets."""
 
     call: str
-    parent: Annotated[str | None, "The call that started the subagent which made this one."]
+    parent: Annotated[str | None, "The call that started the subagent which made this call."]
     tool: str
-    input: Annotated[str, "What it was called with: one line, at most 300 characters."]
+    input: Annotated[str, "The arguments of the call: one line, at most 300 characters."]
     attempt: int
     run: str
     started_ms: int
     duration_ms: int | None
-    state: Annotated[str, "running, ok, failed, or broken_off where its end was not told."]
+    state: Annotated[str, "running, ok, failed, or broken_off, if the end of the call was not reported."]
 
 
 class TurnWorkView(TurnView):
@@ -40,9 +40,9 @@ class TurnWorkView(TurnView):
 
 
 class TurnDocumentView(TurnWorkView):
-    """A turn with what its agent did in it."""
+    """A turn with the tool calls of its agent and the text that is being written."""
 
-    draft: Annotated[str, "The text that is being written; it is no answer before the turn ends."]
+    draft: Annotated[str, "The text that is being written, which is not the answer before the turn ends."]
 
 
 async def find(tx: Tx, number: int) -> TurnWorkView:

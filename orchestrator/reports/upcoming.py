@@ -40,7 +40,7 @@ class TimetableRow(TypedDict):
 
 
 class UpcomingView(TypedDict):
-    """Events of a day to come."""
+    """A task, notification, reminder, wake, deadline or calendar event on one of the coming days."""
 
     due: str
     due_ms: int
@@ -54,10 +54,12 @@ class UpcomingView(TypedDict):
     group: str
     status: str
     what: str
-    times: Annotated[int, "Of a task: how often it comes on this day, at most 100."]
-    last_due: Annotated[str | None, "Of a task: its last time on this day."]
-    text: Annotated[str, "All of what is said, asked or awaited; `what` is its beginning on one line."]
-    at: Annotated[list[str], "The times of this day, as `HH:MM` in Andy's zone; empty text for a whole day."]
+    times: Annotated[int, "How many times a task is due on this day, at most 100; 1 for other kinds."]
+    last_due: Annotated[str | None, "The last time on this day at which a task is due."]
+    text: Annotated[str, "The whole text; `what` is its beginning on one line."]
+    at: Annotated[
+        list[str], "The times on this day, as `HH:MM` in Andy's zone; an empty text stands for the whole day."
+    ]
 
 
 async def rows(tx: Tx, folder: str | None, *, with_ended: bool, zone: ZoneInfo) -> list[TimetableRow]:

@@ -421,7 +421,7 @@ async def _record(tx: Tx, task: ScheduledTask, action: str, *, now_ms: int) -> N
 
 
 class TaskView(TypedDict):
-    """A scheduled task; what it does not have is left out. Times are local, with offset."""
+    """A scheduled task; fields without a value are left out. Times are local, with their UTC offset."""
 
     id: str
     groupFolder: str

@@ -29,7 +29,7 @@ class AuditEvent:
 
 
 class AuditView(TypedDict):
-    """A row of the audit, as it is shown; `detail` is what its kind of event has to say."""
+    """A row of the audit; the fields of `detail` depend on `kind`."""
 
     id: int
     at_ms: int

@@ -77,11 +77,11 @@ class NodeView(TypedDict):
 
     name: str
     address: str
-    state: Annotated[str, "`ready` or `down`, with `drain` or `pause` where it takes nothing new."]
+    state: Annotated[str, "`ready` or `down`; `drain` or `pause` is added if it accepts no new containers."]
     labels: tuple[str, ...]
-    slots: Annotated[int | None, "How many containers it may have; null for no limit of its own."]
-    groups: Annotated[tuple[str, ...], "Those whose containers run there."]
-    problem: Annotated[str | None, "Why it takes none, with the fix."]
+    slots: Annotated[int | None, "The most containers that it may run; null if it has no limit of its own."]
+    groups: Annotated[tuple[str, ...], "The groups whose containers run on it."]
+    problem: Annotated[str | None, "The reason why no container can run on it, with the fix."]
 
 
 class NodeMemory:

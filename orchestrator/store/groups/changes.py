@@ -119,15 +119,15 @@ async def rewrite(tx: Tx, folder: Folder, change: Callable[[str], str]) -> None:
 
 
 class GroupChangeView(TypedDict):
-    """A change of a group's settings or memory, as lists show it: without its texts."""
+    """A change of a group's settings or memory, without the changed texts."""
 
     number: int
     group: str
-    part: Annotated[str, "profile (its name and what calls Andy), settings or memory."]
+    part: Annotated[str, "profile (the group's name and trigger), settings or memory."]
     at_ms: int
     by: str
-    added: Annotated[int, "Lines that are new."]
-    removed: Annotated[int, "Lines that are gone."]
+    added: Annotated[int, "The number of lines that were added."]
+    removed: Annotated[int, "The number of lines that were removed."]
     undoes: int | None
 
 

@@ -92,7 +92,7 @@ T = TypeVar("T")
 
 
 class LogDocumentView(TypedDict):
-    """The last lines of a log; `run` is the one whose log it is, null for the host's own."""
+    """The last lines of a log; `run` is the container's run that wrote it, null for the host's log."""
 
     group: str | None
     run: str | None
@@ -457,68 +457,69 @@ def _resource(
 RESOURCES = (
     _resource(
         "messages",
-        "A group's messages with what became of each, the oldest of the page first; `next` leads back.",
+        "A group's messages with their outcomes, the oldest of the page first; `next` is an earlier page.",
         _messages,
     ),
     _resource(
         "messages/{group}/{id}",
-        "All that befell one message, by its number or its id: from its arrival to its reply.",
+        "The history of one message, by its number or its id: from its arrival to its reply.",
         _message,
     ),
-    _resource("turns", "What agents were asked, newest first.", _turns),
+    _resource("turns", "Turns, which are requests to agents, newest first.", _turns),
     _resource(
         "turns/{id}",
-        "One turn: what its agent did with its tools and, while it runs, the text that it writes.",
+        "One turn: its agent's tool calls and, while the turn runs, the text that is being written.",
         _turn,
     ),
-    _resource("runs", "Lives of containers, newest first.", _runs),
+    _resource("runs", "Runs of containers, newest first.", _runs),
     _resource("tasks", "Scheduled tasks.", _tasks),
     _resource("tasks/{id}", "A scheduled task with its newest runs.", _task),
-    _resource("reminders", "Reminders to come, the next first.", _reminders),
+    _resource("reminders", "The pending reminders, the next one first.", _reminders),
     _resource(
         "notifications",
-        "Notifications of dashboards, told and to be told, by due time.",
+        "Notifications of dashboards, sent and pending, by due time.",
         _notifications,
     ),
     _resource(
         "outbox",
-        "What waits to be sent, may have been (`unknown`) or is dead, oldest first.",
+        "Messages that wait, may have been sent (`unknown`) or were given up (`dead`), oldest first.",
         _outbox,
     ),
     _resource(
         "usage",
-        "What was used of the model, what it cost, about, and how the budgets stand.",
+        "The usage of the model in tokens and estimated dollars, and the used part of each budget.",
         _usage,
     ),
-    _resource("budgets", "How each budget stands.", _budgets),
+    _resource("budgets", "The budgets, with the used part of each.", _budgets),
     _resource("notices", "A group's notices for its agent.", _notices),
     _resource(
         "audit",
-        "What was asked, refused and reached, the oldest of the page first; `next` leads back.",
+        "Rows of the audit: requests that left containers, and refusals. The oldest of the page is first; "
+        "`next` is an earlier page.",
         _audit,
     ),
     _resource(
         "audit/verify",
-        "Whether each row of the audit is as it was written.",
+        "The result of checking whether a row of the audit was changed or is missing.",
         _verdict,
     ),
     _resource(
         "approvals",
-        "What agents asked their owner to allow and what was decided, newest first.",
+        "Requests of agents for the owner's approval, with the decisions, newest first.",
         _approvals,
     ),
     _resource(
         "commands",
-        "What containers asked of the host, newest first.",
+        "Commands of containers to the host, newest first.",
         _commands,
     ),
     _resource("groups", "The registered groups.", _groups),
     _resource(
         "changes",
-        "What the owner changed of a group's settings and memory, newest first.",
+        "The owner's changes of a group's settings and memory, newest first.",
         _changes,
     ),
-    _resource("chats", "Every chat that was seen, registered or not.", _chats),
+    _resource("chats", "All known chats, with and without a group.", _chats),
     _resource(
         "upcoming",
         "Tasks, notifications, reminders and wakes of the coming days, by due time.",
@@ -526,16 +527,16 @@ RESOURCES = (
     ),
     _resource("nodes", "The machines of a swarm.", _nodes),
     _resource("loops", "The loop of each group.", _loops),
-    _resource("search", "Messages by their words, newest first.", _search),
-    _resource("logs", "The last lines of a log.", _logs),
+    _resource("search", "Messages that have the searched words, newest first.", _search),
+    _resource("logs", "The last lines of the log of the host or of a container.", _logs),
     _resource(
         "context/{group}",
-        "What is kept of a group's conversation, and its snapshots.",
+        "The stored context of a group's conversation, its snapshots, and the notes about people.",
         _context,
     ),
     _resource(
         "context/{group}/people/{who}",
-        "All that is known of one person of a group, by address or name.",
+        "Everything that is stored about one person of a group, who is named by address or name.",
         _known_person,
     ),
 )

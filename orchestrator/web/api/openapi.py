@@ -28,7 +28,9 @@ from orchestrator.web.api.tasks import NewTask
 from orchestrator.web.api.undo import UndoRequest
 
 PATH = "/api/openapi.json"
-ABOUT = "What Andy does and has done, for programs on this machine. The token is in data/token."
+ABOUT = (
+    "Reads what Andy does and did, and changes it, for programs on this machine. The token is in data/token."
+)
 Document = dict[str, Any]
 """A part of an OpenAPI document, whose form its specification says."""
 SCHEMAS = "#/components/schemas/"
@@ -67,25 +69,31 @@ OPERATIONS = (
     Operation(
         method="post",
         path="/chat",
-        summary="Say something to a group; 202 with its place when the reply is not there in time.",
+        summary="Send a message to a group; 202 with its place in the queue if the reply takes longer.",
         body=ChatRequest,
         codes=(200, 202),
     ),
     Operation(
-        method="post", path="/chat/{group}/opened", summary="Say that somebody is about to write to a group."
+        method="post",
+        path="/chat/{group}/opened",
+        summary="Announce that somebody is about to write to a group, so that a container is started ahead.",
     ),
-    Operation(method="get", path="/messages/{id}", summary="Where a message is."),
+    Operation(
+        method="get",
+        path="/messages/{id}",
+        summary="The state of a message and, once it is answered, its reply.",
+    ),
     Operation(
         method="get",
         path="/events",
-        summary="What happens from now on, as server-sent events.",
+        summary="The events of the running Andy from now on, as server-sent events.",
         query=EventQuery,
         media=("text/event-stream",),
     ),
-    Operation(method="get", path="/status", summary="What runs, waits and is stuck."),
+    Operation(method="get", path="/status", summary="The running, waiting and stuck parts of Andy."),
     Operation(method="get", path="/healthz", summary="Whether Andy runs; needs no token."),
     Operation(method="get", path="/metrics", summary="Counts for Prometheus.", media=("text/plain",)),
-    Operation(method="get", path=PATH, summary="This description."),
+    Operation(method="get", path=PATH, summary="This OpenAPI document."),
     Operation(
         method="get",
         path="/api/groups/{folder}/files/{name}",
@@ -95,7 +103,7 @@ OPERATIONS = (
     Operation(
         method="get",
         path="/api/messages/{group}/{id}/file",
-        summary="The file that Andy sent with a message, while its copy is kept.",
+        summary="The file that Andy sent with a message, while its copy is stored.",
         media=("application/octet-stream",),
     ),
     Operation(method="get", path="/groups", summary="The registered groups."),
@@ -103,10 +111,12 @@ OPERATIONS = (
     Operation(
         method="post",
         path="/groups/requests/{number}",
-        summary="Register, ignore or block a chat that has called and has no group.",
+        summary="Register, ignore or block a chat that called Andy and has no group.",
         body=AccessAnswer,
     ),
-    Operation(method="delete", path="/groups/{folder}", summary="Take a chat's agent away."),
+    Operation(
+        method="delete", path="/groups/{folder}", summary="Unregister a group; its files and history stay."
+    ),
     Operation(
         method="patch",
         path="/groups/{folder}",
@@ -116,45 +126,52 @@ OPERATIONS = (
     Operation(
         method="post",
         path="/groups/{folder}/chats",
-        summary="Give a group one more chat, or set which of its chats receives notifications.",
+        summary="Add a chat to a group, or set which of its chats receives notifications.",
         body=FurtherChat,
     ),
     Operation(
         method="delete",
         path="/groups/{folder}/chats",
-        summary="Take one of several chats from a group.",
+        summary="Remove one of several chats from a group.",
         query=ChatQuery,
     ),
     Operation(
         method="post",
         path="/groups/{folder}/configured",
-        summary="Have Andy look at a configuration that was changed in the store.",
+        summary="Make Andy apply a group's configuration that was changed in the store.",
     ),
     Operation(
         method="post",
         path="/groups/{folder}/say",
-        summary="Say a text in a chat as Andy, word for word.",
+        summary="Send a text to a group's chat as Andy, word for word.",
         body=Speech,
         codes=(202,),
     ),
-    Operation(method="get", path="/reminders", summary="Reminders to come."),
+    Operation(method="get", path="/reminders", summary="The pending reminders."),
     Operation(method="post", path="/reminders", summary="Set a reminder.", body=NewReminder, codes=(201,)),
-    Operation(method="post", path="/reminders/{id}/move", summary="Send it at another time.", body=NewTime),
-    Operation(method="post", path="/reminders/{id}/cancel", summary="Send it no more."),
+    Operation(
+        method="post",
+        path="/reminders/{id}/move",
+        summary="Move a reminder to another time.",
+        body=NewTime,
+    ),
+    Operation(method="post", path="/reminders/{id}/cancel", summary="Cancel a reminder."),
     Operation(method="post", path="/tasks", summary="Make a scheduled task.", body=NewTask, codes=(201,)),
     Operation(
         method="post",
         path="/tasks/{id}/{action}",
-        summary="pause, resume, cancel or run a task.",
+        summary="Pause, resume, cancel, restore or run a scheduled task.",
         choices={"action": ("pause", "resume", "cancel", "restore", "run")},
     ),
     Operation(
         method="post",
         path="/loops/{folder}/{action}",
-        summary="on, off, pause, resume or wake a loop.",
+        summary="Switch a group's loop on or off, pause or resume it, or wake the agent now.",
         choices={"action": ACTIONS},
     ),
-    Operation(method="post", path="/turns/{id}/undo", summary="Take back what a turn did.", body=UndoRequest),
+    Operation(
+        method="post", path="/turns/{id}/undo", summary="Undo the changes of a turn.", body=UndoRequest
+    ),
     Operation(
         method="get",
         path="/whatsapp/pair",
@@ -162,17 +179,21 @@ OPERATIONS = (
         media=("image/svg+xml", "text/html", "application/json"),
     ),
     Operation(method="post", path="/whatsapp/pair", summary="Ask for a new code.", codes=(202,)),
-    Operation(method="get", path="/dashboards/{folder}", summary="What stands on a dashboard."),
+    Operation(
+        method="get",
+        path="/dashboards/{folder}",
+        summary="A group's dashboard: its tasks, questions and notifications.",
+    ),
     Operation(
         method="post",
         path="/dashboards/{folder}/tools/{tool}",
-        summary="Call a tool of a dashboard; 409 with its answer where it refused.",
+        summary="Call a tool of a group's dashboard; 409 with the tool's answer if the tool refuses.",
         answer=schema_of(ToolAnswerView),
     ),
     Operation(
         method="post",
         path="/dashboards/{folder}/worker",
-        summary="Have a model look at a dashboard now.",
+        summary="Run the dashboard worker now: a model updates a group's dashboard.",
         codes=(202,),
     ),
 )
@@ -292,7 +313,8 @@ def _operation(operation: Operation) -> Document:
     """
     shape = {"schema": {"$ref": SCHEMAS + _name(operation.answer)}} if operation.answer is not None else {}
     content = dict.fromkeys(operation.media, shape)
-    refusal = {"409": {"description": "It was refused.", "content": content}} if operation.answer else {}
+    refused = {"description": "The request was refused.", "content": content}
+    refusal = {"409": refused} if operation.answer else {}
     document: Document = {
         "summary": operation.summary,
         "parameters": [
@@ -341,7 +363,7 @@ def _id_of(operation: str) -> str:
 def _refusals() -> Document:
     """Return the OpenAPI description of an error of the client (4XX), which is the same for all routes."""
     content = {"application/json": {"schema": {"$ref": SCHEMAS + ErrorDocument.__name__}}}
-    return {"4XX": {"description": "It was refused, and why.", "content": content}}
+    return {"4XX": {"description": "The request was refused, with the reason.", "content": content}}
 
 
 def _path_parameters(path: str, choices: Mapping[str, tuple[str, ...]] | None = None) -> Iterator[Document]:

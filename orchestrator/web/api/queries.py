@@ -17,7 +17,7 @@ class ApiQuery(BaseModel):
 
 # Numbers stay below 2**53: clients written in JavaScript, among others, hold no larger ones exactly.
 class PageQuery(ApiQuery):
-    cursor: int | None = Field(None, ge=1, lt=2**53, description="`next` of the page before.")
+    cursor: int | None = Field(None, ge=1, lt=2**53, description="The `next` of the page before.")
     limit: int = Field(50, ge=1, le=MAX_LIMIT)
 
 
@@ -31,16 +31,16 @@ class OneGroupPageQuery(PageQuery):
 
 class MessagesQuery(OneGroupPageQuery):
     after: int | None = Field(
-        None, ge=0, lt=2**53, description="Only messages after this `seq`; goes on with the last one seen."
+        None, ge=0, lt=2**53, description="Only messages whose `seq` is greater than this number."
     )
 
 
 class OverQuery(GroupPageQuery):
-    over: bool = Field(default=False, description="Those that are over, too.")
+    over: bool = Field(default=False, description="Whether to list completed and cancelled ones, too.")
 
 
 class NoticesQuery(OneGroupPageQuery):
-    over: bool = Field(default=False, description="Those that are over, too.")
+    over: bool = Field(default=False, description="Whether to list ended ones, too.")
 
 
 class NotificationsQuery(GroupPageQuery):
@@ -49,8 +49,10 @@ class NotificationsQuery(GroupPageQuery):
 
 
 class AuditQuery(GroupPageQuery):
-    since: str | None = Field(None, max_length=40, description="A time, or 30m, 2h, 7d ago.")
-    refused: bool = Field(default=False, description="Only what was refused.")
+    since: str | None = Field(
+        None, max_length=40, description="Only rows since this time; 30m, 2h or 7d means that long ago."
+    )
+    refused: bool = Field(default=False, description="Whether to list only refusals.")
 
 
 class UsageQuery(ApiQuery):
@@ -63,11 +65,21 @@ class UpcomingQuery(GroupPageQuery):
 
 
 class SearchQuery(GroupPageQuery):
-    text: str = Field(description='Words that a message has to have; "several words" as one.')
-    since: str | None = Field(None, max_length=40, description="A time, or 30m, 2h, 7d ago.")
+    text: str = Field(description='The words that a message must have; "in quotes" they are one phrase.')
+    since: str | None = Field(
+        None, max_length=40, description="Only messages since this time; 30m, 2h or 7d means that long ago."
+    )
 
 
 class LogsQuery(ApiQuery):
-    group: str | None = Field(None, pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Else the host's own log.")
-    run: str | None = Field(None, pattern=r"^[\w-]{1,64}$", description="By the beginning of its id.")
+    group: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9_-]{1,64}$",
+        description="The log of this group's container, by folder name. Default: the host's log.",
+    )
+    run: str | None = Field(
+        None,
+        pattern=r"^[\w-]{1,64}$",
+        description="The run of the container, by the beginning of its id. Default: the newest.",
+    )
     lines: int = Field(200, ge=1, le=MAX_LINES)

@@ -45,7 +45,7 @@ class RowPage(TypedDict, Generic[R]):
 
 
 class ApiSchema(BaseModel):
-    """Has these fields and no others. Names that end in `_ms` are epoch milliseconds, UTC."""
+    """An object that has these fields and no others. Names that end in `_ms` are epoch milliseconds, UTC."""
 
     model_config = ConfigDict(extra="forbid")
 
