@@ -30,12 +30,12 @@ def usage(
     *,
     by: Annotated[
         Literal["day", "group", "task", "kind", "model", "service", "agent"],
-        Parameter(help="What a line is; `agent` tells subagents apart from the agent itself."),
+        Parameter(help="The field to sum up by; `agent` separates subagents from the agent itself."),
     ] = "day",
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show tokens, estimated costs, and how the budgets stand. Works with Andy down.
+    """Show tokens, estimated costs, and the used part of each budget. Works with Andy down.
 
     Example: `andy usage --by group`
     """
@@ -49,7 +49,7 @@ def usage(
 
 @budget_app.command(name="list")
 def list_budgets(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List the budgets and what is used of each. Works with Andy down.
+    """List the budgets with the used part of each. Works with Andy down.
 
     Example: `andy budget list`
     """
@@ -76,13 +76,18 @@ def set_budget(
     /,
     group: GroupOption = None,
     *,
-    per: Annotated[Literal["day", "month"], Parameter(help="Of the time zone in TZ.")],
+    per: Annotated[
+        Literal["day", "month"], Parameter(help="The period of the budget, in the time zone of TZ.")
+    ],
     background: Annotated[
-        bool, Parameter(negative="", help="Bound only what nobody waits for: tasks, the worker, free cycles.")
+        bool,
+        Parameter(
+            negative="", help="Limit only work that nobody waits for: tasks, dashboard workers, loops."
+        ),
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Bound what a group, or all together, may use. It holds from the next request on.
+    """Limit the use of the model by one group or by all together, from the next request on.
 
     A spent budget of all groups does not stop chat from the main group; a budget of main does.
 
@@ -113,12 +118,12 @@ def set_budget(
 
 @budget_app.command(name="remove")
 def remove_budget(
-    number: Annotated[int, Parameter(help="Its id in 'andy budget list'.")],
+    number: Annotated[int, Parameter(help="The budget, by its id in 'andy budget list'.")],
     /,
     *,
     home: HomeOption = None,
 ) -> None:
-    """Remove a budget. It holds from the next request on.
+    """Remove a budget, from the next request on.
 
     Example: `andy budget remove 1`
     """
@@ -159,7 +164,7 @@ def audit(
 
 @audit_app.command
 def verify(*, as_json: JsonOption = False, home: HomeOption = None) -> int:
-    """Check whether a row was changed or is missing: each has a hash over the one before. 1 if so.
+    """Check by the hashes that link the rows whether one was changed or is missing. Exits with 1 if so.
 
     Example: `andy audit verify`
     """

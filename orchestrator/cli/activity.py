@@ -49,7 +49,7 @@ def messages(
     /,
     *,
     message_id: Annotated[
-        str | None, Parameter(name="--id", help="Follow this one, by its number or its id.")
+        str | None, Parameter(name="--id", help="Show the history of this message, by its number or its id.")
     ] = None,
     limit: LimitOption = 50,
     as_json: JsonOption = False,
@@ -83,7 +83,7 @@ def turns(
     /,
     *,
     turn_id: Annotated[
-        int | None, Parameter(name="--id", help="Show this one, and what its agent did with its tools.")
+        int | None, Parameter(name="--id", help="Show this turn with the tool calls of its agent.")
     ] = None,
     limit: LimitOption = 30,
     as_json: JsonOption = False,
@@ -117,12 +117,12 @@ def list_outbox(*, limit: LimitOption = 100, as_json: JsonOption = False, home: 
 
 @outbox_app.command
 def retry(
-    number: Annotated[int, Parameter(help="Its id in 'andy outbox list'.")],
+    number: Annotated[int, Parameter(help="The message, by its id in 'andy outbox list'.")],
     /,
     *,
     home: HomeOption = None,
 ) -> None:
-    """Queue a message again that is dead, or of which it is unknown whether it arrived.
+    """Queue a message again that was given up (dead), or whose arrival is unknown.
 
     Example: `andy outbox retry 7`
     """
@@ -139,16 +139,18 @@ def events(
     group: GroupOption = None,
     *,
     follow: Annotated[
-        bool, Parameter(name=["-f", "--follow"], negative="", help="Go on until Ctrl-C.")
+        bool, Parameter(name=["-f", "--follow"], negative="", help="Print new events until Ctrl-C.")
     ] = False,
     lines: Annotated[
         int,
         Parameter(
-            name=["-n", "--lines"], help="Show at most so many of the latest.", validator=Number(gte=0)
+            name=["-n", "--lines"],
+            help="Show at most this many of the latest events.",
+            validator=Number(gte=0),
         ),
     ] = 50,
     as_json: Annotated[
-        bool, Parameter(name="--json", negative="", help="Print a JSON document a line.")
+        bool, Parameter(name="--json", negative="", help="Print each event as a line of JSON.")
     ] = False,
     home: HomeOption = None,
 ) -> None:

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitOption, read
 
 approvals_app = App(name="approvals")
-NumberArgument = Annotated[int, Parameter(help="Its number in 'andy approvals list'.")]
+NumberArgument = Annotated[int, Parameter(help="The request, by its number in 'andy approvals list'.")]
 DECIDER = "the command line"
 
 
@@ -23,7 +23,7 @@ def list_approvals(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what agents asked to be allowed and what was decided, newest first. Works with Andy down.
+    """List the requests of agents for your approval with the decisions, newest first. Works with Andy down.
 
     Example: `andy approvals list`
     """
@@ -45,11 +45,11 @@ def allow(
     /,
     *,
     always: Annotated[
-        bool, Parameter(negative="", help="From now on, not only for this call or 15 minutes.")
+        bool, Parameter(negative="", help="Allow it from now on, not only for this call or for 15 minutes.")
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Allow what an agent asks for: a tool's call once, a place outside for 15 minutes.
+    """Allow a request of an agent: a tool call once, or a network address for 15 minutes.
 
     Example: `andy approvals allow 7 --always`
     """
@@ -58,7 +58,7 @@ def allow(
 
 @approvals_app.command
 def refuse(number: NumberArgument, /, *, home: HomeOption = None) -> None:
-    """Refuse what an agent asks for, or take back what was allowed.
+    """Refuse a request of an agent, or withdraw a permission that was given.
 
     Example: `andy approvals refuse 7`
     """

@@ -55,9 +55,9 @@ def backup(
     /,
     *,
     with_env: Annotated[
-        bool, Parameter(negative="", help="Put .env in as well, with its keys. Keep the file as safe.")
+        bool, Parameter(negative="", help="Include .env with its keys. Protect the file like .env.")
     ] = False,
-    force: Annotated[bool, Parameter(negative="", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, Parameter(negative="", help="Replace an existing file.")] = False,
     home: HomeOption = None,
 ) -> None:
     """Write a home to one file, also while Andy runs. The file is readable by its owner alone.
@@ -71,17 +71,19 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, Parameter(help="What 'andy backup FILE' wrote, or a copy of the database (.db).")],
+    file: Annotated[
+        Path, Parameter(help="A file that 'andy backup FILE' wrote, or a copy of the database (.db).")
+    ],
     /,
     *,
     force: Annotated[
-        bool, Parameter(negative="", help="Also over a home that is not empty; what was there is kept.")
+        bool, Parameter(negative="", help="Replace a home that is not empty; its old content is moved aside.")
     ] = False,
     home: HomeOption = None,
 ) -> None:
     """Put a backup in place while Andy is stopped. It is checked first; a bad one changes nothing.
 
-    What was there before goes to HOME.before-restore-TIME beside it.
+    The old content of the home is moved to HOME.before-restore-TIME beside it.
 
     Example: `andy restore ~/andy-monday.tar.gz --force`
     """
@@ -99,7 +101,7 @@ def export(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Write what a group has to a folder that people can read. Works with Andy down.
+    """Write a group's data to a folder in forms that people can read. Works with Andy down.
 
     In it: the conversation, the agent's notes, scheduled tasks, reminders and the board as Markdown, the last
     three also as JSON; a calendar, and the files of the chats. A folder that is not empty is refused.
@@ -118,21 +120,20 @@ def export(
 
 
 def import_(
-    program: Annotated[
-        Literal["nanoclaw", "openclaw", "nanobot"], Parameter(help="The program that made it.")
-    ],
-    folder: Annotated[Path, Parameter(help="Its home, of which nothing is changed.")],
+    program: Annotated[Literal["nanoclaw", "openclaw", "nanobot"], Parameter(help="The other assistant.")],
+    folder: Annotated[Path, Parameter(help="The other assistant's home, which is not changed.")],
     /,
     *,
     dry_run: Annotated[
-        bool, Parameter(negative="", help="Only say what would come, and what is left.")
+        bool, Parameter(negative="", help="Only list what would be taken over, and what would not.")
     ] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
     """Take over groups, notes, scheduled tasks and messages from another assistant's home.
 
-    Stop both programs first. A second import adds nothing twice. What cannot come is listed with the reason.
+    Stop both programs first. A second import adds nothing twice. Parts that cannot be taken over are listed
+    with the reason.
 
     Example: `andy import nanoclaw ~/nanoclaw --dry-run`
     """

@@ -21,14 +21,14 @@ calendar_app = App(name="calendar")
 
 @calendar_app.command
 def add(
-    group: Annotated[str, Parameter(help="The folder of the group.")],
+    group: Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")],
     /,
     *,
     name: Annotated[str, Parameter(help="The device or person that it is for.")] = "",
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Make an address that calendar programs subscribe to: reminders, scheduled tasks and deadlines.
+    """Make an address from which calendar programs read a group's reminders, tasks and deadlines.
 
     Whoever has the address can read them, and nothing else. It is shown only now. Works with Andy down.
 
@@ -44,7 +44,7 @@ def add(
 
 @calendar_app.command(name="list")
 def list_calendars(
-    group: Annotated[str | None, Parameter(help="The folder of the group; without it, all groups.")] = None,
+    group: Annotated[str | None, Parameter(help="A group, by its folder name. [all groups]")] = None,
     /,
     *,
     as_json: JsonOption = False,
@@ -66,12 +66,12 @@ def list_calendars(
 
 @calendar_app.command
 def revoke(
-    calendar: Annotated[int, Parameter(help="Its id in 'andy calendar list'.")],
+    calendar: Annotated[int, Parameter(help="The address, by its id in 'andy calendar list'.")],
     /,
     *,
     home: HomeOption = None,
 ) -> None:
-    """Make an address useless, at once. Works with Andy down.
+    """Revoke an address at once: nobody can read it any more. Works with Andy down.
 
     Example: `andy calendar revoke 3`
     """
@@ -83,12 +83,14 @@ def revoke(
 
 @calendar_app.command
 def follow(
-    group: Annotated[str, Parameter(help="The folder of the group.")],
-    address: Annotated[str, Parameter(help="Its https:// address, or the NAME under which .env has that.")],
+    group: Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")],
+    address: Annotated[
+        str, Parameter(help="The calendar's https:// address, or the NAME under which .env has it.")
+    ],
     /,
     *,
-    name: Annotated[str, Parameter(help="What it is called in the group.")] = "calendar",
-    user: Annotated[str | None, Parameter(help="The user at its server.")] = None,
+    name: Annotated[str, Parameter(help="The calendar's name in the group.")] = "calendar",
+    user: Annotated[str | None, Parameter(help="The user name at the calendar's server.")] = None,
     password_env: Annotated[
         str | None, Parameter(help="The name under which .env has the password, such as WORK_PASSWORD.")
     ] = None,
@@ -97,10 +99,10 @@ def follow(
     ] = 30,
     home: HomeOption = None,
 ) -> None:
-    """Have a group's agent know a calendar of yours, and its chat get a message before each event.
+    """Show a calendar of yours to a group's agent, and send its chat a message before each event.
 
-    The host reads it, never changes it, and looks again every 15 minutes. It is an iCalendar file or a
-    CalDAV calendar; of Google's it is the "secret address in iCal format", which belongs into .env.
+    The host reads the calendar every 15 minutes and never changes it. It is an iCalendar file or a CalDAV
+    calendar; for Google Calendar, put its "secret address in iCal format" into .env.
 
     Example: `andy calendar follow family https://example.org/holidays.ics --name holidays --notice 0`
 
@@ -127,8 +129,8 @@ def follow(
 
 @calendar_app.command
 def unfollow(
-    group: Annotated[str, Parameter(help="The folder of the group.")],
-    name: Annotated[str, Parameter(help="Its name in 'andy calendar followed'.")],
+    group: Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")],
+    name: Annotated[str, Parameter(help="The calendar, by its name in 'andy calendar followed'.")],
     /,
     *,
     home: HomeOption = None,
@@ -143,13 +145,15 @@ def unfollow(
 
 @calendar_app.command
 def followed(
-    group: Annotated[str | None, Parameter(help="The folder of the group; without it, all groups.")] = None,
+    group: Annotated[str | None, Parameter(help="A group, by its folder name. [all groups]")] = None,
     /,
     *,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List the calendars that groups follow, and the result of reading each last. Works with Andy down.
+    """List the calendars that groups follow, with the result of each one's last reading.
+
+    Works with Andy down.
 
     Example: `andy calendar followed`
     """

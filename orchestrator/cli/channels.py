@@ -87,11 +87,15 @@ def add(
     *,
     assignments: Annotated[
         list[str] | None,
-        Parameter(name="--set", negative="", help="An answer, as NAME=VALUE. [what is missing is asked]"),
+        Parameter(
+            name="--set",
+            negative="",
+            help="A value that the channel needs, as NAME=VALUE. [missing ones are prompted for]",
+        ),
     ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Switch a channel on and log in to it. What is secret is asked, or read from stdin, a line each.
+    """Switch a channel on and log in to it. Secrets are prompted for, or read from stdin, one a line.
 
     Example: `andy channels add matrix --set homeserver=https://matrix.org --set user=@andy:matrix.org`
     """
@@ -203,7 +207,13 @@ async def switch_off(home: Home, name: str) -> str:
 
 
 @channels_app.command
-def status(channel: str | None = None, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
+def status(
+    channel: Annotated[str | None, Parameter(help="A channel, by its name. [all channels]")] = None,
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
     """Show the state of each channel's connection, or of one channel's. Works with Andy down.
 
     Example: `andy channels status matrix`

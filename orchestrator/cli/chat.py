@@ -38,13 +38,13 @@ def chat(
     /,
     *,
     message: Annotated[
-        str | None, Parameter(name=["-m", "--message"], help="Say this, print the reply and exit.")
+        str | None, Parameter(name=["-m", "--message"], help="Send this message, print the reply and exit.")
     ] = None,
-    sender: Annotated[str, Parameter(help="Who is writing.")] = "you",
+    sender: Annotated[str, Parameter(help="The name of the writer.")] = "you",
     wait: Annotated[
         float,
         Parameter(
-            help="Seconds to wait for the reply to -m; it is not lost when it comes later.",
+            help="Seconds to wait for the reply to -m; a later reply is stored all the same.",
             validator=Number(gte=0, lte=600),
         ),
     ] = WAIT_SECONDS,
@@ -53,9 +53,9 @@ def chat(
 ) -> int:
     """Write to a group from this terminal and read its replies.
 
-    With -m, what the chat shows meanwhile is on stderr, and the exit code tells what came of it: 0 answered,
-    1 failed, 4 not answered in time (it is answered later), 5 the message called nobody. With --wait 0
-    it is 0 once the message is taken.
+    With -m, progress is printed to stderr, and the exit code is the outcome: 0 answered, 1 failed, 4 not
+    answered in time (the reply comes later), 5 the message did not call Andy. With --wait 0 it is 0 as soon
+    as the message is stored.
 
     Example: `andy chat main -m "remind me in 10 minutes to stretch"`
     """
@@ -66,13 +66,13 @@ def chat(
 
 def say_as_andy(
     group: GroupArgument,
-    text: Annotated[str, Parameter(help="What Andy is to say, word for word.")],
+    text: Annotated[str, Parameter(help="The text that Andy sends, word for word.")],
     /,
     *,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Speak in a group as Andy; its agent reads it as what Andy said. To speak to Andy, use 'andy chat'.
+    """Send a text to a group as Andy; its agent reads it as Andy's own. To write to Andy, use 'andy chat'.
 
     Example: `andy say family "Dinner is at seven today."`
     """

@@ -58,7 +58,7 @@ COMMANDS = (
         "calendar",
         "calendar:calendar_app",
         CHANGE,
-        "Show what is to come in calendar programs, and have groups follow calendars.",
+        "Show reminders and tasks in calendar programs, and let groups follow calendars.",
     ),
     CommandEntry("channels", "channels:channels_app", CHANGE, "Add, remove and check messengers."),
     CommandEntry("chat", "chat:chat", TALK, "Write to a group from this terminal and read its replies."),
@@ -79,14 +79,16 @@ COMMANDS = (
         "demo",
         "demo:demo",
         CARE,
-        "Show a message going all the way, on a home of its own, with no key and no phone.",
+        "Show the way of a message to its reply in a home of its own, without a key or a phone.",
     ),
     CommandEntry("doctor", "doctor:doctor", CARE, "Look for faults, and name the fix of each."),
     CommandEntry("events", "activity:events", LOOK, "Show the latest events of a running Andy."),
-    CommandEntry("export", "backup:export", CARE, "Write what a group has to a folder that people can read."),
+    CommandEntry(
+        "export", "backup:export", CARE, "Write a group's data to a folder in forms that people can read."
+    ),
     CommandEntry("groups", "groups:groups_app", CHANGE, "Register chats, configure and remove them."),
     CommandEntry(
-        "hooks", "hooks:hooks_app", CHANGE, "Let a program bring texts into one group, and nothing else."
+        "hooks", "hooks:hooks_app", CHANGE, "Let a program post texts to one group, and do nothing else."
     ),
     CommandEntry("image", "up:image_app", CARE, "Build and push the agents' container image."),
     CommandEntry(
@@ -104,9 +106,7 @@ COMMANDS = (
         LOOK,
         "List a group's newest messages with their outcome, or the history of one.",
     ),
-    CommandEntry(
-        "models", "models:models_app", CHANGE, "Add, test and choose the services that have models."
-    ),
+    CommandEntry("models", "models:models_app", CHANGE, "Add, test and choose model services."),
     CommandEntry(
         "nodes", "nodes:nodes_app", LOOK, "List the machines of a swarm, and copy the agents' image to them."
     ),
@@ -125,7 +125,10 @@ COMMANDS = (
     ),
     CommandEntry("restore", "backup:restore", CARE, "Put a backup in place while Andy is stopped."),
     CommandEntry(
-        "say", "chat:say_as_andy", TALK, "Speak in a group as Andy; its agent reads it as what Andy said."
+        "say",
+        "chat:say_as_andy",
+        TALK,
+        "Send a text to a group as Andy; its agent reads it as Andy's own.",
     ),
     CommandEntry(
         "search",
@@ -142,7 +145,7 @@ COMMANDS = (
         "setup", "setup:setup", CARE, "Set Andy up: a model, messengers, the main group, a test message."
     ),
     CommandEntry("status", "activity:status", LOOK, "Show what runs, waits and is stuck."),
-    CommandEntry("tasks", "tasks:tasks_app", CHANGE, "Ask agents something at a time, or again and again."),
+    CommandEntry("tasks", "tasks:tasks_app", CHANGE, "Schedule requests to agents, once or repeatedly."),
     CommandEntry("turns", "activity:turns", LOOK, "List requests to agents, newest first."),
     CommandEntry("undo", "undo:undo", CHANGE, "Take back what a turn did."),
     CommandEntry(
@@ -152,7 +155,9 @@ COMMANDS = (
         "Remove Andy's service, containers and networks, and say what stays.",
     ),
     CommandEntry("up", "up:up", CARE, "Run Andy until Ctrl-C or SIGTERM."),
-    CommandEntry("usage", "accounts:usage", LOOK, "Show tokens, estimated costs, and how the budgets stand."),
+    CommandEntry(
+        "usage", "accounts:usage", LOOK, "Show tokens, estimated costs, and the used part of each budget."
+    ),
     CommandEntry("voice", "voice:voice_app", CARE, "Install and check the transcription of voice notes."),
     CommandEntry(
         "whatsapp", "whatsapp:whatsapp_app", CHANGE, "Pair the WhatsApp account that Andy answers on."

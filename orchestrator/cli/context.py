@@ -43,12 +43,14 @@ from orchestrator.store.runs import runs
 
 context_app = App(name="context")
 
-SnapshotArgument = Annotated[str, Parameter(help="Its name in 'andy context snapshots GROUP'.")]
+SnapshotArgument = Annotated[
+    str, Parameter(help="The snapshot, by its name in 'andy context snapshots GROUP'.")
+]
 
 
 @context_app.command(name="show")
 def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Show the stored context of a group's conversation. Works with Andy down, as the others do.
+    """Show the stored context of a group's conversation. All context commands work with Andy down.
 
     Example: `andy context show family`
     """
@@ -111,7 +113,8 @@ def correct(
     title: Annotated[str | None, Parameter(help="The new title of the plan, or of its task.")] = None,
     objective: Annotated[str | None, Parameter(help="The new objective of the plan.")] = None,
     status: Annotated[
-        str | None, Parameter(help="pending, in_progress, completed, cancelled or blocked; of a task.")
+        str | None,
+        Parameter(help="The task's new status: pending, in_progress, completed, cancelled or blocked."),
     ] = None,
     forget: Annotated[bool, Parameter(negative="", help="Forget the plan.")] = False,
     home: HomeOption = None,
@@ -166,10 +169,12 @@ def pin(
     snapshot: SnapshotArgument,
     /,
     *,
-    off: Annotated[bool, Parameter(negative="", help="Let it go with the others again.")] = False,
+    off: Annotated[
+        bool, Parameter(negative="", help="Unpin it, so that it is deleted with older ones again.")
+    ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Keep a snapshot for good.
+    """Pin a snapshot, so that it is not deleted with older ones.
 
     Example: `andy context pin family context-20261123T121000Z-r14.json`
     """
@@ -222,7 +227,7 @@ def people(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show the notes about people, with who said them; or all that is known about one person.
+    """Show the notes about people and who said them, or everything stored about one person.
 
     Example: `andy context people family`, `andy context people family local:mina`
     """

@@ -54,9 +54,9 @@ def tasks(
     group: GroupOption = None,
     *,
     with_all: Annotated[
-        bool, Parameter(name="--all", negative="", help="Parked and ended ones too.")
+        bool, Parameter(name="--all", negative="", help="List parked and ended tasks, too.")
     ] = False,
-    someday: Annotated[bool, Parameter(negative="", help="Only parked ones.")] = False,
+    someday: Annotated[bool, Parameter(negative="", help="List only parked tasks.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -111,8 +111,8 @@ def questions(group: GroupOption = None, *, as_json: JsonOption = False, home: H
 def notifications(
     group: GroupOption = None,
     *,
-    status: Annotated[Status | None, Parameter(help="Only these.")] = None,
-    task: Annotated[str | None, Parameter(help="Only those of this task.")] = None,
+    status: Annotated[Status | None, Parameter(help="Only notifications with this status.")] = None,
+    task: Annotated[str | None, Parameter(help="Only notifications of this task, by its id.")] = None,
     limit: LimitOption = 200,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -139,7 +139,7 @@ def notifications(
 
 @dashboard_app.command
 def notification(
-    notification: Annotated[str, Parameter(help="Its id, or the beginning of it.")],
+    notification: Annotated[str, Parameter(help="The notification, by its id or the beginning of it.")],
     /,
     group: GroupOption = None,
     *,
@@ -201,7 +201,7 @@ def history(
 
 @dashboard_app.command
 def answer(
-    question: Annotated[str, Parameter(help="Its id, or the beginning of it.")],
+    question: Annotated[str, Parameter(help="The question, by its id or the beginning of it.")],
     text: Annotated[str, Parameter(help="The answer; at most 10,000 characters.")],
     /,
     group: GroupOption = None,
@@ -228,7 +228,7 @@ def worker(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Run the worker over a dashboard now; with --limit, list its latest cycles instead.
+    """Run a dashboard's worker now; with --limit, list its latest cycles instead.
 
     Example: `andy dashboard worker --dry-run`
     """
@@ -248,7 +248,13 @@ def worker(
 
 
 @dashboard_app.command(name="export")
-def export_files(directory: Path, /, group: GroupOption = None, *, home: HomeOption = None) -> None:
+def export_files(
+    directory: Annotated[Path, Parameter(help="The directory to write the files to.")],
+    /,
+    group: GroupOption = None,
+    *,
+    home: HomeOption = None,
+) -> None:
     """Write a dashboard as JSON files into a directory.
 
     Example: `andy dashboard export ~/board family`
@@ -260,7 +266,7 @@ def export_files(directory: Path, /, group: GroupOption = None, *, home: HomeOpt
 
 @dashboard_app.command(name="import")
 def import_files(
-    directory: Path,
+    directory: Annotated[Path, Parameter(help="The directory to read the files from.")],
     /,
     group: GroupOption = None,
     *,
@@ -269,7 +275,7 @@ def import_files(
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Add the rows of JSON files whose ids a dashboard lacks; nothing if one row does not fit.
+    """Add rows of JSON files to a dashboard if it lacks their ids; one invalid row refuses all.
 
     Example: `andy dashboard import ~/board family`
     """

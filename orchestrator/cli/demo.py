@@ -37,14 +37,14 @@ class DemoFailed(AndyError):
 
 
 def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
-    """Show a message going all the way, on a home of its own, with no key and no phone.
+    """Show the way of a message to its reply in a home of its own, without a key or a phone.
 
     Example: `andy demo --runtime process`
 
     Parameters
     ----------
     runtime
-        Where the agent runs: `docker`, `process`, or `auto`: Docker where its image is there already.
+        Where the agent runs: `docker`, `process`, or `auto`: Docker if its image is already there.
     keep
         Do not delete the demo's home afterwards.
     """

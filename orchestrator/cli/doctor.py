@@ -38,9 +38,7 @@ def doctor(
     *,
     online: Annotated[
         bool,
-        Parameter(
-            negative="", help="Ask the model services that are used whether they answer: a small call each."
-        ),
+        Parameter(negative="", help="Test the model services in use with a small call to each."),
     ] = False,
     as_json: JsonOption = False,
     each: Annotated[
@@ -49,7 +47,7 @@ def doctor(
     ] = False,
     home: HomeOption = None,
 ) -> int:
-    """Look for faults, and name the fix of each. Works with Andy up or down; exits with 1 if there is one.
+    """Look for faults, and name the fix of each. Works with Andy up or down; exits with 1 if it finds one.
 
     Example: `andy doctor --online`
     """

@@ -58,8 +58,8 @@ def register(
     jid: Annotated[
         str | None, Parameter(help="The chat's address. [local:FOLDER, a chat of this machine]")
     ] = None,
-    name: Annotated[str | None, Parameter(help="What people call it. [FOLDER]")] = None,
-    trigger: Annotated[str | None, Parameter(help="A call besides @Andy.")] = None,
+    name: Annotated[str | None, Parameter(help="The group's name for people. [FOLDER]")] = None,
+    trigger: Annotated[str | None, Parameter(help="A further word that calls Andy, besides @Andy.")] = None,
     requires_trigger: Annotated[
         bool, Parameter(negative="--no-trigger", help="Whether a message must call Andy to be answered.")
     ] = True,
@@ -90,9 +90,7 @@ def register(
 @groups_app.command(name="add-chat")
 def add_chat(
     folder: GroupArgument,
-    jid: Annotated[
-        str, Parameter(help="The chat's address: 'andy groups chats' lists those that were seen.")
-    ],
+    jid: Annotated[str, Parameter(help="The chat's address: 'andy groups chats' lists the known ones.")],
     /,
     *,
     is_notify_chat: Annotated[
@@ -101,9 +99,9 @@ def add_chat(
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Add a chat of any messenger to a group: same agent, files and memory; answers go to the asking chat.
+    """Add a chat of any messenger to a group: same agent, files and memory; each chat gets its own replies.
 
-    With --notify, a new or present chat of the group becomes the one that receives notifications.
+    With --notify, the chat, which may already belong to the group, becomes the one for notifications.
 
     Example: `andy groups add-chat family tg:-100123 --notify`
     """
@@ -144,9 +142,10 @@ def change(
     folder: GroupArgument,
     /,
     *,
-    name: Annotated[str | None, Parameter(help="What people call it.")] = None,
+    name: Annotated[str | None, Parameter(help="The group's name for people.")] = None,
     trigger: Annotated[
-        str | None, Parameter(help="A call besides @Andy; an empty one ('') removes it.")
+        str | None,
+        Parameter(help="A further word that calls Andy, besides @Andy; an empty one ('') removes it."),
     ] = None,
     requires_trigger: Annotated[
         bool | None,
@@ -192,11 +191,11 @@ def decide(
     number: Annotated[str, Parameter(help="The number of the request: see 'andy groups chats'.")],
     decision: Annotated[
         Literal["register", "ignore", "block"],
-        Parameter(help="Give it a group, ask about it again in 30 days at the earliest, or never."),
+        Parameter(help="Give the chat a group; ask again in 30 days at the earliest; or never ask again."),
     ],
     /,
     *,
-    name: Annotated[str | None, Parameter(help="What people call the group. [the chat's name]")] = None,
+    name: Annotated[str | None, Parameter(help="The group's name for people. [the chat's name]")] = None,
     home: HomeOption = None,
 ) -> None:
     """Decide about a chat that called Andy and has no group, also one that was ignored or blocked.
@@ -229,17 +228,18 @@ def config(
             ' egress (none, open, or {"allowlist": ["host:port"]}),'
             " web_search (anthropic, searxng, brave, off), speech (true or false), skills (a list of names),"
             " node_label (NAME=VALUE, on a swarm),"
-            " model_features (what it may have the model service do for more money: a list of"
+            " model_features (features of the model service that cost more: a list of"
             ' "compaction", "fast_mode", "inference_geo"),'
-            ' ask (what you are asked before: a list of "egress", "mcp:*", "mcp:SERVER", "mcp:SERVER/TOOL"),'
-            " people (roles by address) and roles (what a member or a guest may):"
+            ' ask (requests that need your approval: a list of "egress", "mcp:*", "mcp:SERVER",'
+            ' "mcp:SERVER/TOOL"),'
+            " people (roles by address) and roles (the rights of members and guests):"
             " see 'andy groups people --help' and 'andy groups rules --help'.",
         ),
     ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show or change what a group's containers may use, from the group's next container on.
+    """Show or change the settings of a group's containers, from the group's next container on.
 
     Example: `andy groups config family --set '{"memory_mb": 1024, "mounts": [{"path": "~/photos"}]}'`
     """
@@ -315,10 +315,10 @@ def show_rules(
     what: Annotated[
         Literal["call", "network", "mcp", "memory", "schedule", "history", "spend"] | None,
         Parameter(
-            help="What they may have Andy do: call (ask him at all), network (reach addresses and search the "
+            help="The right to change: call (ask Andy at all), network (reach addresses and search the "
             "web), mcp (call MCP servers), memory (write files, memory, notes and the board), schedule (set "
-            "and change reminders and tasks), history (read what was said before they came); or spend, their "
-            "part of each budget."
+            "and change reminders and tasks), history (read messages from before they joined); or spend, "
+            "their part of each budget."
         ),
     ] = None,
     value: Annotated[
@@ -332,10 +332,10 @@ def show_rules(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show what Andy does in a group for people of each role, or change a rule.
+    """Show the rules of a group for people of each role, or change one.
 
-    The table lists what he reads, writes, sends, spends and reaches, and what needs your approval. Guests may
-    never do more than members. Works with Andy down.
+    The table lists for each role what Andy reads, writes, sends, spends and reaches, and what needs your
+    approval. Guests may never do more than members. Works with Andy down.
 
     Example: `andy groups rules family`
 

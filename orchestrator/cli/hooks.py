@@ -19,7 +19,7 @@ hooks_app = App(name="hooks")
 
 @hooks_app.command
 def add(
-    group: Annotated[str, Parameter(help="The folder of the group.")],
+    group: Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")],
     /,
     *,
     name: Annotated[
@@ -50,7 +50,7 @@ def add(
 
 @hooks_app.command(name="list")
 def list_hooks(
-    group: Annotated[str | None, Parameter(help="The folder of the group; without it, all groups.")] = None,
+    group: Annotated[str | None, Parameter(help="A group, by its folder name. [all groups]")] = None,
     /,
     *,
     as_json: JsonOption = False,
@@ -67,12 +67,12 @@ def list_hooks(
 
 @hooks_app.command
 def revoke(
-    hook: Annotated[int, Parameter(help="Its id in 'andy hooks list'.")],
+    hook: Annotated[int, Parameter(help="The hook, by its id in 'andy hooks list'.")],
     /,
     *,
     home: HomeOption = None,
 ) -> None:
-    """Make the address of a hook useless, at once. Works with Andy down.
+    """Revoke the address of a hook at once: it takes no more texts. Works with Andy down.
 
     Example: `andy hooks revoke 3`
     """

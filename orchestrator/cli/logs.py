@@ -33,15 +33,18 @@ class LogView:
 
 
 def logs(
-    group: Annotated[str | None, Parameter(help="A group's containers. [the host's own log]")] = None,
+    group: Annotated[
+        str | None, Parameter(help="Show the log of this group's containers. [the host's log]")
+    ] = None,
     /,
     *,
     follow: Annotated[
-        bool, Parameter(name=["-f", "--follow"], negative="", help="Go on, across runs, until Ctrl-C.")
+        bool,
+        Parameter(name=["-f", "--follow"], negative="", help="Print new lines, across runs, until Ctrl-C."),
     ] = False,
     run: Annotated[str | None, Parameter(help="A run, by the beginning of its id. [the newest]")] = None,
     lines: Annotated[
-        int, Parameter(name=["-n", "--lines"], help="Show at most so many lines.", validator=Number(gte=0))
+        int, Parameter(name=["-n", "--lines"], help="Show at most this many lines.", validator=Number(gte=0))
     ] = 200,
     raw: Annotated[
         bool,

@@ -26,7 +26,7 @@ DONE = {
 
 @loop_app.command
 def on(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let a group's agent wake by itself. Works with Andy down, as the others do.
+    """Let a group's agent wake by itself. All loop commands work with Andy down.
 
     Example: `andy loop on family`
     """
@@ -78,7 +78,7 @@ def wake(
 
 @loop_app.command
 def status(
-    group: Annotated[str | None, Parameter(help="A group, by its folder name; all without one.")] = None,
+    group: Annotated[str | None, Parameter(help="A group, by its folder name. [all groups]")] = None,
     /,
     *,
     as_json: JsonOption = False,

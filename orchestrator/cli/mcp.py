@@ -20,30 +20,30 @@ MAIN = "main"
 
 @mcp_app.command
 def add(
-    name: Annotated[str, Parameter(help="What agents call it, such as notes.")],
-    url: Annotated[str | None, Parameter(help="Where it listens for streamable HTTP.")] = None,
+    name: Annotated[str, Parameter(help="The server's name for agents, such as notes.")],
+    url: Annotated[str | None, Parameter(help="The server's address for streamable HTTP.")] = None,
     /,
     *,
     group: GroupOption = None,
     command: Annotated[
         str | None,
         Parameter(
-            help="In place of a URL: how the program in mcp/NAME of the home is started, in that folder."
+            help="In place of a URL: the command that starts the program in the folder mcp/NAME of the home."
         ),
     ] = None,
     secret_env: Annotated[
         str | None, Parameter(help="The name under which .env has its secret, such as NOTES_TOKEN.")
     ] = None,
     header: Annotated[
-        str, Parameter(help="The header for the secret; in Authorization it is a bearer's.")
+        str, Parameter(help="The header that carries the secret; in Authorization it is a bearer token.")
     ] = "Authorization",
     home: HomeOption = None,
 ) -> None:
     """Let a group's agent (main's if none is named) call an MCP server; no container has its secret.
 
-    The proxy adds the secret. A program runs in the container instead, from a read-only folder, without a
-    secret. Added again with another group, both groups may call it, and the other values are replaced. It
-    counts from the group's next container on.
+    The proxy adds the secret to each call. With --command, the server is a program in the container, in a
+    read-only folder and without a secret. Adding a server again for another group lets both groups call it,
+    and replaces its other values. Changes apply from the group's next container on.
 
     Example: `andy mcp add notes https://notes.example/mcp --group family --secret-env NOTES_TOKEN`
 
@@ -76,7 +76,7 @@ def add(
 
 @mcp_app.command(name="list")
 def list_servers(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List the MCP servers, who may use them, and how Andy proves who he is. Works with Andy down.
+    """List the MCP servers, the groups that may use them, and how Andy logs in. Works with Andy down.
 
     Example: `andy mcp list`
     """
@@ -98,7 +98,7 @@ def list_servers(*, as_json: JsonOption = False, home: HomeOption = None) -> Non
 
 @mcp_app.command
 def remove(
-    name: Annotated[str, Parameter(help="Its name in 'andy mcp list'.")],
+    name: Annotated[str, Parameter(help="The MCP server, by its name in 'andy mcp list'.")],
     /,
     group: GroupOption = None,
     *,
@@ -122,12 +122,12 @@ def remove(
 
 @mcp_app.command
 def login(
-    name: Annotated[str, Parameter(help="Its name in 'andy mcp list'.")],
+    name: Annotated[str, Parameter(help="The MCP server, by its name in 'andy mcp list'.")],
     /,
     *,
     client_id: Annotated[
         str | None,
-        Parameter(help="The id that its service gave you for Andy, where he cannot register himself."),
+        Parameter(help="The client id that the service issued for Andy, if he cannot register himself."),
     ] = None,
     client_secret_env: Annotated[
         str | None, Parameter(help="The name under which .env has the secret of that id, if it has one.")
@@ -135,12 +135,12 @@ def login(
     port: Annotated[
         int | None,
         Parameter(
-            help="The port of http://127.0.0.1:PORT/callback, where you had to name that address.",
+            help="The port of http://127.0.0.1:PORT/callback, if you registered that address.",
             validator=Number(gte=1, lte=65535),
         ),
     ] = None,
     paste: Annotated[
-        bool, Parameter(negative="", help="Paste the address that the browser ends at, from any machine.")
+        bool, Parameter(negative="", help="Prompt for the address at which the browser ends, on any machine.")
     ] = False,
     home: HomeOption = None,
 ) -> None:
@@ -168,7 +168,7 @@ def login(
 
 @mcp_app.command
 def logout(
-    name: Annotated[str, Parameter(help="Its name in 'andy mcp list'.")],
+    name: Annotated[str, Parameter(help="The MCP server, by its name in 'andy mcp list'.")],
     /,
     *,
     home: HomeOption = None,

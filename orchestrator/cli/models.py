@@ -36,29 +36,32 @@ Kind = Literal[
 
 @models_app.command
 def add(
-    name: Annotated[str, Parameter(help="What you call it, such as local.")],
+    name: Annotated[str, Parameter(help="Your name for the service, such as local.")],
     url: Annotated[
-        str | None, Parameter(help="Where it is; /v1/messages follows. [as its kind has it]")
+        str | None,
+        Parameter(help="The service's address, to which /v1/messages is added. [that of its kind]"),
     ] = None,
     /,
     *,
-    kind: Annotated[Kind | None, Parameter(help="What it is. [the name, if that is a kind]")] = None,
-    model: Annotated[str | None, Parameter(help="The model to use where a choice names none.")] = None,
+    kind: Annotated[Kind | None, Parameter(help="The kind of the service. [NAME, if that is a kind]")] = None,
+    model: Annotated[
+        str | None, Parameter(help="The model to use if a choice names only the service.")
+    ] = None,
     key_env: Annotated[
-        str | None, Parameter(help="The name under which .env has its key. [as its kind has it]")
+        str | None, Parameter(help="The name under which .env has its key. [that of its kind]")
     ] = None,
     window: Annotated[int | None, Parameter(help="Tokens of the model's context window.")] = None,
     price: Annotated[
         str | None, Parameter(help="Dollars for a million tokens, in and out: 0.6,2.5. [0 without a key]")
     ] = None,
     first_byte_seconds: Annotated[
-        int | None, Parameter(help="Seconds that it may take to begin an answer. [by its address]")
+        int | None, Parameter(help="Seconds that it may take to start an answer. [depends on its address]")
     ] = None,
     home: HomeOption = None,
 ) -> None:
     """Add a service that speaks Anthropic's Messages API, by a name; its key stays in .env.
 
-    Added again, all of its values are replaced. Test it with 'andy models test NAME' before you choose it.
+    Adding a service again replaces all its values. Test it with 'andy models test NAME' before you choose it.
 
     Example: `andy models add local --kind llama.cpp --model qwen3 --window 32768`
 
@@ -98,16 +101,16 @@ def list_services(*, as_json: JsonOption = False, home: HomeOption = None) -> No
 
 @models_app.command(name="test")
 def ask_for_abilities(
-    name: Annotated[str, Parameter(help="Its name in 'andy models list'.")],
+    name: Annotated[str, Parameter(help="The service, by its name in 'andy models list'.")],
     /,
     *,
-    model: Annotated[str | None, Parameter(help="The model to ask. [the service's own]")] = None,
+    model: Annotated[str | None, Parameter(help="The model to test. [the service's own]")] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> int:
     """Test a service for text, streams, tool calls, images, token counts and its window; store the result.
 
-    Requests to it leave out what it cannot do. The test costs about a thousand tokens.
+    Later requests leave out features that it lacks. The test costs about a thousand tokens.
 
     Example: `andy models test local`
     """
@@ -151,7 +154,7 @@ def use(
     work: Annotated[
         Literal["all", "tasks", "worker", "summaries"],
         Parameter(
-            name="--for", help="The work that it is for; all is chats and whatever has no choice of its own."
+            name="--for", help="The kind of work; all means chats and all work without a choice of its own."
         ),
     ] = "all",
     home: HomeOption = None,
@@ -188,12 +191,13 @@ def use(
 def fallback(
     models: Annotated[
         tuple[str, ...],
-        Parameter(help="SERVICE/MODEL, in their order; without any, there is no fallback.", negative=""),
+        Parameter(help="SERVICE/MODEL, in the order of use; without any, there is no fallback.", negative=""),
     ] = (),
     /,
     *,
     even_if_dearer: Annotated[
-        bool, Parameter(negative="", help="Also if it costs more than the one that it replaces.")
+        bool,
+        Parameter(negative="", help="Use a fallback even if it costs more than the model that it replaces."),
     ] = False,
     home: HomeOption = None,
 ) -> None:
@@ -221,12 +225,12 @@ def fallback(
 
 @models_app.command
 def remove(
-    name: Annotated[str, Parameter(help="Its name in 'andy models list'.")],
+    name: Annotated[str, Parameter(help="The service, by its name in 'andy models list'.")],
     /,
     *,
     home: HomeOption = None,
 ) -> None:
-    """Remove a service that is chosen nowhere. Its key in .env stays.
+    """Remove a service that is not chosen for any work. Its key in .env stays.
 
     Example: `andy models remove local`
     """

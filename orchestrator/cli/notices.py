@@ -12,7 +12,7 @@ from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, Limi
 
 notices_app = App(name="notices")
 
-NumberArgument = Annotated[str, Parameter(help="Its number in 'andy notices list GROUP'.")]
+NumberArgument = Annotated[str, Parameter(help="The notice, by its number in 'andy notices list GROUP'.")]
 
 
 @notices_app.command(name="list")
@@ -21,7 +21,7 @@ def list_notices(
     /,
     *,
     with_ended: Annotated[
-        bool, Parameter(name="--all", negative="", help="Ended ones too, newest first.")
+        bool, Parameter(name="--all", negative="", help="List ended notices, too, newest first.")
     ] = False,
     limit: LimitOption = 50,
     as_json: JsonOption = False,

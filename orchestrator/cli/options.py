@@ -24,7 +24,7 @@ HomeOption = Annotated[
 JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for machines.")]
 # This validator replaces the general one of `main.py`, so it needs an upper bound too.
 LimitOption = Annotated[
-    int, Parameter(help="List at most so many.", validator=Number(gte=1, lte=1_000_000_000))
+    int, Parameter(help="List at most this many.", validator=Number(gte=1, lte=1_000_000_000))
 ]
 GroupArgument = Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")]
 # Declared after the `/` and before the `*` of a command, so that both GROUP and --group GROUP work.

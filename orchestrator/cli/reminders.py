@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 reminders_app = App(name="reminders")
 
-IdArgument = Annotated[str, Parameter(help="Its number in 'andy reminders list', such as 7.")]
+IdArgument = Annotated[
+    str, Parameter(help="The reminder, by its number in 'andy reminders list', such as 7.")
+]
 AtOption = Annotated[
     str,
-    Parameter(help="When: 'in 2 hours', 30m, 'tomorrow 9am', 2026-11-23T09:00, in the group's time zone."),
+    Parameter(
+        help="The time: 'in 2 hours', 30m, 'tomorrow 9am', 2026-11-23T09:00, in the group's time zone."
+    ),
 ]
 
 
@@ -28,7 +32,7 @@ AtOption = Annotated[
 def list_reminders(
     group: GroupOption = None, *, as_json: JsonOption = False, home: HomeOption = None
 ) -> None:
-    """List the pending reminders, the next first. Works with Andy down, as the others do.
+    """List the pending reminders, the next first. All reminders commands work with Andy down.
 
     Example: `andy reminders list family`
     """
@@ -41,7 +45,7 @@ def list_reminders(
 @reminders_app.command
 def add(
     group: GroupArgument,
-    text: Annotated[str, Parameter(help="What is to be sent.")],
+    text: Annotated[str, Parameter(help="The text that is sent.")],
     /,
     *,
     at: AtOption,

@@ -11,7 +11,9 @@ from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitO
 
 
 def search(
-    text: Annotated[str, Parameter(help='Words that a message has to have; "of several words" as one.')],
+    text: Annotated[
+        str, Parameter(help='The words that a message must have; "in quotes" they are one phrase.')
+    ],
     /,
     group: GroupOption = None,
     *,

@@ -22,10 +22,10 @@ service_app = App(name="service")
 SystemOption = Annotated[
     bool,
     Parameter(
-        name="--system", negative="", help="A unit of the machine, for root, in the place of your own."
+        name="--system", negative="", help="Use a unit of the machine, which needs root, instead of your own."
     ),
 ]
-NameOption = Annotated[str, Parameter(help="The unit's name; a second home needs a second one.")]
+NameOption = Annotated[str, Parameter(help="The unit's name; a second home needs another name.")]
 UNIT = """\
 # Written by 'andy service install' for {home}
 [Unit]

@@ -40,7 +40,7 @@ def setup(
         str | None,
         Parameter(
             allow_leading_hyphen=True,
-            help="A key or token of the model; '-' reads it from stdin, 'none' leaves it.",
+            help="A key or token of the model; '-' reads it from stdin, 'none' skips this step.",
         ),
     ] = None,
     model: Annotated[
@@ -50,9 +50,11 @@ def setup(
             " the credential. Kinds: see 'andy models add --help'."
         ),
     ] = None,
-    model_url: Annotated[str | None, Parameter(help="Where that service is. [as its kind has it]")] = None,
+    model_url: Annotated[
+        str | None, Parameter(help="The address of that service. [that of its kind]")
+    ] = None,
     whatsapp: Annotated[
-        bool | None, Parameter(help="Whether to pair WhatsApp. [asked; without a terminal: not]")
+        bool | None, Parameter(help="Whether to pair WhatsApp. [prompted for; without a terminal: no]")
     ] = None,
     phone: Annotated[
         str | None, Parameter(help="Pair by a code for the phone of this number, not by a QR code.")
@@ -69,22 +71,24 @@ def setup(
     answers: Annotated[
         list[str] | None,
         Parameter(
-            name="--set", negative="", help="What --channel asks, as NAME=VALUE; secrets are a line of stdin."
+            name="--set",
+            negative="",
+            help="A value that --channel needs, as NAME=VALUE; secrets are read from stdin, one a line.",
         ),
     ] = None,
     main: Annotated[
         str | None,
         Parameter(
-            help="Where main is: 'self', your \"message yourself\" chat; 'local', this machine; a phone"
-            " number; or a chat's address."
+            help="The chat of the main group: 'self', your \"message yourself\" chat; 'local', this machine;"
+            " a phone number; or a chat's address."
         ),
     ] = None,
     test: Annotated[bool | None, Parameter(help="Whether to send a test message to main.")] = None,
     home: HomeOption = None,
 ) -> None:
-    """Set Andy up: a model, messengers, the main group, a test message. It prompts for what no flag sets.
+    """Set Andy up: a model, messengers, the main group, a test message. It prompts for missing values.
 
-    Without a terminal only the steps of the flags are done. It can be run again: earlier results stay.
+    Without a terminal only the steps of the options are done. It can be run again: earlier results stay.
 
     Example: `andy setup --credential none --whatsapp --main self --test`
     Example: `andy setup --model ollama/qwen3 --main local`

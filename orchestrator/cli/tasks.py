@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 tasks_app = App(name="tasks")
 cron_app = App(name="cron")
 
-TaskArgument = Annotated[str, Parameter(help="Its id in 'andy tasks list'.")]
+TaskArgument = Annotated[str, Parameter(help="The task, by its id in 'andy tasks list'.")]
 DONE = {
     "pause": "is paused; a waiting run is dropped",
     "resume": "is resumed from its next time on",
@@ -38,7 +38,7 @@ def list_tasks(
     group: GroupOption = None,
     *,
     with_ended: Annotated[
-        bool, Parameter(name="--all", negative="", help="Completed and cancelled ones too.")
+        bool, Parameter(name="--all", negative="", help="List completed and cancelled tasks, too.")
     ] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -72,7 +72,7 @@ def show_task(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeO
 @tasks_app.command
 def add(
     group: GroupArgument,
-    prompt: Annotated[str, Parameter(help="What the group's agent is asked.")],
+    prompt: Annotated[str, Parameter(help="The request to the group's agent.")],
     /,
     *,
     cron: Annotated[
@@ -85,7 +85,8 @@ def add(
         str | None, Parameter(help="Once, at a time: 'tomorrow 9am', 'in 2 hours', 2026-11-23T09:00.")
     ] = None,
     context: Annotated[
-        Literal["isolated", "group"], Parameter(help="By itself, or as a part of the group's conversation.")
+        Literal["isolated", "group"],
+        Parameter(help="isolated: in a session of its own; group: in the group's conversation."),
     ] = "isolated",
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -128,7 +129,7 @@ def add(
 
 @tasks_app.command
 def pause(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Pause a task until it is resumed. Works with Andy down, as the next three do.
+    """Pause a task until it is resumed. Works with Andy down, as resume, cancel and run do.
 
     Example: `andy tasks pause task-1a2b3c4d`
     """

@@ -21,15 +21,16 @@ COMMAND_LINE = "command line"
 
 
 def undo(
-    group: Annotated[
-        str | None, Parameter(help="The group whose last turn that did anything is meant.")
-    ] = None,
+    group: Annotated[str | None, Parameter(help="The group whose last turn with changes is undone.")] = None,
     /,
     *,
     turn: Annotated[
-        int | None, Parameter(help="This turn instead, by its number in 'andy turns'; it may be an undo.")
+        int | None,
+        Parameter(help="Undo this turn instead, by its number in 'andy turns'; it may be an undo."),
     ] = None,
-    anyway: Annotated[bool, Parameter(negative="", help="Undo also what was changed later.")] = False,
+    anyway: Annotated[
+        bool, Parameter(negative="", help="Undo also the parts that were changed again later.")
+    ] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:

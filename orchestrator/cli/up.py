@@ -55,7 +55,7 @@ def build(
         Parameter(
             name="--with",
             negative="",
-            help="Additional programs: Chromium, 600 MB; Node.js with npm. [what the image has]",
+            help="Additional programs: Chromium, 600 MB; Node.js with npm. [those of the last build]",
         ),
     ] = (),
     tag: Annotated[str | None, Parameter(help="The image's name. [ANDY_IMAGE]")] = None,

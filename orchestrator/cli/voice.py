@@ -34,11 +34,11 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
 def install(
     *,
     folder: Annotated[
-        Path | None, Parameter(name="--from", help="Copy the model from here, and download nothing.")
+        Path | None, Parameter(name="--from", help="Copy the model from this path instead of downloading it.")
     ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Put the model of ANDY_VOICE_MODEL into the home: downloads it once (145 MB for "base"), or copies it.
+    """Install the model of ANDY_VOICE_MODEL: download it once (145 MB for "base"), or copy it.
 
     Example: `andy voice install`
     """
@@ -70,7 +70,15 @@ def install(
 
 
 @voice_app.command(name="try")
-def try_file(file: Path, /, *, language: str | None = None, home: HomeOption = None) -> None:
+def try_file(
+    file: Annotated[Path, Parameter(help="The sound file.")],
+    /,
+    *,
+    language: Annotated[
+        str | None, Parameter(help="The spoken language, such as ko. [detected from the sound]")
+    ] = None,
+    home: HomeOption = None,
+) -> None:
     """Transcribe one sound file as a voice note would be.
 
     Example: `andy voice try note.ogg --language ko`

@@ -77,7 +77,7 @@ def list_sessions(*, as_json: JsonOption = False, home: HomeOption = None) -> No
 
 @sessions_app.command
 def revoke(
-    session: Annotated[str | None, Parameter(help="Its id in 'andy sessions list'.")] = None,
+    session: Annotated[str | None, Parameter(help="The browser, by its id in 'andy sessions list'.")] = None,
     /,
     *,
     every: Annotated[bool, Parameter(name="--all", negative="", help="Sign every browser out.")] = False,

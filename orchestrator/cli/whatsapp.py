@@ -38,10 +38,11 @@ class NotPaired(AndyError):
 def pair(
     *,
     phone: Annotated[
-        str | None, Parameter(help="Show a code for the phone of this number, +49 170 …, in place of a QR.")
+        str | None,
+        Parameter(help="Show a code to type in on the phone with this number, +49 170 …, not a QR code."),
     ] = None,
     anew: Annotated[
-        bool, Parameter(negative="", help="Set an existing login aside first; only with Andy down.")
+        bool, Parameter(negative="", help="Move an existing login aside first; only with Andy down.")
     ] = False,
     home: HomeOption = None,
 ) -> int:

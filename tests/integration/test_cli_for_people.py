@@ -425,7 +425,10 @@ TOO_LARGE = "9" * 30
     ("words", "told"),
     [
         (("messages",), "andy: 'andy messages' needs GROUP: A group, by its folder name"),
-        (("reminders", "add", "family", "bins"), "andy: 'andy reminders add' needs --at: When: 'in 2 hours'"),
+        (
+            ("reminders", "add", "family", "bins"),
+            "andy: 'andy reminders add' needs --at: The time: 'in 2 hours'",
+        ),
         (("reminders", "add", "family", "bins", "--at"), "--at requires an argument."),
         (("turns", "family", "jon"), "There are too many arguments: 'jon'. See 'andy turns --help'."),
         (("loop", "list"), "See 'andy loop --help'."),
