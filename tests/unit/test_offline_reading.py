@@ -47,6 +47,11 @@ def one(text: str) -> str:
         ("장보기 목록에 우유, 계란을 추가해줘", ["add_items items=우유|계란 list=장보기"]),
         ("shopping list:\n- milk\n- eggs", ["add_items items=milk|eggs list=shopping"]),
         ("add to the shopping list:\nmilk\neggs", ["add_items items=milk|eggs list=shopping"]),
+        ("add these to the shopping list:\nmilk\neggs", ["add_items items=milk|eggs list=shopping"]),
+        (
+            "add milk to the shopping list:\n- eggs\n- bread",
+            ["add_items items=milk list=shopping", "add_items items=eggs|bread list=shopping"],
+        ),
         (
             "todo buy stamps\nremind me at 5pm to cook",
             ["add_items items=buy stamps list=todo", "remind what=cook when=at 5pm"],

@@ -222,6 +222,9 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
         # Above entries, the heading asks to add them to the list instead.
         name = named_list.slot("list") or TODO
         return [named_list.of("add_items", items="\n".join(entries), list=name)]
+    if head is not None and head.intent == "add_items" and head.slot("list"):
+        # `add milk to the shopping list:` names an entry itself, which is added besides those below.
+        return [*wording.expanded(head), head.having(items="\n".join(entries))]
     if PATTERNS["heading_todo"].fullmatch(heading):  # `todo`, without the word "list"
         to_do = ParsedRequest(intent="add_items", language=language_of(" ".join(lines)))
         return [to_do.having(items="\n".join(entries), list=TODO)]
