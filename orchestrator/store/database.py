@@ -136,9 +136,10 @@ class Database:
     async def write(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `work` in a transaction and return its result: all of its changes are committed, or none.
 
-        It runs in a thread: it may await nothing but its transaction, and use objects of the event loop only
-        through `after_commit`. Writers that wait at the same time share one transaction, and so one flush to
-        the disk. If the caller is cancelled after it started, it still runs to its end first.
+        `work` runs in a thread: it may await nothing but its transaction, and use objects of the event loop
+        only through `after_commit`. Writers that wait at the same time share one transaction, and so one
+        flush to the disk. A caller that is cancelled before `work` has started leaves it undone; one that is
+        cancelled later still waits for its end.
 
         Raises:
             StoreError: the database cannot be written or is damaged.
@@ -155,13 +156,14 @@ class Database:
                     try:
                         await self._in_thread(write_together, self._direct, batch)
                     finally:
-                        # Here and for all of them: a caller that is cancelled meanwhile would announce
-                        # nothing of what was committed.
+                        # Also if this caller was cancelled while it waited: the transaction still ran to
+                        # its end, and what the whole batch has committed must be announced. A work without
+                        # an error is committed, see `write_together`.
                         for finished in batch:
                             if finished.error is None:
                                 self._run_follow_ups(finished.follow_ups)
         finally:
-            # The caller was cancelled before its work started: nobody else must do it.
+            # Still in the list if the caller was cancelled before its work started: nobody else must do it.
             if not item.is_done and item in self._waiting:
                 self._waiting.remove(item)
         if item.error is None:
@@ -190,7 +192,9 @@ class Database:
         """
 
         async def version_and_result(tx: Tx) -> tuple[str, T]:
-            """Return the present version, with the earlier result if it was of this version."""
+            """Return the present version and its result: the earlier one if the version is the same, else a
+            new one.
+            """
             present = await version(tx)
             earlier, result = self._results.get(query, (None, None))
             if earlier != present:

@@ -65,7 +65,8 @@ def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> Non
     """Run all `works` in one transaction, and set the value or the error of each. Blocks.
 
     They share the transaction's flush to the disk. If one raises, only its changes are undone. If the
-    transaction itself fails, all of them have failed.
+    transaction itself fails, each of them gets an error. So afterwards, the changes of a work are committed
+    if and only if the work has no error.
     """
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -73,10 +74,11 @@ def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> Non
             _run_in_savepoint(connection, work)
         connection.execute("COMMIT")
     except BaseException as error:  # noqa: BLE001 - the waiting callers raise it
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        # First the errors: the rollback may fail, too, and no work may then look like a committed one.
         for work in works:
             work.error = work.error or error
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
     for work in works:
         work.is_done = True
 

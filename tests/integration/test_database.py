@@ -23,6 +23,7 @@ from orchestrator.store.access import secret_addresses as addresses
 from orchestrator.store.access.secret_addresses import AddressKind
 from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database, after_commit, migrations
+from orchestrator.store.direct import Work, write_together
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.reader import read_once
 from orchestrator.store.schedule import tasks
@@ -535,6 +536,26 @@ async def test_a_shared_transaction_that_cannot_be_committed_fails_all_who_are_i
 
     assert [type(each) for each in outcomes] == [StoreError] * 4
     assert await names_in(database) == []
+
+
+async def test_work_whose_transaction_cannot_even_be_rolled_back_has_failed():
+    class Failing(sqlite3.Connection):
+        def execute(self, sql, *parameters):
+            if sql in ("COMMIT", "ROLLBACK"):
+                raise sqlite3.OperationalError("disk I/O error")
+            return super().execute(sql, *parameters)
+
+    async def work(tx):
+        await tx.execute("CREATE TABLE t (x)")
+
+    works = [Work(do=work), Work(do=work)]
+    with (
+        closing(sqlite3.connect(":memory:", isolation_level=None, factory=Failing)) as connection,
+        pytest.raises(sqlite3.OperationalError),
+    ):
+        write_together(connection, works)
+
+    assert [type(each.error) for each in works] == [sqlite3.OperationalError] * 2
 
 
 @pytest.mark.parametrize("steps", range(8))
