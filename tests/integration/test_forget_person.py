@@ -151,6 +151,16 @@ async def test_what_they_chose_goes_and_what_others_chose_stays(house: ForgetHou
     assert question.answer == "Yes (Jun)"
 
 
+async def test_only_whole_names_leave_the_answers(house: ForgetHouse) -> None:
+    asked = a_question(answer="Yes (Jan, Janet, Jan), No (Tom, Janet, Jan), Later (Jan)", answered_ms=1)
+    async with house.harness.database.transaction() as tx:
+        await dashboards.ensure(tx, FAMILY, now_ms=1)
+        assert await board_questions.put(tx, asked, read_version=None)
+        await board_questions.forget_names(tx, FAMILY, ["Jan"])
+        (question,) = await board_questions.every(tx, FAMILY)
+    assert question.answer == "Yes (Janet), No (Tom, Janet), Later"
+
+
 async def test_who_asks_twice_leaves_every_place(house: ForgetHouse) -> None:
     before = await house.everything()
     assert "zeppelin" in before

@@ -157,7 +157,8 @@ async def settled_like(
 async def settled(tx: Tx, folder: Folder, *, unsettled: Sequence[str]) -> dict[tuple[str, QuestionType], int]:
     """Return when a question was last settled (epoch ms), by the id of its task and the type of the question.
 
-    A question is settled when it was answered, or closed for a reason that is not in `unsettled`.
+    Questions that are about no task are left out. A question is settled when it was answered, or closed for a
+    reason that is not in `unsettled`.
     """
     rows = await tx.execute_fetchall(
         """
@@ -192,15 +193,19 @@ async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: in
 
 
 async def forget_names(tx: Tx, folder: Folder, names: Sequence[str]) -> None:
-    """Remove a person's names from the answers of a group such as "Plum (Jane, Tom)", which name who chose
-    them.
+    """Remove a person's names from the answers to a group's questions.
+
+    The answer to a poll names who chose what, such as "Plum (Jane, Tom)".
     """
     for question in await every(tx, folder):
         answer = question.answer or ""
         for name in names:
-            # The name is the first of several in the brackets, a later one, or the only one.
-            for with_name, without_name in ((f"({name}, ", "("), (f", {name}", ""), (f" ({name})", "")):
-                answer = answer.replace(with_name, without_name)
+            # First of several names in the brackets: "(Jane, Tom)" becomes "(Tom)".
+            answer = answer.replace(f"({name}, ", "(")
+            # A later name: "(Tom, Jane)" becomes "(Tom)". Only a whole name: "Jan" stays in "Janet".
+            answer = re.sub(rf", {re.escape(name)}(?=[,)])", "", answer)
+            # The only name: "Plum (Jane)" becomes "Plum".
+            answer = answer.replace(f" ({name})", "")
         if answer != (question.answer or ""):
             await tx.execute(
                 "UPDATE questions SET answer = ? WHERE group_folder = ? AND id = ?",
