@@ -270,7 +270,9 @@ class _Source:
             case str(column):
                 text = self._read_plain(field.type, variables[column])
         variable = variables[column]
-        return f"None if {variable} is None else {text}" if field.is_optional and text != variable else text
+        is_converted = text != variable
+        # A column that is not converted gives None by itself.
+        return f"None if {variable} is None else {text}" if field.is_optional and is_converted else text
 
     def _read_json(self, kind: Any, variable: str) -> str:
         """Return the Python expression that parses the JSON in `variable` to a value of the type `kind`."""
@@ -298,7 +300,8 @@ class _Source:
 
         `path` is the expression for the record of the class `record`, such as `record.schedule`. `columns`
         has the columns of fields that are not stored under their own names. A column without a way to write
-        it is left out.
+        it is left out. Where a `Part` may be None, its columns then get the values in its `absent`, else
+        None.
         """
         for field in _fields(record, columns):
             value = f"{path}.{field.name}"
@@ -306,8 +309,11 @@ class _Source:
                 case Part():
                     absent = field.place.absent or {}
                     for column, text in self.values(field.place.record, field.place.columns, value):
-                        guard = f"{self._name(absent.get(column))} if {value} is None else "
-                        yield column, guard + text if field.is_optional else text
+                        if field.is_optional:
+                            if_absent = self._name(absent.get(column))
+                            yield column, f"{if_absent} if {value} is None else {text}"
+                        else:
+                            yield column, text
                 case Json(column):
                     yield column, self._guarded(field, value, f"dumps({value})")
                 case Column(column, _, write):

@@ -234,7 +234,7 @@ def the_group(harness: ChannelHarness) -> Group:
 
 
 async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], what: str) -> None:
-    """Wait until the condition `holds` is true, which may be an async function.
+    """Wait until the function `holds`, which may be async, returns something true.
 
     Raises `AssertionError` with `what`, the name of the condition, after `DEADLINE_SECONDS`.
     """

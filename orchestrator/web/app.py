@@ -95,7 +95,10 @@ async def _error_answer(_: Request, error: Exception) -> Response:
 
 
 async def _route_error_answer(request: Request, error: Exception) -> Response:
-    """Return the JSON answer for an unknown path, or for a method that the path does not allow."""
+    """Return the JSON answer for an unknown path, or for a method that the path does not allow.
+
+    Any other HTTP error has the code `refused` and its own text.
+    """
     assert isinstance(error, HTTPException)
     # A path may be a mistyped secret address, which must not be in the error, because programs log it.
     path = without_secret(request.url.path)[:MAX_PATH_CHARS]

@@ -75,7 +75,8 @@ def _loopback_pair(port: int) -> tuple[socket.socket, ...]:
     Raises:
         AndyError: the port is taken; for port 0, `TRIES` ports that the system chose are.
     """
-    for _ in range(1 if port else TRIES):
+    tries = 1 if port else TRIES
+    for _ in range(tries):
         try:
             first = listen(HOST, port)
         except OSError as error:

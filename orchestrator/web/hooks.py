@@ -176,8 +176,10 @@ def text_in(body: bytes, content_type: str) -> str:
         UnreadableType: the body has another type, or is not UTF-8.
         BadBody: it has no text, or other fields too.
     """
+    # Such as `text/plain; charset=utf-8`. Without a type, the body counts as plain text.
     kind = content_type.partition(";")[0].strip().lower() or TYPES[0]
-    if kind not in TYPES or not _UTF8.issuperset(_CHARSET.findall(content_type.lower())):
+    charsets = _CHARSET.findall(content_type.lower())
+    if kind not in TYPES or not _UTF8.issuperset(charsets):
         raise UnreadableType
     try:
         # Some programs begin a text with a byte order mark, which is no part of it.

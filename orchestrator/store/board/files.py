@@ -150,7 +150,10 @@ class _DashboardReader:
         return None if row is None else int(row[0])
 
     def rows(self, revision: int) -> DashboardRows:
-        """Return all rows of the dashboard, with its present `revision`."""
+        """Return the rows of the dashboard, with its present `revision`.
+
+        Only questions that were closed without an answer are left out.
+        """
         return DashboardRows(
             revision=revision,
             tasks=self._rows(TaskRow, "dashboard_tasks", "archived_ms IS NULL", by="created_ms"),

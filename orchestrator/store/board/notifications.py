@@ -247,7 +247,8 @@ async def outlook(tx: Tx) -> NotificationOutlook:
 
 async def next_due_ms(tx: Tx) -> int | None:
     """Return when the next notification is to be sent or tried again (epoch ms); None if none is."""
-    # Most notifications were never tried: for those an index has the earliest. Few have other times, too.
+    # Most notifications were never tried: an index yields the earliest of those. The few others also wait for
+    # their next attempt or for the end of a claim, so the latest of their times counts.
     cursor = await tx.execute(
         f"""
         SELECT min(at) AS due FROM (

@@ -115,8 +115,9 @@ def with_file(text: str, file: str | None) -> str:
 async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
     """Replace the placeholder of a message's file by the final text, now that the file was fetched.
 
-    `whole` is the fetched message; its `file` names the stored file, or says why there is none. An edit or a
-    deletion of the message that came meanwhile stays. Quotes of the message show the final text, too.
+    `whole` is the fetched message; its `file` names the stored file, or says why there is none. If the
+    message quotes another one, the quoted text becomes that of `whole`. An edit or a deletion of the message
+    that came meanwhile stays. Quotes of the message show the final text, too.
     """
     # An empty `content` means that the message was deleted while its file was fetched: it stays empty.
     await tx.execute(
@@ -497,8 +498,8 @@ class GroupSummary:
 
 async def group_summaries(tx: Tx) -> Collection[GroupSummary]:
     """Return a summary of each group for a list of conversations, the most recently active first."""
-    # One statement: a query for each of fifty groups took 125 ms in total. `max(state)`, because of a queued
-    # and a running turn the running one is shown, whose word is the greater.
+    # One statement: a query for each of fifty groups took 125 ms in total. With a queued and a running turn,
+    # `max(state)` is 'running', the later word in the alphabet.
     rows = await tx.execute_fetchall(
         """
         SELECT g.folder, g.name, m.sent_ms AS at_ms, coalesce(m.sender_name, '') AS sender,

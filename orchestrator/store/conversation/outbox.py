@@ -267,10 +267,11 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
 
 
 async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
-    """Add the voice note of a sent reply, once, and return its message; an earlier one is returned as it is.
+    """Add a message with the voice note of a sent reply, and return it; one that exists is returned instead.
 
-    `spoken` is the reply, `file` its sound. The message is held back until the sound is stored. Without a
-    `file`, it only marks the reply as one that is not spoken; the caller ends it.
+    `spoken` is the reply, `file` its sound. The message is `HELD`: the caller releases it once the sound is
+    stored. With None as `file`, the message is never sent: the caller finishes it, and by it the reply counts
+    as one that is not to be spoken.
     """
     # The key is derived from the reply's, so a host that is killed meanwhile makes no second voice note.
     key = f"speech:{spoken.id}"

@@ -255,8 +255,8 @@ async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
 async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
     """Return how many messages people wrote and how many turns ended in a group since `since_ms`.
 
-    The keys are `messages` and `turns`. Free cycles are no turns here; of each kind, the last 500 are looked
-    at.
+    The keys are `messages` and `turns`. Turns that the loop itself started are not counted. Only the newest
+    500 messages and the newest 500 turns of the group are considered.
     """
     cursor = await tx.execute(
         """

@@ -39,11 +39,12 @@ class DeliveredNoticeRow:
 
 
 async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> list[NoticeRow]:
-    """Claim the notices that an attempt at a turn gives to its agent; return all it has, most urgent first.
+    """Claim the notices that an attempt at a turn gives to its agent.
 
-    A notice is a line for a group's agent. `session_id` is the session that the attempt continues. A notice
-    made in an unfinished turn waits for that turn's end; a delivered urgent one is delivered once more in
-    each new session. At most `MAX_DELIVERED` are claimed in total, also by several calls.
+    Return all notices that the attempt has claimed by now, the most urgent first. A notice is a line for a
+    group's agent. `session_id` is the session that the attempt continues. A notice made in an unfinished turn
+    waits for that turn's end; a delivered urgent one is delivered once more in each new session. At most
+    `MAX_DELIVERED` are claimed in total, also by several calls.
     """
     if turn.kind is TurnKind.CHAT:
         await _count_turn(tx, turn)
@@ -148,7 +149,10 @@ async def settle(
 
 
 async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
-    """Release all notices that a turn has claimed; those made in an isolated turn's own session end."""
+    """Release all notices that a turn has claimed.
+
+    If the turn is isolated, the pending notices that it made for its own session end.
+    """
     await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
@@ -230,7 +234,8 @@ def _for_people(
     """Return the urgent notices that people are shown, out of those that a container reports as delivered.
 
     `received` are the stored notices among the reported ones; for these the host's priority counts. A report
-    without an id is about a notice of the run itself; for it the container's priority counts.
+    without an id is about a notice of the run itself; for it the container's priority counts. Reports with
+    any other id are left out, and so are all after the first `MAX_DELIVERED`.
     """
     stored = {notice.id: notice for notice in received}
     shown: list[DeliveredNoticeRow] = []

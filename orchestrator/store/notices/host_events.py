@@ -35,9 +35,10 @@ TTL_MS = 3 * DAY_MS
 async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known: bool, now_ms: int) -> None:
     """Add a notice that the group's agent reads in its next turn: a message could not be delivered.
 
-    `outgoing` is the message, which is given up because of `error`. `is_known` says that the chat certainly
-    did not get it; else that is unknown. Lines of the message that reported earlier lost messages are not
-    quoted: each of those messages is named again by itself, as lost or as perhaps lost.
+    `outgoing` is the message, which is given up because of `error`. For a chat without a group nothing is
+    added. `is_known` says that the chat certainly did not get it; else that is unknown. Lines of the message
+    that reported earlier lost messages are not quoted: each of those messages is named again by itself, as
+    lost or as perhaps lost.
     """
     if outgoing.folder is None:
         return
@@ -64,7 +65,8 @@ def _without_notices(text: str) -> tuple[str, list[tuple[str, str]]]:
     """Return a text without its lines about earlier lost messages, and those lines as pairs.
 
     A pair is the opening words of the line, one of `_LEADS`, and the text of the lost message. Such a line is
-    in a message in which Andy reported an earlier loss, and which is lost itself.
+    in a message in which Andy reported an earlier loss, and which is lost itself. An example of a line:
+    `⚠️ Not delivered, and not tried again: “hello” (no connection)`.
     """
     lines, items = [], []
     for line in text.splitlines():
@@ -213,8 +215,8 @@ async def _note(
     """Add a fact to the waiting notice of the same type and `key`, or store it as a new notice.
 
     The group's agent reads a notice in its next turn, as `lead: item; item`. Values in `payload` are stored
-    with it. The fact is only logged, and left out, if `MAX_HOST_FACTS` notices of the host wait for the group
-    already.
+    with it. A fact that needs a new notice is left out, with a warning in the log, if `MAX_HOST_FACTS`
+    notices of the host wait for the group already.
     """
     dedupe_key = f"host:{event_type}:{key}"
     waiting = await notices.pending_by_key(tx, folder, dedupe_key)
@@ -225,7 +227,8 @@ async def _note(
     if waiting is None and await notices.undelivered(tx, folder, NoticeMaker.HOST) >= MAX_HOST_FACTS:
         log.warning("notice.left_out", group=folder, type=event_type, reason="enough facts wait already")
         return
-    named = [*(waiting.payload.get("items", []) if waiting else []), item]
+    earlier_items = waiting.payload.get("items", []) if waiting else []
+    named = [*earlier_items, item]
     count = waiting.count + 1 if waiting else 1
     fresh = NewNotice(
         folder=folder,

@@ -286,7 +286,7 @@ async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
 async def prune(tx: Tx, *, now_ms: int) -> None:
     """Delete notices that ended over `RETENTION_MS` ago, and those delivered that long ago without an end.
 
-    So too the records of delivered notices that people were shown.
+    The records of delivered notices that people were shown are deleted after the same time.
     """
     # A delivered notice that is never acknowledged may have no end; without the second case it would stay for
     # ever.

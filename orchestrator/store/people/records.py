@@ -111,7 +111,10 @@ async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_s
 
 
 async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return the pending reminders of a group that a person requested, the next due first."""
+    """Return a group's pending notifications to people that a person requested or last changed.
+
+    Most are reminders. The next due come first.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT id, message AS text, due_ms FROM notifications

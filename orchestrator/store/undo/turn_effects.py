@@ -172,7 +172,8 @@ async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = F
     try:
         yield
     finally:
-        # After a rollback there is nothing to remove: the row was rolled back, too.
+        # After a rollback there is nothing to remove. If the transaction has also created the table, that is
+        # gone, too, and the statement raises this error.
         with suppress(sqlite3.OperationalError):
             await tx.execute("DELETE FROM temp.recorded_turn")
 

@@ -53,7 +53,8 @@ async def _events(bus: EventBus, query: EventQuery) -> AsyncGenerator[str]:
         before = [event for event in bus.ring if query.wants(event)]
         yield LISTENING
         # Without the condition, `-0` would select all of them.
-        for event in before[-query.recent :] if query.recent else ():
+        recent = before[-query.recent :] if query.recent else []
+        for event in recent:
             yield _server_sent(event)
         while query.follow:
             try:

@@ -71,7 +71,8 @@ def schema_of(view: type) -> type[ApiSchema]:
         is_optional = get_origin(hint) is NotRequired
         kind = get_args(hint)[0] if is_optional else hint
         kind, text = get_args(kind) if get_origin(kind) is Annotated else (kind, None)
-        kind, default = _described(kind), defaults.get(field, ...)  # `...` makes a field required in pydantic
+        kind = _described(kind)
+        default = defaults.get(field, ...)  # `...` makes a field required in pydantic
         if is_optional:
             kind, default = kind | None, None
         fields[field] = (kind, Field(default, description=text))

@@ -88,11 +88,11 @@ def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
             return tag_match[0]
         heading = columns[column] if column < len(columns) and "colspan" not in attributes else ""
         column += 1
-        return (
-            f'<{tag}{attributes} data-label="{escape(heading)}">' if heading and tag == "td" else tag_match[0]
-        )
+        if not heading or tag != "td":
+            return tag_match[0]
+        return f'<{tag}{attributes} data-label="{escape(heading)}">'
 
-    return Markup(_CELL.sub(label, rows))  # noqa: S704 - what was markup stays it, with escaped headings
+    return Markup(_CELL.sub(label, rows))  # noqa: S704 - `rows` is HTML, headings are escaped
 
 
 def host_notes(subject: str) -> list[str]:

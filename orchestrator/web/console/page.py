@@ -274,9 +274,9 @@ class View:
         for code in codes:
             if catalogue.has(f"errors.{code}"):
                 return self.t(f"errors.{code}", **values)
-            if own_text != (
-                translated := catalogue.translated(self.language, f"services.{code}", own_text, values)
-            ):
+            translated = catalogue.translated(self.language, f"services.{code}", own_text, values)
+            # Without a translation, `translated` returns the text unchanged.
+            if translated != own_text:
                 return translated
         return own_text or self.t("errors.http_other")
 

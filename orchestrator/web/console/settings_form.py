@@ -97,13 +97,12 @@ def _field(name: str, info: FieldInfo, schema: Mapping[str, Any]) -> SettingFiel
     bounds: Mapping[str, float] = schema if "minimum" in schema else schema.get("anyOf", [{}])[0]
     # The form shows this setting in minutes.
     scale = MINUTE_MS if name == "timeout_ms" else 1
-    least, most = (bounds[side] / scale if side in bounds else None for side in ("minimum", "maximum"))
     return SettingField(
         name=name,
         kind=_kind(info.annotation),
         options=_options(info.annotation),
-        least=least,
-        most=most,
+        least=bounds["minimum"] / scale if "minimum" in bounds else None,
+        most=bounds["maximum"] / scale if "maximum" in bounds else None,
     )
 
 
@@ -216,8 +215,8 @@ def read(
 ) -> SentSettings:
     """Return the profile and the settings in a form, and the reason for each field that cannot be used.
 
-    `has_gateway` is that of `model_choices.check_choice`; `explain(field, reason)` returns the text that
-    people read about an unusable value.
+    `has_gateway` says whether the model service of `.env` is a gateway, whose models may have any names.
+    `explain(field, reason)` returns the text that people read about an unusable value.
     """
     profile = GroupProfile(name=form.raw("name"), trigger=form.raw("trigger"))
     # Main answers every message, so its form has no such field.
@@ -260,7 +259,7 @@ def _model_mistakes(
 ) -> list[tuple[str, str]]:
     """Return pairs of a field and a reason for the models in a form that cannot be used.
 
-    `has_gateway` is that of `model_choices.check_choice`.
+    `has_gateway` says whether the model service of `.env` is a gateway, whose models may have any names.
     """
     mistakes = []
     models = [("model", form.text("model")), *(("models", form.text(f"models_{work}")) for work in WORK)]

@@ -394,18 +394,20 @@ async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Res
 async def _board_of(tx: Tx, group: Group, *, history_rows: int, now_ms: int) -> Boards:
     """Return the dashboard of one group, with the notifications of the last `DELIVERED_DAYS` that are over.
 
-    Of the history, `history_rows` tasks and one more are read, which shows that there are older ones.
+    Of those, the newest `MAX_DELIVERED` are returned, the newest first, after the notifications to come. Of
+    the history, `history_rows` tasks and one more are read, which shows that there are older ones.
     """
     snapshot = await board.snapshot(tx, group.folder)
     since_ms = now_ms - DELIVERED_DAYS * DAY_MS
+    # By due time, so the newest ones are at the end.
     over = await board_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
+    newest_over = over[::-1][:MAX_DELIVERED]
     return Boards(
         group=group,
         tasks=list(snapshot.tasks if snapshot else ()),
         questions=list(snapshot.questions if snapshot else ()),
         archived=await board_tasks.history(tx, group.folder, limit=history_rows + 1),
-        # `over` is by due time: turned round, the newest ones are those that fit.
-        notifications=[*(snapshot.notifications if snapshot else ()), *over[::-1][:MAX_DELIVERED]],
+        notifications=[*(snapshot.notifications if snapshot else ()), *newest_over],
     )
 
 

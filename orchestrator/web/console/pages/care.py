@@ -195,7 +195,9 @@ def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
         with open(partial, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             shutil.copyfileobj(body, file)
             os.fsync(file.fileno())
-        names = (f"{stem}{f'-{number}' if number else ''}.tar.gz" for number in itertools.count())
+        # Such as `mine.tar.gz`, then `mine-1.tar.gz`, then `mine-2.tar.gz`.
+        endings = itertools.chain([""], (f"-{number}" for number in itertools.count(1)))
+        names = (f"{stem}{ending}.tar.gz" for ending in endings)
         name = next(name for name in names if not os.path.lexists(folder / name))
         partial.rename(folder / name)
     except OSError as error:
@@ -208,12 +210,15 @@ def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
 async def show_restore(view: View) -> Response:
     """Read the whole backup that the address names, and show what a restore of it would do.
 
+    If it cannot be inspected, the page shows the reason instead.
+
     Raises `NoSuchBackup`; `BackupUnderWay` while another backup is made or checked.
     """
     path = await requested_backup(view)
     if view.console.backups.locked():
         raise BackupUnderWay
-    home, reason, inspected = view.host.home, "", None
+    home = view.host.home
+    reason, inspected = "", None
     async with view.console.backups:
         try:
             inspected = await asyncio.to_thread(inspection.inspect, home, path, clock=SystemClock())

@@ -83,8 +83,8 @@ async def add(view: View, form: SentForm) -> Response:
         view.error = view.why(error) if isinstance(error, BadRequest) else str(error)
         return await _show(view, form=form)
     is_on = name in {messenger.name for messenger in view.services.channels.messengers}
-    on = view.t(".logged_in" if is_on else ".added", channel=channel.title)
-    return view.done("/channels", f"{login_text} {on}".strip())
+    added_text = view.t(".logged_in" if is_on else ".added", channel=channel.title)
+    return view.done("/channels", f"{login_text} {added_text}".strip())
 
 
 def _question(view: View, channel: ChannelDescription, question: LoginQuestion) -> str:
@@ -143,7 +143,8 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
         phone=phone,
         cards=cards,
         pairings=[
-            # The library removes an ended login from its file only later; until then it still looks paired.
+            # The third value says whether the login has ended although its pairing still looks paired: the
+            # library removes an ended login from its file only later.
             (card.channel, pairing, card.status.state == "logged_out" and pairing["state"] == "paired")
             for card in cards
             if (pairing := progress.get(card.channel.name)) is not None
@@ -172,7 +173,8 @@ def messenger_of(chat: Mapping[str, Any], messengers: Collection[ChannelDescript
 def _others(home: Path, on: Collection[str]) -> list[OtherMessenger]:
     """Return the installed messengers that are not on, with the reason if one cannot be used. Blocks.
 
-    `on` are the names of those that are on.
+    `on` are the names of those that are on. A messenger that is on whatever the settings say is left out. A
+    messenger `is_wanted` if the settings of the next start name it; none is if they cannot be read.
     """
     try:
         wanted: Collection[str] = config.load(home).channels

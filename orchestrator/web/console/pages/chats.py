@@ -84,9 +84,8 @@ async def _conversation(
         group = await groups.known(tx, folder)
         # The `seq` of a message each; 0 for none.
         before, first = await _window(tx, view, folder)
-        lines = await messages.rows(
-            tx, folder, limit=MAX_SHOWN if first and not before else SHOWN, before_seq=before or None
-        )
+        limit = MAX_SHOWN if first and not before else SHOWN
+        lines = await messages.rows(tx, folder, limit=limit, before_seq=before or None)
         if first and not before:
             # The page keeps its first line while new ones arrive: nothing moves away from the reader.
             # If all its lines are gone, it shows the newest, as without `from`.
@@ -223,7 +222,8 @@ class TurnAtWork(TypedDict):
 async def _turn_at_work(tx: Tx, group: Group) -> TurnAtWork | None:
     """Return the turn that a group's agent works on, with its tool calls, requests and messages so far.
 
-    None if the agent is idle. `draft` is left empty.
+    None if the agent is idle. Only the last `WORK_ROWS` calls and requests are returned. `tools_before` is
+    the number of calls before those. `draft` is left empty.
     """
     turn = await turns.running_of(tx, group.folder)
     if turn is None:

@@ -380,7 +380,8 @@ def _days(
 ) -> list[Day]:
     """Return the overdue days that have lines, and then all days to come, each with its lines.
 
-    `rows` is the report of what comes; scheduled tasks are in `tasks_by_id`.
+    `rows` is the report of what comes; scheduled tasks are in `tasks_by_id`. A day has at most
+    `MAX_ROWS_A_DAY` lines, and all of them if the query names it; `left_out` counts the others.
     """
     today = _today(view)
     dates = {row["date"] for row in rows} | {str(today + timedelta(days=n)) for n in range(DAYS + 1)}

@@ -230,9 +230,10 @@ class RefusalLine(AuditView):
 async def _refusals(tx: Tx, folder: str | None, *, since_ms: int) -> list[RefusalLine]:
     """Return the newest requests to the model that a budget or another limit refused, newest first.
 
-    Of one group, or of all if `folder` is None.
+    Of one group, or of all if `folder` is None. At most `REFUSALS`, out of the newest `10 * REFUSALS`
+    refusals of every kind.
     """
-    # Refusals of every kind are read, and only then those of the model picked: more rows than are shown.
+    # The audit cannot be asked for the refusals of the model alone, so more rows are read than are shown.
     rows = await audit.newest(
         tx,
         limit=10 * REFUSALS,

@@ -296,9 +296,10 @@ async def change_group_text(
 ) -> Response:
     """Replace a part of a group by the text in a form.
 
-    First the differences are shown; the form that they have sends the text again with `sure`, and then it is
-    stored. The browser then goes to `path`; `refuse(reason)` returns the answer to a text that cannot be
-    used.
+    Without `sure` in the form, only the differences are shown, with a form that sends the same text with
+    `sure`. With `sure`, the text is stored and the browser is redirected to `path`. `undoes` in the form is
+    the number of a stored change that the text undoes. `refuse(reason)` returns the answer to a text that
+    cannot be used.
 
     Raises:
         ChangedSince: somebody else has changed the part since the form was shown.
@@ -388,7 +389,8 @@ async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Respo
         return await _show_group(view, address_form=form)
     url = view.request.url
     # Behind a reverse proxy, programs can use its origin only, and not that of this request.
-    address = f"{view.host.settings.andy_web_origin or f'{url.scheme}://{url.netloc}'}{created.path}"
+    origin = view.host.settings.andy_web_origin or f"{url.scheme}://{url.netloc}"
+    address = f"{origin}{created.path}"
     return view.done(f"/groups/{folder}#{kind}s", view.t(f".{kind}_added", address=address))
 
 
@@ -484,10 +486,11 @@ async def _show_group(
     calendar: Mapping[str, str] | None = None,
     address_form: SentForm | None = None,
 ) -> Response:
-    """Show a group with its settings, and a form on the page that was refused, as it was typed.
+    """Show a group with its settings. If a form of the page was refused, it is shown again as it was typed.
 
-    That is the `form` of the settings with the reasons in `errors` by field, the settings as `text`, the
-    fields of a followed `calendar`, or the form of a secret address (`address_form`).
+    `form` is the refused form of the settings, with the reasons in `errors` by field; `text` is refused
+    settings as one text; `calendar` has the refused fields of a followed calendar; `address_form` is the
+    refused form of a secret address. At most one of the four is given.
     """
     folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:

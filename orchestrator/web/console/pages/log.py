@@ -144,12 +144,17 @@ def _lines(
 def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
     """Return a line of a run's log with its parts: an event, or the output of the container. Pure.
 
-    Its time is in `zone`. Any other line is read like one of the host's log.
+    Its time is in `zone`. Output is such as `2026-01-31T09:30:00Z stderr@12| text`; with an impossible time,
+    only its text is returned. Any other line is read like one of the host's log.
     """
     event = files.read_event(line)
     if event is not None:
         kind = event.kind
-        level = "error" if kind.endswith(_FAILED) else "warning" if kind.endswith(_NOT_WELL) else "info"
+        level = "info"
+        if kind.endswith(_FAILED):
+            level = "error"
+        elif kind.endswith(_NOT_WELL):
+            level = "warning"
         moment = datetime.fromtimestamp(event.at_ms / 1000, zone)
         return HostLogLine(level=level, text=line, at=moment, event=kind, fields=event.facts)
     output = _OF_CONTAINER.fullmatch(line)

@@ -164,7 +164,8 @@ def _refused_places(
     """Return the places that groups were refused and that can be allowed, the last refused first. Pure.
 
     `rows` are audit rows of refusals, oldest first; `decided_places` are pairs of a folder and a place that
-    the owner has denied or allowed already. Several refusals of one place are one entry.
+    the owner has denied or allowed already. Several refusals of one place are one entry: with the row, the
+    reason and the time of the last one, and with their number as `times`.
     """
     places: dict[tuple[str, str], RefusedPlace] = {}
     for row in rows[::-1]:
@@ -180,6 +181,8 @@ def _refused_places(
         config = settings.of(groups_by_folder[folder])
         if config.egress == "open" or target in config.targets:
             continue
+        # `before` is made of later refusals of the same place. `unlogged` counts refusals that came so often
+        # that they got no row.
         before = places.get(key)
         places[key] = RefusedPlace(
             row=before.row if before else row["id"],
