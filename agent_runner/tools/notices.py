@@ -39,7 +39,7 @@ def notice_tools(noticing: LazyNotices) -> tuple[Tool, ...]:
     return (
         NotifySelfTool(
             name="notify_self",
-            description="Leave a note for yourself that you will be told later: next turn, after a tool, "
+            description="Leave a note for yourself that you get later: next turn, after a tool, "
             "when a condition comes true, or in a later session. Nobody else sees it.",
             command=mailbox.NotifySelf,
             is_deferred=True,

@@ -41,7 +41,7 @@ WEB_SEARCH: Tool = Tool(
 TABLE: tuple[Tool, ...] = (
     Tool(
         name="send_message",
-        description="Say something in the chat at once; your final answer is sent besides.",
+        description="Send a message to the chat at once; your final answer is sent, too.",
         command=mailbox.SendMessage,
     ),
     Tool(
@@ -70,28 +70,28 @@ TABLE: tuple[Tool, ...] = (
     ),
     Tool(
         name="schedule_task",
-        description="Be asked something at a time, or again and again. A fixed text that is told once is "
-        "schedule_notification.",
+        description="Schedule a prompt for yourself, once or repeatedly. For a fixed text that is sent once, "
+        "use schedule_notification.",
         command=mailbox.ScheduleTask,
         preset={"context_mode": "group"},
         makes=True,
     ),
     Tool(
         name="reschedule_task",
-        description="Change a scheduled task: its prompt, its times; what you do not give stays as it is.",
+        description="Change a scheduled task; arguments that you leave out stay as they are.",
         command=mailbox.UpdateTask,
         is_deferred=True,
     ),
     Tool(
         name="pause_task",
-        description="Let a scheduled task rest until resume_task.",
+        description="Pause a scheduled task until resume_task.",
         command=mailbox.ActOnTask,
         preset={"type": "pause_task"},
         is_deferred=True,
     ),
     Tool(
         name="resume_task",
-        description="Let a paused scheduled task go on at its next time; nothing is caught up.",
+        description="Resume a paused scheduled task at its next time; missed runs are not made up.",
         command=mailbox.ActOnTask,
         preset={"type": "resume_task"},
         is_deferred=True,
@@ -119,14 +119,14 @@ TABLE: tuple[Tool, ...] = (
     ),
     Tool(
         name="set_next_wake",
-        description="Say when you wake next by yourself, if this group's loop is on; the last call counts.",
+        description="Set when you wake next by yourself, if this group's loop is on; the last call counts.",
         command=mailbox.SetNextWake,
         is_deferred=True,
     ),
     Tool(
         name="control_loop",
-        description="Let a group's agent wake by itself, or no more, or rest, or wake now. Each wake costs a "
-        "turn of the model. Only on the owner's wish.",
+        description="Switch a group's loop on or off, pause or resume it, or wake its agent now. Each wake "
+        "costs a turn of the model. Only on the owner's wish.",
         command=mailbox.ControlLoop,
         is_only_main=True,
         is_deferred=True,

@@ -54,12 +54,12 @@ class NoteOpenFile(Arguments):
 
 class CreatePlan(Arguments):
     title: Text = Field(min_length=1, description=f"At most {MAX_TITLE_CHARS} characters.")
-    objective: Text = Field(default="", description="What is to come of it.")
+    objective: Text = Field(default="", description="The intended result.")
     tasks: tuple[Text, ...] = Field(
         default=(), description=f"The titles of its tasks, in their order, at most {MAX_TASKS}."
     )
-    background: Text = Field(default="", description="What is to be known for all tasks.")
-    constraints: tuple[Text, ...] = Field(default=(), description="What has to hold.")
+    background: Text = Field(default="", description="Facts that all tasks need.")
+    constraints: tuple[Text, ...] = Field(default=(), description="Conditions that must hold.")
     references: tuple[Text, ...] = Field(default=(), description="Files and addresses that belong to it.")
 
 
@@ -72,25 +72,25 @@ class UpdatePlanTask(Arguments):
     status: TaskStatus | None = Field(
         default=None, description="pending, in_progress, blocked, completed or cancelled."
     )
-    description: Text | None = Field(default=None, description="What is to be known of it.")
+    description: Text | None = Field(default=None, description="Facts that the task needs.")
     dependencies: tuple[Id, ...] | None = Field(
         default=None, description="Ids of all tasks of the plan that come before it."
     )
-    outputs: tuple[Text, ...] = Field(default=(), description="What came of it: files, results.")
+    outputs: tuple[Text, ...] = Field(default=(), description="The results, such as files.")
 
 
 class UseMemory(Arguments):
     action: Literal["show", "forget", "note", "person"] = Field(
-        description="show; forget removes for good, show first; note keeps a sentence; person: one in all."
+        description="forget removes for good, so show first; note stores a sentence; person shows one person."
     )
     about: Text = Field(
         default="",
-        description="Words that it has, all of them, or an id that show told; of a note, its sentence.",
+        description="Words that the entry has, all of them, or its id from show; for note, the sentence.",
     )
     people: tuple[Id, ...] | None = Field(
         default=None,
         max_length=MAX_NOTE_PEOPLE,
-        description="Names or addresses of those it is about; default: those whom a note names, or who asks.",
+        description="Names or addresses of the people concerned; default: those in the note, or who asks.",
     )
 
 
@@ -107,8 +107,8 @@ class Compacted(Arguments):
 TOOLS: tuple[OfferedTool, ...] = (
     OfferedTool(
         name="create_plan",
-        description="Plan: begin a plan with its tasks, for work of more than one conversation. It is the "
-        "active one then.",
+        description="Plan: start a plan with its tasks, for work of more than one conversation. It becomes "
+        "the active plan.",
         arguments=CreatePlan,
         is_deferred=True,
         makes=True,
@@ -134,19 +134,19 @@ TOOLS: tuple[OfferedTool, ...] = (
     ),
     OfferedTool(
         name="record_decision",
-        description="Keep a decision, so that it outlives this session.",
+        description="Store a decision, so that it outlives this session.",
         arguments=RecordDecision,
     ),
     OfferedTool(
         name="note_open_file",
-        description="Keep that a file is being worked on, so that it is found again after this session.",
+        description="Record that a file is being worked on, so that it is found again after this session.",
         arguments=NoteOpenFile,
         is_deferred=True,
     ),
     OfferedTool(
         name="memory",
-        description="What is remembered of this chat and its people: show it to whoever asks, forget what "
-        "somebody takes back, note what is to be known of a person.",
+        description="The memory of this chat and its people: show it to people who ask, forget what "
+        "somebody takes back, or note a fact about a person.",
         arguments=UseMemory,
         is_deferred=True,
         makes=True,

@@ -37,7 +37,7 @@ TIME = (
     "'in 2 hours 30 minutes', 'tomorrow 9am', 'monday 9am'."
 )
 DEADLINE = "An ISO day such as 2026-02-10, or an ISO time. Empty: none."
-CONTEXT = "What is worth knowing about it later."
+CONTEXT = "Background for later."
 _ASKS_IF_DONE = re.compile(r"is it done|finished\?|다 됐나요|끝났나요|끝났어", re.IGNORECASE)
 
 
@@ -47,13 +47,13 @@ def asks_if_done(question: str) -> bool:
 
 
 class ScheduleNotification(Arguments):
-    message: Text = Field(min_length=1, description="What the chat will be told, word for word.")
+    message: Text = Field(min_length=1, description="The text, word for word.")
     scheduled_at: Text = Field(description=TIME)
     type: NotificationType = "reminder"
     priority: Priority = "medium"
     related_task_id: Id | None = None
     related_question_id: Id | None = None
-    context: Text = Field(default="", description="Why; the chat does not see it.")
+    context: Text = Field(default="", description="The reason; the chat does not see it.")
 
 
 class UpdateNotification(Arguments):
@@ -65,7 +65,7 @@ class UpdateNotification(Arguments):
 
 class CancelNotification(Arguments):
     notification_id: Id
-    reason: Text = Field(default="", description="Why.")
+    reason: Text = Field(default="", description="The reason.")
 
 
 class ListNotifications(Arguments):
@@ -73,19 +73,19 @@ class ListNotifications(Arguments):
     related_task_id: Id | None = None
     type: NotificationType | None = None
     limit: int = Field(default=50, ge=1, le=200, description="At most 200.")
-    from_time: Text | None = Field(default=None, description="Only those due then or later.")
-    to_time: Text | None = Field(default=None, description="Only those due then or before.")
-    notification_id: Id | None = Field(default=None, description="Only this one, with its history.")
+    from_time: Text | None = Field(default=None, description="Only notifications due then or later.")
+    to_time: Text | None = Field(default=None, description="Only notifications due then or before.")
+    notification_id: Id | None = Field(default=None, description="Only this notification, with its history.")
 
 
 class CreateQuestion(Arguments):
-    question: Text = Field(min_length=1, description="What people are to be asked, as they will read it.")
+    question: Text = Field(min_length=1, description="The question, as people will read it.")
     priority: Priority = "medium"
     type: QuestionType = "info_gather"
     related_task_id: Id | None = None
     context: Text = Field(default="", description=CONTEXT)
     options: tuple[Tag, ...] = Field(
-        default=(), max_length=100, description="2 to 10 answers to choose one from; empty: any words."
+        default=(), max_length=100, description="2 to 10 answers to choose from; empty: any answer."
     )
 
 
@@ -93,38 +93,38 @@ class UpdateQuestion(Arguments):
     question_id: Id
     priority: Priority | None = None
     type: QuestionType | None = None
-    cooldown_hours: int | None = Field(default=None, ge=0, description="Not asked again for so long.")
+    cooldown_hours: int | None = Field(default=None, ge=0, description="Hours before it is asked again.")
     context: Text | None = Field(default=None, description=CONTEXT)
 
 
 class RemoveQuestion(Arguments):
     question_id: Id
-    reason: Text = Field(default="", description="Why.")
+    reason: Text = Field(default="", description="The reason.")
 
 
 class UpdateBoardTask(Arguments):
     task_id: Id
-    title: Text | None = Field(default=None, min_length=1, description="Another title.")
+    title: Text | None = Field(default=None, min_length=1, description="The new title.")
     progress: int | None = Field(default=None, ge=0, le=100, description="Percent.")
     progress_note: Text | None = Field(default=None, description="What was done, in a few words.")
     status: Literal["active", "completed", "someday", "cancelled"] | None = Field(
         default=None, description="The end of a task ends its notifications and questions."
     )
-    blocked: bool | None = Field(default=None, description="Whether it cannot go on now.")
-    blocker_note: Text | None = Field(default=None, description="What it waits for.")
+    blocked: bool | None = Field(default=None, description="Whether the task is blocked.")
+    blocker_note: Text | None = Field(default=None, description="What the task waits for.")
     context: Text | None = Field(default=None, description=CONTEXT)
     deadline: Text | None = Field(default=None, description=DEADLINE)
     priority: Priority | None = None
-    tags: tuple[Tag, ...] | None = Field(default=None, description="All its tags, in place of those it has.")
+    tags: tuple[Tag, ...] | None = Field(default=None, description="All its tags; they replace the old ones.")
 
 
 class MoveToHistory(Arguments):
     task_id: Id = Field(description="A task that is completed or cancelled.")
-    reflection: Text = Field(default="", description="What was learned by it.")
+    reflection: Text = Field(default="", description="What was learned from it.")
 
 
 class CreateBoardTask(Arguments):
-    title: Text = Field(min_length=1, description="What is to be done, in at most 200 characters.")
+    title: Text = Field(min_length=1, description="The task, in at most 200 characters.")
     deadline: Text = Field(default="", description=DEADLINE)
     priority: Priority = "medium"
     context: Text = Field(default="", description=CONTEXT)
@@ -133,25 +133,25 @@ class CreateBoardTask(Arguments):
 
 class AnswerQuestion(Arguments):
     question_id: Id
-    answer: Text = Field(description="What was answered.")
+    answer: Text = Field(description="The answer.")
 
 
 class SaveInsight(Arguments):
-    content: Text = Field(min_length=1, description="What was learned and holds for longer.")
+    content: Text = Field(min_length=1, description="Knowledge that stays true for longer.")
     category: Literal["tech", "life", "work", "learning"] = "learning"
-    title: Text = Field(default="", description="A few words; default: how it begins.")
-    source: Text = Field(default="", description="Where it comes from.")
+    title: Text = Field(default="", description="A few words; default: the beginning of content.")
+    source: Text = Field(default="", description="Its source.")
     tags: tuple[Tag, ...] = Field(default=(), description="Words to find it by.")
 
 
 class SetRecurring(Arguments):
     task_id: Id
-    enabled: bool = Field(default=True, description="False: it is done once.")
+    enabled: bool = Field(default=True, description="False: the task does not recur.")
     days_of_week: tuple[Day, ...] | None = Field(
-        default=None, description="On which days, 0 is Monday, 6 is Sunday."
+        default=None, description="The days: 0 is Monday, 6 is Sunday."
     )
     check_time: Annotated[str, Field(max_length=20)] | None = Field(
-        default=None, description="At what time that day, e.g. 18:00."
+        default=None, description="The time on those days, e.g. 18:00."
     )
 
 
@@ -166,19 +166,19 @@ class DashboardTool(OfferedTool):
 TOOLS: tuple[DashboardTool, ...] = (
     DashboardTool(
         name="schedule_notification",
-        description="Have the chat told something at a time, word for word: a reminder.",
+        description="Send a text to the chat at a time, word for word: a reminder.",
         arguments=ScheduleNotification,
         makes=True,
     ),
     DashboardTool(
         name="update_notification",
-        description="Change the text, time or priority of a notification to come.",
+        description="Change the text, time or priority of a pending notification.",
         arguments=UpdateNotification,
         is_deferred=True,
     ),
     DashboardTool(
         name="cancel_notification",
-        description="Cancel a notification to come.",
+        description="Cancel a pending notification.",
         arguments=CancelNotification,
     ),
     DashboardTool(
@@ -188,7 +188,7 @@ TOOLS: tuple[DashboardTool, ...] = (
     ),
     DashboardTool(
         name="create_question",
-        description="Note a question that people are asked when it suits.",
+        description="Store a question that people are asked at a suitable time.",
         arguments=CreateQuestion,
         is_deferred=True,
         makes=True,
@@ -207,7 +207,7 @@ TOOLS: tuple[DashboardTool, ...] = (
     ),
     DashboardTool(
         name="update_task",
-        description="Change a task of the board; what you do not give stays as it is.",
+        description="Change a task of the board; arguments that you leave out stay as they are.",
         arguments=UpdateBoardTask,
     ),
     DashboardTool(
@@ -218,28 +218,28 @@ TOOLS: tuple[DashboardTool, ...] = (
     ),
     DashboardTool(
         name="create_task",
-        description="Put something to be done on the board.",
+        description="Add a task to the board.",
         arguments=CreateBoardTask,
         is_for_worker=False,
         makes=True,
     ),
     DashboardTool(
         name="answer_question",
-        description="Note what somebody answered to an open question.",
+        description="Store somebody's answer to an open question.",
         arguments=AnswerQuestion,
         is_for_worker=False,
     ),
     DashboardTool(
         name="save_insight",
-        description="Keep something learned.",
+        description="Store something learned.",
         arguments=SaveInsight,
         is_deferred=True,
         makes=True,
     ),
     DashboardTool(
         name="set_recurring",
-        description="Note on which days of the week a task of the board is done again and again. Nothing is "
-        "begun or told by it.",
+        description="Set the days of the week on which a task of the board recurs. This only records them: "
+        "it starts and sends nothing.",
         arguments=SetRecurring,
         is_deferred=True,
         is_for_worker=False,

@@ -105,9 +105,11 @@ class ReactToMessage(_Command):
     """
 
     type: Literal["react"] = "react"
-    emoji: str = Field(max_length=64, description="One emoji; empty: take yours away.")
+    emoji: str = Field(max_length=64, description="One emoji; empty: remove yours.")
     message: str = Field(
-        default="", max_length=200, description="Some words of the message; left out: the question."
+        default="",
+        max_length=200,
+        description="Some words of the message; left out: the one that you answer.",
     )
 
 
@@ -120,12 +122,12 @@ class SendPoll(_Command):
         max_length=100, description=f"{MIN_OPTIONS} to {MAX_OPTIONS} answers, short."
     )
     is_multiple: bool = Field(
-        default=False, alias="isMultiple", description="Whether one may choose several."
+        default=False, alias="isMultiple", description="Whether people may choose several options."
     )
     until: str | None = Field(
         default=None,
         max_length=64,
-        description="When it ends: an ISO time or 2h30m; left out: it does not.",
+        description="The end: an ISO time or 2h30m; left out: no end.",
     )
 
 
@@ -182,7 +184,9 @@ class ChangeGroup(_Command):
     folder: str = Field(min_length=1, max_length=64, description=FOLDER)
     name: str | None = Field(default=None, max_length=200, description="Its new name.")
     trigger: str | None = Field(
-        default=None, max_length=64, description="A call besides the assistant's name; empty: none."
+        default=None,
+        max_length=64,
+        description="A further word that calls the assistant, besides its name; empty: none.",
     )
     requires_trigger: bool | None = Field(
         default=None,
@@ -193,7 +197,7 @@ class ChangeGroup(_Command):
         default=None,
         max_length=MAX_ROLES,
         description='Roles by the address that the messenger has, such as {"4917@s.whatsapp.net": "guest"};'
-        " * is everybody else. Of an unknown address you are told those that are known.",
+        " * is everybody else. For an unknown address the reply lists the known ones.",
     )
 
 
@@ -201,7 +205,7 @@ class UnregisterGroup(_Command):
     type: Literal["unregister_group"] = "unregister_group"
     folder: str = Field(min_length=1, max_length=64, description=FOLDER)
     jid: str | None = Field(
-        default=None, max_length=200, description="Only this one of its several chats is taken off."
+        default=None, max_length=200, description="Remove only this one of the group's several chats."
     )
 
 
@@ -216,7 +220,7 @@ class ChooseModel(_Command):
     model: str | None = Field(
         default=None,
         max_length=200,
-        description="SERVICE/MODEL, such as local/qwen3, or default; left out: list what there is.",
+        description="SERVICE/MODEL, such as local/qwen3, or default; left out: list the services.",
     )
     target_folder: str | None = Field(
         default=None,
@@ -247,15 +251,17 @@ SCHEDULE_VALUE = (
 )
 PROMPT = "What you will be asked then, with everything it needs. Your final answer goes to the chat."
 CONTEXT_MODE = "group: in this conversation. isolated: in a session that knows the files and the prompt only."
-OVERLAP = "Due while its last run goes on: skip it, or queue one."
-CATCH_UP = "Due while the assistant was down: skip, run the latest, or all (at most 10)."
-DST = "For cron: what a time counts as that the clocks show twice or skip. both: whenever it is shown."
+OVERLAP = "If it is due while its last run goes on: skip it, or queue one."
+CATCH_UP = "If it was due while the assistant was down: skip, run the latest, or all (at most 10)."
+DST = (
+    "For cron, when clocks change: once: a doubled or skipped time runs once; both: as often as it is shown."
+)
 CHECK = (
     "A bash script that is run first, 30 s at most. Its last line is JSON: "
     '{"wakeAgent": false} ends the run without asking you, {"wakeAgent": true, "data": …} asks you with the '
     "data. Try it first."
 )
-TASK_ID = "The id that schedule_task or list_tasks told."
+TASK_ID = "The id from schedule_task or list_tasks."
 
 
 class ScheduleTask(_Command):
@@ -373,7 +379,9 @@ class ControlLoop(_Command):
         description="The group, by its folder. Default: this group.",
     )
     reason: str = Field(
-        default="", max_length=wakes.MAX_REASON_CHARS, description="For wake: what it is told."
+        default="",
+        max_length=wakes.MAX_REASON_CHARS,
+        description="For wake: the reason that the agent reads.",
     )
 
 
@@ -389,7 +397,7 @@ class Remember(_Command):
         return f"remember.{self.tool}"
 
 
-NOTICE_ID = "The number that notify_self or list_notices told."
+NOTICE_ID = "The number from notify_self or list_notices."
 
 
 class NotifySelf(_Command):
@@ -401,13 +409,11 @@ class NotifySelf(_Command):
     message: str = Field(
         default="",
         max_length=MAX_TEXT_CHARS,
-        description=f"What you want to be told, at most {MAX_NOTICE_CHARS:,} characters.",
+        description=f"The text of the note, at most {MAX_NOTICE_CHARS:,} characters.",
     )
-    priority: Word = Field(
-        default="normal", description="How urgent it will be.", json_schema_extra=_one_of(Priority)
-    )
+    priority: Word = Field(default="normal", description="The urgency.", json_schema_extra=_one_of(Priority))
     category: Word = Field(
-        default="context", description="What sort of note it is.", json_schema_extra=_one_of(Category)
+        default="context", description="The sort of note.", json_schema_extra=_one_of(Category)
     )
     deliver_at: Word = Field(
         default="next_turn",
@@ -416,10 +422,12 @@ class NotifySelf(_Command):
         json_schema_extra=_one_of(DeliverAt),
     )
     persist_cross_session: bool = Field(
-        default=False, description="Keep it for a new session, should this one end first."
+        default=False, description="Whether a new session gets it, if this one ends first."
     )
-    turns: int | None = Field(default=None, description=f"For after_n_turns: how many, 1 to {MAX_TURNS}.")
-    tool_name: Word | None = Field(default=None, description="For after_tool: which one, such as Bash.")
+    turns: int | None = Field(
+        default=None, description=f"For after_n_turns: the number of turns, 1 to {MAX_TURNS}."
+    )
+    tool_name: Word | None = Field(default=None, description="For after_tool: the tool, such as Bash.")
     condition: str | None = Field(
         default=None,
         max_length=1_000,
@@ -427,7 +435,7 @@ class NotifySelf(_Command):
     )
     expires_in_hours: int | None = Field(
         default=None,
-        description=f"When it is dropped untold: up to {MAX_HOURS}; 0 is never; usual: {DEFAULT_HOURS}.",
+        description=f"Hours until it is dropped, at most {MAX_HOURS}; 0: never; default: {DEFAULT_HOURS}.",
     )
     dedupe_key: str | None = Field(
         default=None,
@@ -451,7 +459,7 @@ class CancelNotice(_Command):
     type: Literal["cancel_notice"] = "cancel_notice"
     notice_id: int | None = Field(default=None, alias="noticeId", ge=1, lt=2**53, description=NOTICE_ID)
     dedupe_key: str | None = Field(
-        default=None, alias="dedupeKey", max_length=1_000, description="Or the key that it was given."
+        default=None, alias="dedupeKey", max_length=1_000, description="Or the note's dedupe_key."
     )
 
 
@@ -459,9 +467,11 @@ class SearchHistory(_Command):
     """Find messages of the group by their words; with `before`, only those older than that message."""
 
     type: Literal["search_history"] = "search_history"
-    query: str = Field(min_length=1, max_length=200, description='Words, or parts; "several words" as one.')
+    query: str = Field(
+        min_length=1, max_length=200, description='Words, or parts of them; "in quotes" one phrase.'
+    )
     before: int | None = Field(
-        default=None, ge=1, lt=2**53, description="The number of a message: only older ones."
+        default=None, ge=1, lt=2**53, description="Only messages older than the one with this number."
     )
     limit: SkipJsonSchema[int] = Field(default=20, ge=1, le=50)
 

@@ -18,6 +18,6 @@ GUIDANCE = (
 )
 """The end of each prompt of the loop: at most 200 characters, as each turn pays for them."""
 NEXT = (
-    f"How long to sleep from the end of this turn: such as 30m, 2h, 1h30m, at least {MIN_MINUTES}m and "
-    f"at most {MAX_HOURS}h; what lies outside is brought inside, and you are told. 'now': {MIN_MINUTES}m."
+    f"The time to sleep from the end of this turn, such as 30m, 2h, 1h30m: at least {MIN_MINUTES}m and at "
+    f"most {MAX_HOURS}h; other values are set to these bounds, and the reply says so. 'now': {MIN_MINUTES}m."
 )
