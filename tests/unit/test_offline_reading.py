@@ -48,6 +48,8 @@ def one(text: str) -> str:
         ("shopping list:\n- milk\n- eggs", ["add_items items=milk|eggs list=shopping"]),
         ("add to the shopping list:\nmilk\neggs", ["add_items items=milk|eggs list=shopping"]),
         ("add these to the shopping list:\nmilk\neggs", ["add_items items=milk|eggs list=shopping"]),
+        ("put these on the shopping list:\nmilk\neggs", ["add_items items=milk|eggs list=shopping"]),
+        ("add both items to the shopping list:\nmilk\neggs", ["add_items items=milk|eggs list=shopping"]),
         (
             "add milk to the shopping list:\n- eggs\n- bread",
             ["add_items items=milk list=shopping", "add_items items=eggs|bread list=shopping"],
