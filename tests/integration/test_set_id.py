@@ -7,9 +7,11 @@ import os
 import stat
 import subprocess
 import sys
-from itertools import takewhile
+from collections.abc import Iterator
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
+
+import pytest
 
 from orchestrator.containers import set_id
 from orchestrator.domain.values import LiveRun, RunId, RunState
@@ -59,16 +61,20 @@ def test_the_bits_are_cleared_of_files_and_of_nothing_else(tmp_path):
     assert set_id.clear(top) == 0
 
 
-def test_what_its_owner_may_not_read_is_no_place_to_hide(tmp_path):
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A directory that any user reaches; pytest closes its own, and closes them again at each start."""
+    with TemporaryDirectory(prefix="andy-set-id-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_what_its_owner_may_not_read_is_no_place_to_hide(open_path):
     """As an ordinary user, where this is root: to root nothing is closed."""
-    top = tmp_path / "family"
+    top = open_path / "family"
     hidden, unread = planted(top / "closed" / "a"), planted(top / "b", 0o4111)
     hidden.parent.chmod(0o311)
     if os.geteuid() == 0:
-        # All of pytest's directories are closed to others, however deep this test's lies among them.
-        temporary = Path(gettempdir())
-        for path in (tmp_path, *takewhile(lambda parent: parent != temporary, tmp_path.parents)):
-            path.chmod(path.stat().st_mode | 0o755)
         for path in (top, top / "closed", hidden, unread):
             before = mode(path)
             os.chown(path, NOBODY, NOBODY)  # which takes the bits
