@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.base.clock import Clock
+from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import size_text
+from orchestrator.domain.home import Home
 from orchestrator.groups.memory_templates import SHIPPED
 
 FORMAT: Literal[1] = 1
@@ -120,6 +123,17 @@ def stays_inside(name: str, target: str) -> bool:
         if depth < 0:
             return False
     return True
+
+
+def writable_place(home: Home, target: Path, error: Exception) -> Path | None:
+    """Return where `target` can be written in Compose's container, if `error` says that it cannot be there.
+
+    None for other errors, and for an Andy without Compose.
+    """
+    if str(home.root) != COMPOSE_HOME or not isinstance(error, OSError):
+        return None
+    is_out_of_reach = error.errno in (errno.EROFS, errno.EACCES)
+    return Path(COMPOSE_HOME, "backups", target.name) if is_out_of_reach else None
 
 
 class BackupProgress:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.backup import readable
+from orchestrator.backup import archive, readable
 from orchestrator.backup.archive import BackupContents, BackupProgress
 from orchestrator.backup.readable import ExportedMessage
 from orchestrator.base.clock import local_iso
@@ -70,10 +70,24 @@ def checked_target(home: Home, target: Path) -> Path:
     """Return the absolute path of the folder `target`, into which an export may be written.
 
     Raises:
-        BackupError: its parent is missing, it exists and is not empty, an unfinished export is beside it, or
-            it would be inside the home's own folders.
+        BackupError: its parent is missing, it exists and is not empty, an unfinished export is beside it, it
+            would be inside the home's own folders, or it cannot be looked at.
     """
     target = target.expanduser().absolute()
+    try:
+        _check_target(home, target)
+    except OSError as error:
+        raise _unwritten(home, target, error) from error
+    return target
+
+
+def _check_target(home: Home, target: Path) -> None:
+    """Raise an error if the absolute path `target` is no place for an export.
+
+    Raises:
+        BackupError: as `checked_target` raises it.
+        OSError: it cannot be looked at, as in a folder of another user.
+    """
     if not target.parent.is_dir():
         raise BackupError(f"{target} cannot be written: name a folder in a directory that is there.")
     if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
@@ -85,7 +99,13 @@ def checked_target(home: Home, target: Path) -> Path:
     own = (home.groups, home.data, home.database.parent)
     if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own):
         raise BackupError(f"{target} would be inside the home's own folders: choose a place outside.")
-    return target
+
+
+def _unwritten(home: Home, target: Path, error: OSError) -> BackupError:
+    """Return the error that says why the export `target` could not be written, with the fix under Compose."""
+    place = archive.writable_place(home, target, error)
+    fix = f" Name a folder in {place.parent}, such as '--to {place}'." if place else ""
+    return BackupError(f"The export {target} cannot be written ({error}): nothing is left of it.{fix}")
 
 
 async def write(
@@ -123,9 +143,7 @@ async def write(
             shutil.rmtree(partial, ignore_errors=True)
             raise
     except OSError as error:
-        raise BackupError(
-            f"The export {target} cannot be written ({error}): nothing is left of it."
-        ) from error
+        raise _unwritten(home, target, error) from error
     return GroupExport(
         group=group.folder, path=target, messages=messages, files=folder.files, left_out=folder.left_out
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sqlite3
@@ -72,8 +71,9 @@ def back_up(
         BackupError: there is nothing to back up, or `target` cannot be written; nothing is left of it.
         StoreCorrupt: the database is damaged; no backup is made, since it might replace a good one.
     """
-    target = _checked(home, target, replaces=replaces)
+    target = target.expanduser().absolute()
     try:
+        _check_target(home, target, replaces=replaces)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=SCRATCH) as made_in:
             whole = Path(made_in, "whole")
             with open(whole, "xb", opener=_private) as file:
@@ -82,9 +82,8 @@ def back_up(
                 os.fsync(file.fileno())
             whole.replace(target)
     except (OSError, tarfile.TarError) as error:
-        fix = ""
-        if isinstance(error, OSError) and error.errno == errno.EROFS and str(home.root) == COMPOSE_HOME:
-            fix = f" Name a file in {COMPOSE_HOME}/backups, such as {COMPOSE_HOME}/backups/{target.name}."
+        place = archive.writable_place(home, target, error)
+        fix = f" Name a file in {place.parent}, such as {place}." if place else ""
         raise BackupError(
             f"The backup {target} cannot be written ({error}): nothing is left of it.{fix}"
         ) from error
@@ -139,14 +138,14 @@ def _check_source(home: Home) -> None:
         raise BackupError(f"There is nothing to back up in {home.root}: it has no {archive.DATABASE}.")
 
 
-def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
-    """Return the absolute path of `target`, where a new backup may be written.
+def _check_target(home: Home, target: Path, *, replaces: bool) -> None:
+    """Raise an error if no new backup may be written to the absolute path `target`.
 
     Raises:
         BackupError: it is no place for a backup, it exists and `replaces` is false, or there is nothing to
             back up.
+        OSError: it cannot be looked at, as in a folder of another user.
     """
-    target = target.expanduser().absolute()
     _check_source(home)
     if target.is_dir() or not target.parent.is_dir():
         place = f"{COMPOSE_HOME}/backups" if str(home.root) == COMPOSE_HOME else "an existing directory"
@@ -157,7 +156,6 @@ def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
     own = (home.groups, home.data, home.database.parent)
     if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own):
         raise BackupError(f"{target} would be inside what is backed up: choose a place outside.")
-    return target
 
 
 def _private(path: str, flags: int) -> int:

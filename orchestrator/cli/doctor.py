@@ -206,4 +206,9 @@ def lines(rows: Sequence[dict[str, str]]) -> list[str]:
         if row["mend"]:
             text_lines.append(f"{'':15}→ {row['mend']}")
     bad_count = sum(row["state"] == "bad" for row in rows)
-    return [*text_lines, "", f"{bad_count} of {len(rows)} need fixing." if bad_count else "Nothing is wrong."]
+    verb = "needs" if bad_count == 1 else "need"
+    return [
+        *text_lines,
+        "",
+        f"{bad_count} of {len(rows)} {verb} fixing." if bad_count else "Nothing is wrong.",
+    ]

@@ -57,10 +57,15 @@ def exit_after(command: Callable[[], int]) -> NoReturn:
 def end_unwritten(error: OSError) -> NoReturn:
     """Exit from a command whose output cannot be written, since the reader is gone or the disk is full.
 
-    Any other error is raised again.
+    So does a command that named a file or folder of another user. Any other error is raised again.
     """
     if isinstance(error, BrokenPipeError):
         _end_quietly()
+    if isinstance(error, PermissionError) and error.filename is not None:
+        path = shortened(str(error.filename))
+        fix = "name another place, or call andy as the user who owns it"
+        print(f"andy: {path} cannot be read or written ({error.strerror}): {fix}.", file=sys.stderr)
+        sys.exit(FAILED)
     if error.errno not in UNWRITABLE:
         raise error
     print(

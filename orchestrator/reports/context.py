@@ -8,7 +8,7 @@ from typing import Annotated, NotRequired, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
-from orchestrator.base.tables import short
+from orchestrator.base.tables import counted, short
 from orchestrator.context.models import Context, ms_of
 from orchestrator.context.person_memory import PersonNoteView
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
@@ -199,7 +199,7 @@ def _head_lines(folder: str, context: Context, zone: ZoneInfo) -> Iterator[str]:
         return
     stats, at = context.stats, local_minute(ms_of(context.updated_at), zone)
     yield f"{folder}: revision {context.revision}, of {at}"
-    yield f"so far:    {stats.dialog_turns} questions, {stats.total_tokens:,} tokens"
+    yield f"so far:    {counted(stats.dialog_turns, 'question')}, {stats.total_tokens:,} tokens"
     if session := context.sdk.session_id:
         yield f"session:   {session}"
 

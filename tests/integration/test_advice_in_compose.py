@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-from orchestrator.backup import make
+from orchestrator.backup import group_export, make
 from orchestrator.base import installation
+from orchestrator.base.clock import SystemClock
 from orchestrator.cli import voice
+from orchestrator.cli.exit_codes import exit_after
 from orchestrator.cli.main import app
 from orchestrator.compose.self_inspect import FILTER_SOCKET
 from orchestrator.domain import dotenv_file, settings
@@ -24,6 +28,7 @@ def in_compose(tmp_path, monkeypatch):
     for module in (
         "orchestrator.base.installation",
         "orchestrator.domain.dotenv_file",
+        "orchestrator.backup.archive",
         "orchestrator.backup.make",
     ):
         monkeypatch.setattr(f"{module}.COMPOSE_HOME", str(tmp_path))
@@ -76,7 +81,44 @@ def test_a_backup_goes_where_the_container_may_write(tmp_path: Path) -> None:
     home.make()
     sqlite3.connect(home.database).close()
     with pytest.raises(BackupError, match=f"name a file in {tmp_path}/backups"):
-        make._checked(home, tmp_path / "nowhere" / "monday.tar.gz", replaces=False)
+        make._check_target(home, tmp_path / "nowhere" / "monday.tar.gz", replaces=False)
+
+
+def test_a_place_of_somebody_else_is_refused_with_one_that_the_container_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    home.make()
+    sqlite3.connect(home.database).close()
+    stat = Path.stat
+
+    def refused(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path.parent.name == "of-somebody-else":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    target = tmp_path / "of-somebody-else" / "monday.tar.gz"
+    target.parent.mkdir()
+    with pytest.raises(BackupError, match=f"such as {tmp_path}/backups/monday.tar.gz"):
+        make.back_up(home, target, with_env=False, replaces=False, clock=SystemClock(), say=print)
+    with pytest.raises(BackupError, match=f"such as '--to {tmp_path}/backups/family'"):
+        group_export.checked_target(home, target.parent / "family")
+
+
+def test_a_place_that_cannot_be_looked_at_is_said_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "tasks.json"))
+
+    with pytest.raises(SystemExit) as ended:
+        exit_after(command)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        f"andy: {tmp_path}/tasks.json cannot be read or written (Permission denied): name another place,"
+        " or call andy as the user who owns it.\n"
+    )
 
 
 def test_a_home_that_runs_is_stopped_by_docker_alone(tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ def test_the_command_says_it_for_people_and_machines_and_exits_with_1(home):
     assert (said.returncode, told.returncode) == (1, 1)
     assert f"✗ permissions  others may read {home.root}/.env" in said.stdout
     assert f"→ chmod 600 {home.root}/.env" in said.stdout
-    assert f"1 of {len(NAMES)} need fixing." in said.stdout
+    assert f"1 of {len(NAMES)} needs fixing." in said.stdout
     rows = json.loads(told.stdout)
     assert [row["check"] for row in rows] == NAMES
     assert [row["check"] for row in rows if row["state"] == "bad"] == ["permissions"]

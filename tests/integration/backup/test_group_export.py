@@ -229,6 +229,7 @@ def test_a_folder_in_use_is_refused_and_a_failure_leaves_nothing(filled, tmp_pat
         tmp_path / "busy": "under way",
         tmp_path / "linked": "not empty",
         tmp_path / "no" / "where": "in a directory that is there",
+        tmp_path / ("x" * 300): "File name too long",
         filled.groups / "family" / "out": "inside the home",
     }.items():
         with pytest.raises(BackupError, match=word):

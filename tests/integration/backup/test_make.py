@@ -238,6 +238,8 @@ def test_a_backup_that_cannot_be_finished_leaves_nothing(home, tmp_path, monkeyp
 def test_nothing_and_nowhere_are_said(home, tmp_path):
     with pytest.raises(BackupError, match="nothing to back up"):
         make(Home(tmp_path / "empty"), tmp_path / "b.tar.gz")
+    with pytest.raises(BackupError, match="File name too long"):
+        make(home, tmp_path / ("x" * 300))
     for target in (tmp_path, tmp_path / "no" / "b.tar.gz"):
         with pytest.raises(BackupError, match="name a file in an existing directory"):
             make(home, target)
@@ -333,7 +335,7 @@ def test_a_read_only_folder_of_a_container_is_refused_with_the_one_for_backups(h
     def refuse(**_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(backup, "COMPOSE_HOME", str(home.root))
+    monkeypatch.setattr(backup.archive, "COMPOSE_HOME", str(home.root))
     monkeypatch.setattr(backup.tempfile, "TemporaryDirectory", refuse)
     with pytest.raises(BackupError, match=rf"Name a file in {home.root}/backups, such as .*/b\.tar\.gz\."):
         make(home, tmp_path / "b.tar.gz")
