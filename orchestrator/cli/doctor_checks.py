@@ -71,7 +71,7 @@ ENGINE_SECONDS = 25.0
 """Seconds that the container engine may take to answer."""
 CHEAP_MODEL = "claude-haiku-4-5"
 REJECTED = (401, 403)
-_OPEN = "agents reach what this machine serves on other addresses than 127.0.0.1"
+_OPEN = "agents can reach services of this machine on other addresses than 127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,9 @@ def _store(path: Path) -> DoctorFinding:
     """
     known_version = len(database.migrations())
     if not path.exists():
-        return note("store", f"there is none yet; the first start makes it, version {known_version}")
+        return note(
+            "store", f"there is no database yet; the first start creates it with version {known_version}"
+        )
     database.check(path)
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -174,7 +176,7 @@ def _store(path: Path) -> DoctorFinding:
     text = f"sound, version {version}, {size}, its log {log_size}"
     if log_bytes > 2 * database.WAL_BYTES:
         fix = f"end the program that reads it ('sudo fuser {path}' names it); Andy's next write truncates it"
-        return note("store", f"{text}, which a long reader keeps from being truncated", fix=fix)
+        return note("store", f"{text}, which cannot be truncated while a program reads it", fix=fix)
     return ok("store", text)
 
 
@@ -295,7 +297,7 @@ async def engine(settings: Settings) -> DoctorFinding:
     address = os.environ.get("DOCKER_HOST", docker_client.DEFAULT_ENGINE)
     if version.startswith("Podman"):
         fix = "use Docker's own engine, or ANDY_RUNTIME=process, which isolates nothing"
-        return bad("engine", f"{version} at {address}, where no agent starts: it separates none", fix=fix)
+        return bad("engine", f"{version} at {address}: no agent starts, as it cannot isolate one", fix=fix)
     return ok("engine", f"{version} at {address}")
 
 
@@ -333,7 +335,9 @@ def _agent_image(tag: str) -> DoctorFinding:
     spoken = labels.get(image.WIRE_LABEL, str(WIRE_VERSION))
     text = f"{tag} of {details['Created'][:16]}, {labels.get(image.SOURCE_LABEL, 'built by Compose')}"
     if spoken != str(WIRE_VERSION):
-        return bad("image", f"{text}: it speaks version {spoken}, Andy {WIRE_VERSION}", fix=build)
+        return bad(
+            "image", f"{text}: its runner has protocol version {spoken}, Andy has {WIRE_VERSION}", fix=build
+        )
     if not is_current:
         return note("image", f"{text}: older than its sources; the next start builds it", fix=build)
     return ok("image", text)
@@ -345,10 +349,10 @@ async def compose(home: Home, settings: Settings) -> DoctorFinding:
     Raises `ContainerError` if they are not.
     """
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
-        return ok("compose", "Andy is no container")
+        return ok("compose", "Andy does not run in a container")
     own_mounts = await asyncio.to_thread(host_paths.find)
     if own_mounts is None:
-        return ok("compose", "Andy is no container")
+        return ok("compose", "Andy does not run in a container")
     own_mounts.check_home(home.root)
     return ok("compose", f"{home.groups} is {own_mounts.on_host(home.groups)} on the host")
 
@@ -356,7 +360,7 @@ async def compose(home: Home, settings: Settings) -> DoctorFinding:
 async def firewall(home: Home, settings: Settings) -> DoctorFinding:
     """Check that agents cannot reach the servers of this machine."""
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
-        return note("firewall", "not used: no agent lives in a container")
+        return note("firewall", "not used: no agent runs in a container")
     if await asyncio.to_thread(host_paths.find) is not None:
         return ok("firewall", "not needed: with Compose the host is on no network of an agent")
     return await asyncio.to_thread(_firewall, home)
@@ -393,7 +397,7 @@ async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFind
         return bad(
             "port",
             f"{settings.andy_port} of 127.0.0.1 is taken ({error.strerror}), not by this Andy",
-            fix="end what has it, or choose another with ANDY_PORT",
+            fix="stop the program that uses it, or choose another port with ANDY_PORT",
         )
     return note("port", f"{settings.andy_port} is free: Andy is not running", fix="andy up")
 
@@ -422,21 +426,21 @@ async def credential(
     for outage in (running or {}).get("outages", []):
         if outage["cause"] == "model":
             text = outage_text(outage, settings.zone)
-            return note("credential", f"the model service is {text}", fix="it is asked again by itself")
+            return note("credential", f"the model service is {text}", fix="Andy tries again by himself")
     source = CredentialSource(home.root, os.environ)
     current_credential = source.current()
     if current_credential is None:
         rows = (running or {}).get("models") or await _stored_services(home, settings)
         # The first row is the service of `.env`.
         if rows and not rows[0]["used_by"]:
-            return ok("credential", "none in .env, and none is needed: all groups ask other services")
+            return ok("credential", "none in .env, and none is needed: all groups use other services")
         return note(
             "credential",
             "none: the offline agent answers",
             fix="for a model put ANTHROPIC_API_KEY=… into .env",
         )
     if not is_online:
-        return ok("credential", f"{current_credential.setting} is there; --online asks whether it is taken")
+        return ok("credential", f"{current_credential.setting} is set; --online tests whether it is accepted")
     return await _check_key_online(current_credential, source.upstream(), settings.andy_model or CHEAP_MODEL)
 
 
@@ -458,7 +462,7 @@ async def _check_key_online(credential: Credential, upstream: str, model: str) -
             )
     except httpx.HTTPError as error:
         return bad(
-            "credential", f"{upstream} is not reached: {error!r}", fix="check the network and its proxies"
+            "credential", f"{upstream} cannot be reached: {error!r}", fix="check the network and its proxies"
         )
     if response.status_code in REJECTED:
         return bad(
@@ -468,9 +472,9 @@ async def _check_key_online(credential: Credential, upstream: str, model: str) -
         )
     if response.is_server_error:
         return note(
-            "credential", f"{upstream} has trouble of its own (HTTP {response.status_code})", fix="try later"
+            "credential", f"{upstream} answers with an error (HTTP {response.status_code})", fix="try later"
         )
-    return ok("credential", f"{upstream} takes {credential.setting}")
+    return ok("credential", f"{upstream} accepts {credential.setting}")
 
 
 async def models(
@@ -496,12 +500,12 @@ async def models(
     for row in added:
         if row["used_by"] and not row["is_usable"]:
             fix = f"put {row['key_env'] or 'a key'}=… into .env"
-            return bad("models", f"{row['name']} is asked for {_users(row)} and has no key", fix=fix)
+            return bad("models", f"{row['name']} is used for {_users(row)} and has no key", fix=fix)
     used = [row for row in added if row["used_by"]]
     if is_online and (result := await _first_silent_service(home, used)):
         return result
     texts = "; ".join(f"{row['name']} for {_users(row)}" for row in rows if row["used_by"])
-    return ok("models", f"{texts}{'' if is_online or not used else '; --online asks whether they answer'}")
+    return ok("models", f"{texts}{'' if is_online or not used else '; --online tests whether they answer'}")
 
 
 def _users(service: ServiceConditionView) -> str:
@@ -558,7 +562,7 @@ async def _first_silent_service(home: Home, used: Sequence[ServiceConditionView]
         # `briefly` makes it return one finding: whether the service answers a message.
         (answer,) = await abilities.examine_service(credentials, service, service.model, briefly=True)
         if not answer.is_there:
-            fix = f"look whether it runs; 'andy models test {row['name']}' shows more"
+            fix = f"check that it runs; 'andy models test {row['name']}' shows more"
             return bad("models", f"{row['name']} at {service.url}: {answer.detail}", fix=fix)
     return None
 
@@ -587,7 +591,7 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
         return ok("search", "the web is not searched")
     return ok(
         "search",
-        f"the web is searched by {services}{', in some groups by nobody' if is_off_for_some else ''}",
+        f"the web is searched by {services}{', but not in all groups' if is_off_for_some else ''}",
     )
 
 

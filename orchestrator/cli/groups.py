@@ -162,7 +162,7 @@ def change(
 
     profile = GroupProfile(name=name, trigger=trigger, requires_trigger=requires_trigger)
     if not profile.model_dump(exclude_none=True):
-        raise UsageError("Say what is to be different: --name, --trigger, --no-trigger or --requires-trigger")
+        raise UsageError("Name a change: --name, --trigger, --no-trigger or --requires-trigger")
 
     changed = terminal.run_async(
         terminal.change(

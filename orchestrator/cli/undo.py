@@ -45,7 +45,7 @@ def undo(
     from orchestrator.undo.texts import SAY_AGAIN
 
     if (group is None) == (turn is None):
-        raise UsageError("Say whose last turn, or which one: 'andy undo family' or 'andy undo --turn 17'.")
+        raise UsageError("Name a group or a turn: 'andy undo family' or 'andy undo --turn 17'.")
     done = terminal.run_async(_undo(home, group, turn, is_forced=anyway))
     # In a chat a person says "undo"; in a shell it is a command.
     again = f"'andy undo {done.plan.turn.folder}' again makes it as it was."

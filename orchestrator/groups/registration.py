@@ -502,7 +502,7 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
         return main
     await _check_free(tx, moved)
     if await turns.unsettled_of(tx, main.folder):
-        raise BadRequest("Main is being asked something: wait until it is answered and try again.")
+        raise BadRequest("The main group has an unanswered message: wait for the answer, and try again.")
     if moved.jid not in main.chats:
         await _give_chat(tx, moved, now_ms=now_ms)
     await groups.set_jid(tx, main.folder, moved.jid)

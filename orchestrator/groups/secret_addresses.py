@@ -86,7 +86,7 @@ async def add(
     group = await groups.known(tx, folder)
     if kind is AddressKind.HOOK and group.is_main:
         raise AddressRefused(
-            "main", "Main takes no hook: what is said there administers all groups. Choose another group."
+            "main", "Main takes no hook: its messages administer all groups. Choose another group."
         )
     existing = await addresses.every(tx, kind, group.folder)
     name = _checked_name(kind, name, existing)
@@ -161,7 +161,7 @@ def _checked_name(kind: AddressKind, name: str, existing: list[SecretAddress]) -
         raise AddressRefused("long", f"The name of a {kind} has at most {MAX_NAME_CHARS} characters.")
     if kind is AddressKind.HOOK:
         if not name:
-            raise AddressRefused("blank", "Name the hook after what brings the texts, such as --name door.")
+            raise AddressRefused("blank", "Name the hook after the sender of the texts, such as --name door.")
         if _folded(name) in {_folded(address.name) for address in existing}:
             raise AddressRefused(
                 "taken", f"This group has a hook '{name}' already: choose another name, or revoke that one."

@@ -240,7 +240,7 @@ class _Flow:
         except OAuthFlowError as error:
             raise LoginRefused(f"The login is refused: {_bounded(str(error))}.") from error
         except (ValidationError, ValueError) as error:
-            raise LoginRefused("Its authorisation server answers with what is no OAuth.") from error
+            raise LoginRefused("The answer of its authorisation server is not OAuth.") from error
         finally:
             await flow.aclose()
         if self._storage.tokens is None:

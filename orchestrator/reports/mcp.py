@@ -239,8 +239,8 @@ def _check_program(server: McpServer, home: Path) -> None:
     named_files = [path for word in server.command for path in _files_named_by(folder, word)]
     if not named_files:
         raise BadRequest(
-            f"No word of '{server.place}' is a file in {home / short_name}: a server that is a program has to"
-            " lie there, where no agent can change it."
+            f"No word of '{server.place}' is a file in {home / short_name}: a server that is a program"
+            " must be stored there, where no agent can change it."
         )
     if not all(_is_readable(path) for path in (folder.parent, folder, *named_files)):
         raise BadRequest(f"The user of containers cannot read {short_name}: chmod -R a+rX {home / 'mcp'}")

@@ -407,7 +407,7 @@ async def act(
             return task
         case _:
             raise BadRequest(
-                f"'{action}' is nothing to do with a task: use pause, resume, cancel, restore or run."
+                f"'{action}' is no action for a task: use pause, resume, cancel, restore or run."
             )
 
 

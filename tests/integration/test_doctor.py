@@ -88,7 +88,7 @@ async def test_a_log_of_the_database_that_a_long_reader_holds_is_named_with_the_
             assert checks._store(home.database).state == "ok"
             monkeypatch.setattr(checks.database, "WAL_BYTES", 256 * 1024)
             held = checks._store(home.database)
-            assert "which a long reader keeps from being truncated" in held.text
+            assert "which cannot be truncated while a program reads it" in held.text
             assert f"sudo fuser {home.database}" in (held.fix or "")
     finally:
         await database.close()
@@ -285,8 +285,8 @@ async def test_the_runtime_is_that_of_the_running_andy_whatever_a_file_says(home
 
     assert [seen[name].text for name in ("image", "compose", "firewall")] == [
         "not used: agents run as processes",
-        "Andy is no container",
-        "not used: no agent lives in a container",
+        "Andy does not run in a container",
+        "not used: no agent runs in a container",
     ]
     assert [seen[name].fix for name in ("image", "compose", "firewall")] == ["", "", ""]
 
@@ -337,7 +337,7 @@ async def test_a_service_that_is_not_reached_is_named(home, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
 
-    await only(home, "credential", says="is not reached", fix="network", is_online=True)
+    await only(home, "credential", says="cannot be reached", fix="network", is_online=True)
 
 
 @pytest.mark.slow
@@ -437,7 +437,7 @@ async def test_a_service_that_a_group_asks_is_checked_for_its_key_and_asked_only
         await database.close()
 
     await with_service(kind="openrouter", url="https://openrouter.ai/api", key_env="OPENROUTER_API_KEY")
-    await only(home, "models", says="local is asked for main and has no key", fix="OPENROUTER_API_KEY=…")
+    await only(home, "models", says="local is used for main and has no key", fix="OPENROUTER_API_KEY=…")
     with ScriptedMessagesApi(default=Say("Hello.")) as api:
         await with_service(kind="llama.cpp", url=api.url)
         seen = await found(home)
@@ -446,7 +446,7 @@ async def test_a_service_that_a_group_asks_is_checked_for_its_key_and_asked_only
         assert api.requests == []
         assert (await found(home, is_online=True))["models"].state == "ok"
         assert len(api.requests) == 1
-    await only(home, "models", says="local at http://127.0.0.1", fix="whether it runs", is_online=True)
+    await only(home, "models", says="local at http://127.0.0.1", fix="check that it runs", is_online=True)
 
 
 async def test_a_chosen_model_of_no_known_service_is_named(home):

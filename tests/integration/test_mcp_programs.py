@@ -85,9 +85,9 @@ async def test_a_program_of_the_owners_folder_is_set_listed_and_written_down(
         (a_program(secret_env="DICE_TOKEN"), "no secret may be: serve what needs one over HTTP"),
         (
             a_program("npx some-server"),
-            "is a file in .*mcp/dice: a server that is a program has to lie there",
+            "is a file in .*mcp/dice: a server that is a program must be stored there",
         ),
-        (a_program("python3 /workspace/group/server.py"), "has to lie there"),
+        (a_program("python3 /workspace/group/server.py"), "must be stored there"),
         (a_program("python3 ../../groups/main/server.py"), "has no '..'"),
         (a_program("python3 closed.py"), "chmod -R a\\+rX"),
     ],

@@ -435,7 +435,7 @@ async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
     """
     if await board_notifications.count_open(ctx.tx, ctx.folder) >= ctx.limits.pending:
         raise ToolRefused(
-            "CAP", f"{ctx.limits.pending} notifications are to come already: cancel some first."
+            "CAP", f"{ctx.limits.pending} notifications are pending already: cancel some first."
         )
     if task_id is None:
         return
@@ -443,7 +443,9 @@ async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
     if len(of_task) >= ctx.limits.pending_a_task:
         ids = [row.id for row in of_task]
         raise ToolRefused(
-            "CAP", f"Task {task_id} has {len(ids)} to come already ({', '.join(ids)}): change one.", ids=ids
+            "CAP",
+            f"Task {task_id} has {len(ids)} pending notifications already ({', '.join(ids)}): change one.",
+            ids=ids,
         )
 
 

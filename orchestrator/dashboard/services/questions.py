@@ -239,7 +239,7 @@ async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind
     if settled and ctx.caller.is_automatic and kind is QuestionType.INFO_GATHER:
         row = settled[0]
         how = f"answered: {row.answer}" if row.answer is not None else f"closed: {row.closed_reason}"
-        raise ToolRefused("DUPLICATE", f"Question {row.id} asked that and is {how}", ids=[row.id])
+        raise ToolRefused("DUPLICATE", f"Question {row.id} was the same and is {how}", ids=[row.id])
     for row in [*of_task, *settled]:
         # The cooldown counts from whatever came last, so an answer or a close does not shorten it.
         last_ms = max(row.last_asked_ms or 0, row.answered_ms or 0, row.closed_ms or 0)

@@ -99,7 +99,7 @@ async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> Too
     """
     fields = changes.fields()
     if not fields:
-        raise ToolRefused("NOTHING_TO_CHANGE", "Say what is to be different.")
+        raise ToolRefused("NOTHING_TO_CHANGE", "Name at least one change.")
     task = await ctx.task(task_id)
     # Before anything is changed: an agent must not overwrite what it was never shown.
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
@@ -132,7 +132,7 @@ async def move_to_history(ctx: ServiceContext, *, task_id: str, reflection: str 
     if not task.status.is_terminal:
         raise ToolRefused(
             "NOT_TERMINAL",
-            f"Task {task.id} is {task.status.value}: only what is completed or cancelled goes.",
+            f"Task {task.id} is {task.status.value}: only a completed or cancelled task can be moved.",
         )
     moved = replace(
         task,
