@@ -107,7 +107,7 @@ def readable_file(root: Path, path: str) -> Iterator[BinaryIO]:
         OSError: it is missing or no regular file, or its path has a symbolic link or `..` in it.
     """
     *folders, name = PurePosixPath(path).parts
-    if ".." in folders:  # as the name it would be refused as a directory
+    if ".." in folders:  # a `name` that is `..` is refused below: it is a directory
         raise FileNotFoundError(path)
     with ExitStack() as stack:
         directory = stack.enter_context(opened(root))
@@ -239,7 +239,7 @@ def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
 
     `zone_of_naive` is the zone of a text that names none; None means that of this machine.
     """
-    # 10**14 ms are in the year 5138: a larger number is no time in milliseconds.
+    # A number below 0 would be before 1970, and one from 10**14 on after the year 5138: these are no times.
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 10**14:
         return int(value)
     try:

@@ -176,7 +176,8 @@ class _ExportFolder:
         """Copy a file into the export and return its path there.
 
         `source` is its path in the group's folder `folder`. `name` is the wanted path in the export; a number
-        is added if that is taken. None if the file cannot be copied: it is then listed as left out.
+        is added if that is taken. None if the file cannot be copied, or is nearly all holes: it is then
+        listed as left out.
         """
         name = self._free_name(name)
         path = self.root / name
@@ -379,21 +380,21 @@ def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
     by_seq = {}  # of several lines about one row the last counts
     for path in sorted(home.archive.glob("*.jsonl")):
         with path.open("rb") as lines:
-            for text in lines:
-                row = _archived_row(text)
+            for line in lines:
+                row = _archived_row(line)
                 if row.get("table") == "messages" and row.get("group_folder") == group.folder:
                     by_seq[row["seq"]] = row
     return sorted((row for row in by_seq.values() if row["content"]), key=lambda row: row["sent_ms"])
 
 
-def _archived_row(text: bytes) -> dict[str, Any]:
+def _archived_row(line: bytes) -> dict[str, Any]:
     """Return the row in a line of JSON of an archive; an empty dict if it is no row of messages.
 
     Empty also for an incomplete line: its row is still in the database.
     """
     try:
         # A search for the name of the table is much faster than to decode each line.
-        row = json.loads(text) if b'"messages"' in text else {}
+        row = json.loads(line) if b'"messages"' in line else {}
     except ValueError:
         return {}
     return row if isinstance(row, dict) else {}

@@ -262,7 +262,8 @@ class _Writer:
             for entry in (*folders, *files):
                 with suppress(FileNotFoundError):  # removed meanwhile
                     self._add_entry(f"{inside}/{entry}", entry, descriptor)
-            # A path in a folder of this one is longer than `inside/..`: all would be too deep as well.
+            # Paths in its subfolders, such as `inside/a/b`, are longer than `inside/..`. If that is too deep,
+            # they are too: no subfolder is read.
             if archive.is_too_deep(f"{inside}/.."):
                 folders.clear()
 

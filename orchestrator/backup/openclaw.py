@@ -178,7 +178,8 @@ def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:
     chat_key = f"{channel}:{chat}"
     if chat_key not in reading.groups:
         row = entry if isinstance(entry, dict) else {}
-        # By this key, too: the group's own one has the capital letters that keys of conversations lack.
+        # `chat` has stored the group by a key with capital letters, which keys of conversations lack. It is
+        # stored by the conversation's key, too, so that the next conversation of the chat finds it.
         reading.groups[chat_key] = reading.chat(
             channel, _as_written(chat, row), is_direct=kind in ("direct", "dm"), name=_name(row)
         )

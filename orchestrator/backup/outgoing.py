@@ -35,7 +35,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
     Raises:
         FileNotFoundError: `source` is missing.
-        FileExistsError: `target` exists, and may be a link or a copy of it.
+        FileExistsError: `target` exists, where a link is possible; else an existing `target` stays.
         OSError: it cannot be copied.
     """
     try:
@@ -43,7 +43,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError:  # no hard link is possible, for example to another disk
-        # The target may be a copy from an earlier call: another link would fail then, another copy would not.
+        # A target that exists is the copy that an earlier call made here, and is not copied again.
         if not target.exists():
             shutil.copyfile(source, target)
 
@@ -64,9 +64,9 @@ def settle(database: Path, home: Home, files: Path) -> None:
 
     These are the files of messages that wait to be sent, and of those that the owner may send again (in the
     state `unknown` or `dead`). A waiting message whose file is missing gets the state `dead`, so it is not
-    sent. `files` is the folder where the files are now, and from which they are moved into the home later;
-    its mode is set so that only its owner can read it. A path from the backup is never used itself, since it
-    could name any file of the machine.
+    sent. `files` is the folder where the files are now: one from which they are moved into the home later, or
+    already that of the home. Its mode is set so that only its owner can read it. Of a stored path only the
+    file's name is used, since the path in a backup could be that of any file of the machine.
     """
     place = home.root.absolute() / FOLDER
     with closing(sqlite3.connect(database)) as connection, connection:

@@ -207,7 +207,8 @@ def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
 def _keep_sign_ins(restored: Path, present: Path) -> None:
     """Replace the browsers' sign-ins in the database `restored` by those of the database `present`.
 
-    So a browser that was signed out since the backup stays signed out.
+    So a browser that was signed out since the backup stays signed out. If `present` is missing or cannot be
+    read, this signs out all browsers. That is meant: nobody knows which of them were signed out since.
     """
     table, columns = "web_sessions", "id, secret_hash, browser, created_ms, seen_ms"
     rows: list[tuple[object, ...]] = []
@@ -309,8 +310,8 @@ class Unpacked:
             BackupError: a backup may not have this member, or not at this place.
             StoreTooNew: it is the manifest, and names a newer version of the database.
         """
-        # A second member of one name would replace a file that was checked, and one after the sums would
-        # not be in them.
+        # Refused are a name that no backup has, a second member of one name, which would replace a checked
+        # file, and a member after the sums (`CONTENTS`), which would not count it.
         if not archive.may_hold(member.name) or member.name in self.names or self.promised is not None:
             raise self.refusal(f"it holds '{member.name}'")
         self.names.add(member.name)
@@ -318,7 +319,7 @@ class Unpacked:
             self.manifest = Manifest.model_validate_json(self._text(tar, member))
             _refuse_newer(self.manifest.store_version, self.source)
             return
-        self.checked_manifest()
+        self.checked_manifest()  # called for its error: no member may come before the manifest
         if member.name == archive.CONTENTS:
             self.promised = BackupContents.model_validate_json(self._text(tar, member))
         elif member.isdir():

@@ -61,9 +61,11 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
         BackupError: a killed restore cannot be undone; until it is, nothing may run on this home.
     """
     record = read_record(home)
+    # Nothing is requested or unfinished: no restore waits or has still to be audited, and none was killed.
     if (record is None or record.is_audited) and not Stage(home).is_there():
         return
     with locked(home):
+        # Read again: `locked` changes the record if it undoes a killed restore.
         record = read_record(home)
         if record is None or record.is_audited:
             return

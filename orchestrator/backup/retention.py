@@ -66,6 +66,7 @@ class Retention:
         counts = {}
         now_ms = self._clock.now_ms()
         days_by_policy = ((policy, self._days.get(policy.table, 0)) for policy in retention.POLICIES)
+        # Rows of a table with 0 days stay for ever.
         before_ms = {policy: now_ms - days * DAY_MS for policy, days in days_by_policy if days}
         path = await self._database.path()
         # One query of all tables: most sweeps have nothing to do.
@@ -135,6 +136,7 @@ class YearArchive:
             # No row in a settled file is still in the database, so none of `rows` is in it: no search is
             # needed.
             known = set() if path in self._settled else _present_lines(path, frozenset(new))
+            # Until the next call of `settled`, these rows are in the database as well.
             self._settled.discard(path)
             self._written.add(path)
             _append(path, b"".join(line for line in new if line not in known))

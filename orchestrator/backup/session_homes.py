@@ -124,7 +124,7 @@ def message(
 
     None for a message of a tool, and for one without a text or a time. `at` is its time as the file has it:
     ISO text or epoch ms. An empty `message_id` is replaced by one made from the content. `sender` is the
-    person's name. `body` is the text, if the row's own content has more than that.
+    person's name. `body` is the text of the message; None for the whole content of the row.
     """
     role = row.get("role")
     content = words_of(row.get("content")) if body is None else body
@@ -259,7 +259,7 @@ def lines_of(root: Path, path: str) -> Iterator[dict[str, Any]]:
 def names_in(root: Path, folder: str) -> list[str]:
     """Return the sorted names of the files and folders in `folder`, a path below `root`.
 
-    None of them if it is missing, unreadable, or reached through a link.
+    The list is empty if the folder is missing, unreadable, or reached through a link.
     """
     try:
         with ExitStack() as stack:

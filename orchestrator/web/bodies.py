@@ -55,7 +55,8 @@ async def bounded(request: Request, limit: int, refusal: str) -> AsyncGenerator[
             break
     if received > limit:
         # Raised at the end of the body: an earlier answer closes the connection, and a client that is still
-        # sending would see a broken connection instead of the answer.
+        # sending would see a broken connection instead of the answer. Only a body that is more than
+        # `DISCARDED_BYTES` too large is not read to its end.
         raise BodyTooLarge(refusal)
 
 

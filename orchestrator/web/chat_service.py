@@ -161,6 +161,7 @@ class ChatService:
             if taken.accepted.outcome == "duplicate":
                 await _check_same(tx, taken.message)
             status = await _status_after_storing(tx, taken.message, group, taken.accepted)
+            # A message that the running turn answers, such as one that is sent again, waits for no other.
             is_own = running is not None and running.id == status.turn
             # A chat turn may run beside a worker turn, so a message does not wait for that.
             is_busy = running is not None and running.kind is not TurnKind.WORKER and not is_own

@@ -92,7 +92,7 @@ def file_routes(source: ApiSource) -> list[Route]:
 
 
 def _open_copy(home: Home, message: Outgoing) -> BinaryIO:
-    """Open the copy of the file that was sent with a message. Blocks.
+    """Open the copy of the file that was sent with a message; the caller closes it. Blocks.
 
     Only the file name of the stored path is used: the store may be from another home. Raises `FileNotStored`
     if there is no such copy.
@@ -102,8 +102,9 @@ def _open_copy(home: Home, message: Outgoing) -> BinaryIO:
         raise FileNotStored
     try:
         with ExitStack() as stack:
-            data = stack.enter_context(opened(home.data))
-            return os.fdopen(open_file(stack.enter_context(inner(data, "outgoing")), name), "rb")
+            data_folder = stack.enter_context(opened(home.data))
+            outgoing_folder = stack.enter_context(inner(data_folder, "outgoing"))
+            return os.fdopen(open_file(outgoing_folder, name), "rb")
     except OSError as error:
         raise FileNotStored from error
 

@@ -275,7 +275,7 @@ def _key_of(request: Request) -> str | None:
 
 
 def _refused_request(request: Request, code: str) -> RefusedRequest:
-    """Return a refused request as it is counted for the audit, without the secret of its address."""
+    """Return the error, method and client of a refused request; its path is without the secret part."""
     return RefusedRequest(
         error=code,
         path=f"{HOOKS}…",

@@ -71,6 +71,7 @@ async def find(
     `before_seq` (None: any). With `is_for_agent`, messages to the owner that quote other people are left out:
     they could steer an agent.
     """
+    # Short terms cannot be searched in the index, and none can while it lacks messages.
     is_index_complete = await indexed_from(tx) <= 1
     indexed = [term for term in terms if is_index_complete and len(term) >= INDEXED_CHARS]
     scanned = (term for term in terms if term not in indexed)

@@ -270,8 +270,8 @@ async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms
     """Add a message with the voice note of a sent reply, and return it; one that exists is returned instead.
 
     `spoken` is the reply, `file` its sound. The message is `HELD`: the caller releases it once the sound is
-    stored. With None as `file`, the message is never sent: the caller finishes it, and by it the reply counts
-    as one that is not to be spoken.
+    stored. With None as `file`, the caller finishes the message without sending it, so that `unspoken` leaves
+    out the reply from then on.
     """
     # The key is derived from the reply's, so a host that is killed meanwhile makes no second voice note.
     key = f"speech:{spoken.id}"

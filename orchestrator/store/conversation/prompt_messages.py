@@ -33,12 +33,15 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
     """Return the newest `limit` messages for the prompt of a turn, oldest first.
 
     These are the messages that the turn answers, and those of all the group's chats with a `seq` above
-    `cursor_seq`, up to the last message of the turn. Left out are: messages that wait for an answer in
-    another turn; session commands; questions that were stopped in a chat, with the message that stopped them;
-    and Andy's own messages, which the session contains. Of Andy's own, those from outside of turns (a
-    reminder) or from a restricted turn are included, except questions to the owner that quote strangers or
-    other groups' agents: those could steer the main group's agent. A restricted turn has no session, so all
-    of Andy's messages are included.
+    `cursor_seq`, up to the last message of the turn. Left out are:
+
+    - imported messages, session commands, and messages without a text;
+    - messages of other chats that wait for an answer;
+    - questions that were stopped in a chat, with the message that stopped them;
+    - Andy's messages that the agent's session contains. Those from outside of turns (a reminder) or from a
+      restricted turn are in no session, so they are included. A restricted turn has no session: for it, all
+      of Andy's messages are included;
+    - questions to the owner that quote strangers or other groups' agents: they could steer main's agent.
     """
     # With too many messages the newest are selected, since the question is about those. The group is read
     # backwards up to the limit, however many messages came since the cursor.

@@ -66,8 +66,8 @@ async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
     A cycle is one waking of a group's agent. `set_by` is the part of Andy that set the time of the waking;
     None if something else woke the agent.
     """
-    # A request for the next wake stays: a further attempt that repeats it gets the same answer, and
-    # nothing is stored anew.
+    # A further attempt at the turn leaves the agent's request for the next wake in the row: if the agent
+    # repeats its command, it gets the recorded reply, and the request is not stored again.
     cursor = await tx.execute(
         """
         INSERT INTO cycles (group_folder, turn_id, kind, set_by, started_ms) VALUES (?, ?, ?, ?, ?)
@@ -207,9 +207,10 @@ async def count_caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
 
 
 async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
-    """Return the turn of the group's newest question, or None if it was replied to.
+    """Return the turn of the group's newest question whose turn has ended, if nobody has replied to it.
 
-    Any message that the agent has sent in that turn or since counts as a reply.
+    Any message that the agent has sent in that turn or since counts as a reply. None if it was replied to, if
+    its turn failed, or if there is no such question.
     """
     cursor = await tx.execute(
         """

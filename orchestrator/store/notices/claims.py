@@ -42,9 +42,9 @@ async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> l
     """Claim the notices that an attempt at a turn gives to its agent.
 
     Return all notices that the attempt has claimed by now, the most urgent first. A notice is a line for a
-    group's agent. `session_id` is the session that the attempt continues. A notice made in an unfinished turn
-    waits for that turn's end; a delivered urgent one is delivered once more in each new session. At most
-    `MAX_DELIVERED` are claimed in total, also by several calls.
+    group's agent. `session_id` is the session that the attempt continues. A notice for a later turn, made in
+    an unfinished turn, waits for that turn's end; a delivered urgent one is delivered once more in each new
+    session. At most `MAX_DELIVERED` are claimed in total, also by several calls.
     """
     if turn.kind is TurnKind.CHAT:
         await _count_turn(tx, turn)

@@ -43,6 +43,8 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
     if outgoing.folder is None:
         return
     text, items = _without_notices(outgoing.text)
+    # The message itself is named unless it had only such lines. A file without a text has no line, and is
+    # named.
     if text or not items:
         lead = NOT_DELIVERED if is_known else PERHAPS_NOT_DELIVERED
         items.append((lead, f"“{quoted(text)}” ({quoted(error)})"))
@@ -62,15 +64,16 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
 
 
 def _without_notices(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return a text without its lines about earlier lost messages, and those lines as pairs.
+    """Return the text of a lost message without its lines about earlier lost messages, and those lines.
 
-    A pair is the opening words of the line, one of `_LEADS`, and the text of the lost message. Such a line is
-    in a message in which Andy reported an earlier loss, and which is lost itself. An example of a line:
-    `⚠️ Not delivered, and not tried again: “hello” (no connection)`.
+    An agent repeats the notice about a lost message in a line such as `⚠️ Not delivered, and not tried again:
+    “hello” (no connection)`. If the message with this line is lost, too, the line becomes a pair of its
+    opening words, one of `_LEADS`, and its rest.
     """
     lines, items = [], []
     for line in text.splitlines():
-        # An agent may put an emoji before such a line, so it need not start with the lead.
+        # An agent may put an emoji before such a line, so it need not start with the lead. `find` returns -1
+        # for a line without the lead.
         lead = next(
             (known_lead for known_lead in _LEADS if 0 <= line.find(f"{known_lead}: ") <= MAX_SIGN_CHARS), None
         )

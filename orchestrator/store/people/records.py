@@ -169,8 +169,8 @@ def files_in(placeholder: str) -> list[str]:
 async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs: Collection[Seq]) -> None:
     """Remove a person's names from a group's rows, and the texts of the messages whose `seq` is in `seqs`.
 
-    Their names as members and in quotes go, too. The addresses stay in the messages' rows: roles and the
-    stopping of turns depend on them.
+    The person's names as a member of chats, and the quotes of these messages in others, are removed, too.
+    The addresses stay in the messages' rows: roles and the stopping of turns depend on them.
     """
     parameters = {"folder": folder, "addresses": _as_json(addresses), "seqs": json.dumps(list(seqs))}
     await tx.execute(

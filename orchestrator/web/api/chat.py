@@ -72,16 +72,16 @@ def chat_routes(service: ChatService, write: Write) -> list[Route]:
         """
         body = await parse_body(request, ChatRequest)
 
-        def message(group: Group, now_ms: int) -> Inbound:
+        def inbound_to(group: Group, now_ms: int) -> Inbound:
             """Return the message to store, in the chosen chat of the group.
 
             If the client gave a key, the id is made from it, so that a message sent again is recognised.
             """
-            chat = chosen_chat(group, body.chat, default=writing_chat(group))
-            inbound = write(chat, body.text, sender=body.sender, now_ms=now_ms)
+            jid = chosen_chat(group, body.chat, default=writing_chat(group))
+            inbound = write(jid, body.text, sender=body.sender, now_ms=now_ms)
             return inbound if body.key is None else replace(inbound, id=id_by_key(inbound.chat_jid, body.key))
 
-        status = await service.say(message, body.group, wait_seconds=body.wait)
+        status = await service.say(inbound_to, body.group, wait_seconds=body.wait)
         return JSONResponse(status.to_json_dict(), status_code=200 if status.is_settled else 202)
 
     async def message(request: Request) -> Response:

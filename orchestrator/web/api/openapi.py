@@ -328,8 +328,8 @@ def _operation(operation: Operation) -> Document:
         },
     }
     if operation.body is not None:
-        content = {"application/json": {"schema": {"$ref": SCHEMAS + _name(operation.body)}}}
-        document["requestBody"] = {"required": True, "content": content}
+        body_content = {"application/json": {"schema": {"$ref": SCHEMAS + _name(operation.body)}}}
+        document["requestBody"] = {"required": True, "content": body_content}
     if operation.path == "/healthz":
         document["security"] = []
     return document

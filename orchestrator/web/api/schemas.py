@@ -65,7 +65,7 @@ def schema_of(view: type) -> type[ApiSchema]:
     """
     if view in _MADE:
         return _MADE[view]
-    defaults = LEFT_OUT_BEFORE.get(view, {})
+    defaults = LEFT_OUT_BEFORE.get(view, {})  # for fields that an earlier Andy did not send
     fields: dict[str, Any] = {}
     for field, hint in get_type_hints(view, include_extras=True).items():
         is_optional = get_origin(hint) is NotRequired

@@ -254,8 +254,9 @@ class _Routes:
     def _own_address(self, request: Request) -> str | None:
         """Return the origin with the console's own name if the browser used a name such as `localhost`.
 
-        All servers of this machine share such a name. Return None if the browser used another name, or is not
-        known to find every `*.localhost` by itself, as Chromium and Firefox do.
+        All servers of this machine share such a name. Return None if the browser used another name, or that
+        of the reverse proxy. Return None, too, for a browser that is not known to find every `*.localhost` by
+        itself, as Chromium and Firefox do.
         """
         host = request.headers.get("host", "")
         name = host_of(host)

@@ -452,6 +452,7 @@ def due(view: View, task: BoardTask, zone: ZoneInfo) -> DueText:
     if is_late and not task.status.is_terminal:
         late = view.t("board.days_late", n=-days) if days < 0 else view.t("board.late_today")
         return DueText(f"{late}, {shown}", is_late=True)
+    # For a task that has ended, `days` may be negative: then no words are put before the date.
     if 0 <= days <= 1:
         return DueText(f"{view.t('base.tomorrow' if days else 'base.today')}, {shown}", is_late=False)
     near = f"{view.t('board.in_days', n=days)}, " if 0 < days <= NEAR_DAYS else ""

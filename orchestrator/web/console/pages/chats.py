@@ -158,6 +158,7 @@ async def _window(tx: Tx, view: View, folder: str) -> PageWindow:
     before, first, around = view.number("before"), view.number("from"), view.number("around")
     if not around or before or first:
         return PageWindow(before, first)
+    # One row more than half a page: if there is one, the page ends before it, else with the newest message.
     later = await messages.rows(tx, folder, limit=SHOWN // 2 + 1, after_seq=around)
     if len(later) > SHOWN // 2:
         return PageWindow(later[-1]["seq"], 0)

@@ -174,6 +174,7 @@ async def forget_fact(view: View, form: SentForm) -> Response:
     home, by = view.host.home.root, view.signed_in.session.browser
     try:
         async with view.host.database.transaction() as tx:
+            # With -1, the place of no line, the fact is searched by its text.
             line_index = int(place_text[:6]) if place_text.isascii() and place_text.isdigit() else -1
             shown = form.text("shown")
             await changes.forget_lines(
