@@ -5,6 +5,7 @@ that remove it.
 from __future__ import annotations
 
 import asyncio
+import glob
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -104,8 +105,10 @@ def _image_name(home: Home) -> str:
 def _remaining_lines(home: Home) -> list[str]:
     """Return the lines about what an uninstallation leaves, each with the command that removes it."""
     lists_folder = Path.home() / ".config" / "andy"
+    earlier_homes = sorted(home.root.parent.glob(f"{glob.escape(home.root.name)}.before-restore-*"))
     candidates = [
         ("messages, memory and settings", f"rm -r {home.root}") if home.data.is_dir() else None,
+        *(("what was there before a restore", f"rm -r {folder}") for folder in earlier_homes),
         ("your lists", f"rm -r {lists_folder}") if lists_folder.is_dir() else None,
         ("the images", f"docker image rm {_image_name(home)}"),
         ("the program", installation.command_to_remove()),

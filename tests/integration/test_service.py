@@ -268,3 +268,12 @@ def test_what_stays_after_an_uninstall_has_the_name_of_the_image(tmp_path, capsy
         (home / "andy.toml").write_text(settings)
         uninstall(yes=True, home=home)
         assert f"docker image rm {image}\n" in capsys.readouterr().out
+
+
+def test_what_a_restore_has_put_aside_stays_after_an_uninstall(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home, aside = tmp_path / "[home]", tmp_path / "[home].before-restore-20261122-031500"
+    home.mkdir()
+    aside.mkdir()
+    uninstall(yes=True, home=home)
+    assert f"what was there before a restore  rm -r {aside}\n" in capsys.readouterr().out
