@@ -255,11 +255,13 @@ async def connection_status(home: Home, channel: ChannelDescription) -> dict[str
     """Return a channel's account and the state of its connection, and whether Andy runs.
 
     A running Andy is asked for the state. Otherwise it is worked out: `unpaired` if no account is known,
-    neither now nor from the last connection; `logged_out` if the messenger ended the last login; else `down`.
+    neither now nor from the last connection; `logged_out` if the messenger ended the last login and nobody
+    has logged in since; else `down`.
     """
     from orchestrator.channels import status as condition
     from orchestrator.cli.client import Client
 
+    # A channel without a status file has an empty status, which `read` returns for an empty file.
     path = home.root / channel.status_file if channel.status_file else Path(os.devnull)
     stored = await asyncio.to_thread(condition.read, path)
     account = await asyncio.to_thread(channel.account, home.root)
@@ -272,6 +274,7 @@ async def connection_status(home: Home, channel: ChannelDescription) -> dict[str
         state_without_host = "logged_out" if stored.state == "logged_out" and not account else "down"
         return fields | {
             "state": state_without_host if account or stored.account else "unpaired",
+            # Somebody has logged in since the login was ended, so the advice to do that is out of date.
             "advice": "" if account and stored.state == "logged_out" else stored.advice,
             "connected_since_ms": None,
             "next_try_ms": None,

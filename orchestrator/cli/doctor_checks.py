@@ -228,6 +228,7 @@ async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) 
         return bad(
             "clock", f"it is {now:%Y-%m-%d %H:%M}{behind}", fix="set this machine's clock: timedatectl"
         )
+    # Only if Andy himself has noticed a change: TZ may differ only in the environment of this command.
     if zone != settings.tz and any(finding["name"] == "TZ" for finding in status.get("settings_changed", ())):
         place = settings.origins.get("tz", "this machine")
         text = f"TZ is {settings.tz} in {place}; Andy runs with {zone} until it is started again"
@@ -349,6 +350,7 @@ async def compose(home: Home, settings: Settings) -> DoctorFinding:
     Raises `ContainerError` if they are not.
     """
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
+        # Without an engine that answers, the mounts cannot be read; the check `engine` reports that.
         return ok("compose", "Andy does not run in a container")
     own_mounts = await asyncio.to_thread(host_paths.find)
     if own_mounts is None:
@@ -629,4 +631,5 @@ async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:
         return note(name, own_finding.text, fix=messenger.add_command)
     if fields["is_running"] and state != "connected":
         return note(name, f"{fields['account']}: {state}", fix=messenger.shown_status_command)
+    # Connected, or Andy does not run: then no connection is as it should be.
     return ok(name, f"{fields['account']}: {state}")

@@ -55,9 +55,10 @@ def exit_after(command: Callable[[], int]) -> NoReturn:
 
 
 def end_unwritten(error: OSError) -> NoReturn:
-    """Exit from a command whose output cannot be written, since the reader is gone or the disk is full.
+    """Exit from a command that failed with an error of the operating system.
 
-    So does a command that named a file or folder of another user. Any other error is raised again.
+    The output cannot be written, since its reader is gone or the disk is full; or the command named a file or
+    folder of another user. Any other error is raised again.
     """
     if isinstance(error, BrokenPipeError):
         _end_quietly()

@@ -126,7 +126,8 @@ def ask_for_abilities(
     if tested_model is None:
         raise UsageError(f"Say which model '{name}' is asked for: andy models test {name} --model …")
     findings = asyncio.run(_test_service(home, service, tested_model))
-    # The abilities are stored for the service's own model: another one may have others.
+    # The first finding is whether the service answers a message at all. The abilities are stored for the
+    # service's own model, or for any if it has none of its own: another model may have other abilities.
     if findings[0].is_there and service.model in (None, tested_model):
         found_abilities = abilities_of(findings)
         window = next((finding.tokens for finding in findings if finding.tokens), None)

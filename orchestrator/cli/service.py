@@ -397,7 +397,9 @@ async def _runtime(home: Path | None) -> str | None:
 def _can_be_fenced(*, is_system: bool) -> bool:
     """Return whether systemd can make namespaces for a unit, which a machine may refuse to its users.
 
-    For a unit of this user, a unit that does nothing is started to find out.
+    For a unit of this user, a unit that does nothing is started to find out. For a unit of the machine it is
+    always true, because root may make namespaces. Without systemd it is true as well: the unit can only be
+    shown then, as it would be on a machine with systemd.
     """
     if is_system or not SYSTEMD.is_dir():
         return True

@@ -177,8 +177,9 @@ def _set_login_aside(store: Path) -> None:
 
     now = datetime.now(UTC)
     try:
-        # With the lock of whoever has the login open, and with the log files of the database.
+        # The bridge process holds this lock while it has the login open.
         with FileLock(store.with_suffix(".lock"), timeout=0):
+            # The database and its log files, but none that was set aside earlier.
             for path in (store, *store.parent.glob(f"{store.name}-*")):
                 if path.exists() and ".before-" not in path.name:
                     path.rename(path.with_name(f"{path.name}.before-{now:%Y%m%d-%H%M%S}"))

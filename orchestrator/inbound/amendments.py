@@ -52,7 +52,7 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
 
     Only the sender of that message or a moderator of the chat may delete it. If the message belongs to a turn
     (a question to the agent) that is still queued, it leaves the turn, and the turn is withdrawn if no other
-    message in it asks for anything.
+    message in it asks for anything. It is also noted that the text is to be removed from the agent's context.
     """
     assert message.deletes is not None
     target = await messages.find(tx, message.chat_jid, message.deletes)
@@ -65,14 +65,15 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
     await messages.blank(tx, target)
     turn_id = target.turn_id
     if target.is_bot_message:
-        # A message of Andy's own has no turn among the messages: its entry in the outbox names it.
+        # The row of a message of Andy's own names no turn: its entry in the outbox names it.
         turn_id = await outbox.blank(tx, target.id)
     turn = await turns.get(tx, turn_id) if turn_id is not None else None
     if turn is not None:
         await sessions.note_deletion(tx, turn.folder, turn.id, target.seq)
-    # An agent has read the messages of a turn that has begun.
+    # Only a queued turn of a chat can lose a message: an agent has read the messages of one that has begun.
     if turn is None or turn.state is not TurnState.QUEUED or turn.kind is not TurnKind.CHAT:
         return Amendment(reason=reason, message=target)
+    # A message of Andy's own is something that the turn sent, and not one of the messages that it answers.
     if target.is_bot_message:
         return Amendment(reason=reason, message=target)
     await messages.release(tx, target.seq, reason=reason)

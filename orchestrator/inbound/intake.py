@@ -248,7 +248,7 @@ class Intake:
         is_trouble_new = False
         if sender_list.trouble and accepted.outcome != "unregistered":
             is_trouble_new = await self._notify_broken_list(tx, sender_list)
-        # A list that cannot be read denies, and is logged.
+        # A list that cannot be read has no rule about logging: what it denies is logged.
         is_denial = verdict is not SenderVerdict.ALLOWED and (
             sender_list.rules is None or sender_list.rules.log_denied
         )
@@ -275,6 +275,7 @@ class Intake:
             self._wakeups.outbox.set()
         if accepted.is_replied_to:
             self._wakeups.notifications.set()  # the reply may have changed when the next of them is due
+        # Nothing was stored now, so there is nothing to publish.
         if accepted.seq is None or accepted.outcome == "duplicate":
             return
         self._bus.publish(
@@ -354,8 +355,8 @@ class Intake:
     ) -> Accepted:
         """Store the file of the stored message `known`, which has come again with it, and return the outcome.
 
-        A voice note that calls Andy by name asks something from now on: it joins a turn, a question to the
-        agent.
+        A voice note that calls Andy by name asks something from now on, if its sender may ask: it joins a
+        turn, a question to the agent.
         """
         await messages.complete(tx, known, message)
         turn_id = known.turn_id
@@ -471,6 +472,7 @@ class Intake:
         if text is None:
             await turn_effects.forget_provisional(tx)
             return None
+        # Stored as a message of its own, even if it replaces an earlier vote: it was answered on its own.
         message = replace(counted.message, edits=None)
         return await self._record_reply(tx, message, group, ReplyAtOnce(text), asker)
 
@@ -478,7 +480,8 @@ class Intake:
         """Store the message of a counted vote, and return the outcome.
 
         It replaces the message of the person's previous vote if no agent has read that. If the vote starts a
-        turn, a question to the agent, the turn waits a while for further votes.
+        turn, a question to the agent, the turn waits a while for further votes. If the vote chooses the same
+        as the person's previous one, its message is not stored.
         """
         message, now_ms = counted.message, self._clock.now_ms()
         if not counted.is_new:

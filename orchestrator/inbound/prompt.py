@@ -167,11 +167,13 @@ async def _done_before(tx: Tx, turn: Turn, run_id: RunId) -> str | None:
 async def _unreported(tx: Tx, turn: Turn, calls: Sequence[ToolCallRecord], run_id: RunId) -> list[str]:
     """Return lines about what earlier runs of a turn had the host do without a report of the tool call.
 
-    There is a line for each command that was carried out and for each message that was sent. `calls` are the
-    reported tool calls, and `run_id` is the present run.
+    This prevents that an agent does again what an earlier run has done. While Docker does not answer, the
+    agent's output is not read, and so neither are the reports of its tool calls. Its commands arrive as files
+    all the same.
 
-    An agent reports its calls in its output. While Docker does not answer, its output is not read, but its
-    commands arrive as files all the same, so that a message may be in its chat of which no report was read.
+    If more commands were carried out than calls were reported, there is a line for each of these commands
+    that sends nothing, and for each message that was sent; also for those that were reported. Otherwise there
+    is none. `calls` are the reported tool calls, and `run_id` is the present run.
     """
     done = [
         row["detail"]
@@ -267,7 +269,8 @@ async def _compose_chat(
     # The number of the last message that the agent has read.
     cursor = await sessions.cursor_of(tx, turn.folder)
     if turn.is_restricted:
-        # A restricted turn resumes no session with earlier messages: it is shown only the newest of them.
+        # A restricted turn resumes no session, so it is also shown what the agent has read before: from the
+        # beginning or, without the right to the history, from when its senders joined the group.
         cursor = Seq(0) if reads_history else await _before_joining(tx, group, requests)
         requests = (
             requests

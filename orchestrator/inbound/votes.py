@@ -44,7 +44,8 @@ class CountedVote:
 async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms: int) -> CountedVote | None:
     """Store the vote in a message, and decide whether it starts a turn, a question to the agent.
 
-    Return None for a message that is no valid vote in an open poll of this group.
+    Return None for a message that is no valid vote in an open poll of this group, such as an edit. Also None
+    if a newer vote of the person is stored, or too many others have voted.
 
     Args:
         tx: the transaction.

@@ -100,8 +100,8 @@ class CycleRecorder:
         """Record that a turn starts in a group whose agent wakes by itself at times (its loop is on).
 
         Such a turn is a cycle of the loop. It takes the pending wake requests that it answers: a question
-        those of messages, a scheduled task its own, a free cycle all of them. A free cycle, for which the
-        agent has woken by itself, gets its prompt now.
+        those of messages, a scheduled task those of tasks, and both that of the timer. A free cycle, for
+        which the agent has woken by itself, takes all of them, and gets its prompt now.
 
         Return the cycle. None if the loop is off, for a session command, and for a turn of the dashboard's
         worker.

@@ -225,7 +225,8 @@ class CycleStarter:
     async def _start_ms(self, tx: Tx, loop: Loop, now_ms: int) -> int | None:
         """Return when the next free cycle of a loop may start, in epoch milliseconds.
 
-        None if the loop is paused, or if there is neither a wake request nor a time to wake.
+        None if the loop is paused, or if there is neither a wake request nor a time to wake. After too many
+        cycles in an hour because of changed files, requests because of files count only from later on.
         """
         if loop.status is LoopStatus.PAUSED:
             return None
@@ -264,7 +265,6 @@ class CycleStarter:
         If the time to wake is the reason, a wake request says so. The next wake is set when the cycle ends.
         """
         turn_id = await loops.add_turn(tx, group, now_ms=now_ms)
-        # The key contains the time, so a pass that is repeated after a crash adds no second request.
         is_timer = loop.next_wake_ms is not None and loop.next_wake_ms <= now_ms
         missed = self._missed.pop(loop.folder, None)
         if is_timer:
@@ -273,6 +273,7 @@ class CycleStarter:
                 tx,
                 loop.folder,
                 kind=HEARTBEAT,
+                # With the time in it, so that a pass that is repeated after a crash adds no second request.
                 key=f"{HEARTBEAT}:{loop.next_wake_ms}",
                 source="loop",
                 reason=f"{overdue}set by {loop.set_by}: {loop.reason}",
@@ -313,7 +314,8 @@ class CycleStarter:
     async def _handle(self, event: HostEvent) -> bool:
         """Store a wake request if an event is a reason to wake an agent.
 
-        Return whether a cycle may be due after the event; False for groups whose loop is off.
+        Return whether a cycle may be due after the event: False for an event that repeats a stored request,
+        and if the loop of its group is off, unless the event says that this has changed.
         """
         if event.kind in CHANGED:
             return True

@@ -255,6 +255,7 @@ def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakeP
 
 def _within_budget(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy) -> WakeDecision:
     """Return the decision, with a later wake if the agent has set too many wakes itself in the last hour."""
+    # A wake in the future is from before the clock was set back, and would postpone the next for too long.
     recent = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]
     if decision.set_by is not SetBy.AGENT or len(recent) < rules.self_wakes_an_hour:
         return decision

@@ -57,7 +57,7 @@ def files_of(folder: Path) -> Files:
     """Return the files of a group's folder, each with its time and size. Blocks.
 
     Hidden files, links, and folders that the host fills itself are left out; at most `MAX_FILES` are
-    returned. None are if the folder cannot be read.
+    returned. If the folder cannot be read, there are no files, so that a removed folder is a change, too.
     """
     files: dict[str, tuple[int, int]] = {}
     # No link is followed: the container writes the folder, and a link could list the host's files.

@@ -555,7 +555,7 @@ async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links
 
 
 def _checked_size(file: Attachment, limit: int | None) -> int:
-    """Return the size of a file in bytes, 0 if it is missing. Blocks.
+    """Return the size of a file in bytes, 0 if it is missing: then the messenger fails to send it. Blocks.
 
     `limit` is the size in bytes that the messenger takes; None means any.
 

@@ -69,6 +69,7 @@ class Availability:
             lower = partial(_lower_askers, turn_id=turn.id, group=group, now_ms=self._clock.now_ms())
             if await self._database.write(lower):
                 return True
+        # A turn whose group is gone may start: the start itself fails the turn.
         if group is None or (refusal := await self._refusal(group, turn)) is None:
             return False
         now_ms = self._clock.now_ms()

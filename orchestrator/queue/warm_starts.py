@@ -79,6 +79,7 @@ class WarmStarts:
             await self._start(expected, now_ms)
         if next_ms is None:
             return SWEEP_SECONDS
+        # A turn counts as due soon from `DUE_WITHIN_MS` before its time on.
         return min(SWEEP_SECONDS, (next_ms - soon_ms) / 1000)
 
     async def _expected(self, tx: Tx, signs: Iterable[TurnSign], now_ms: int) -> list[ExpectedTurn]:
@@ -116,7 +117,10 @@ class WarmStarts:
                 self._pool.start_ahead(group, expected_turn.sign, is_isolated=expected_turn.is_isolated)
 
     async def _group_that_may_ask(self, expected: ExpectedTurn) -> Group | None:
-        """Return the group of an expected turn, or None if no model would answer the turn now."""
+        """Return the group of an expected turn.
+
+        None if it is gone, if its budget is spent, or if no model would answer the turn now.
+        """
         kind = TurnKind.TASK if expected.is_isolated else TurnKind.CHAT
         async with self._host.reader.reading() as tx:
             group = await groups.by_folder(tx, expected.folder)

@@ -198,6 +198,7 @@ class MatrixChannel:
         )
         if first_try is None:
             return None
+        # A first attempt in the future was recorded before the clock was set back: its age is not known.
         if first_try.by == account and 0 <= now_ms - first_try.at_ms <= TRUSTED_MS:
             # The homeserver still knows the transaction, and shows a repeated one only once.
             return None

@@ -280,7 +280,8 @@ def is_join_of(event: dict[str, Any], user_id: str) -> bool:
 def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fields of `RoomMessage` for a message or an edit.
 
-    None for an edit without a text, or without the id of the edited message.
+    None for an edit without a text, or without the id of the edited message. A message of an unknown kind
+    gets a text that says so.
     """
     relation = _table(content.get("m.relates_to"))
     if relation.get("rel_type") == "m.replace":

@@ -482,6 +482,7 @@ class MatrixSession:
             if is_at_end:
                 break
             page_start = answer.end
+            # A page may be empty although more follow: it counts as one event, so that the search ends.
             searched += max(1, len(page))
         raise OutcomeUnknown
 
@@ -579,6 +580,7 @@ class MatrixSession:
         """Return the id of the newest reaction of an account to an event; None if there is none.
 
         An event that the homeserver does not know, or a homeserver that cannot be reached, counts as none.
+        Only a request that follows, such as one for a new reaction, fails with the reason.
         """
         try:
             async for reaction in self._client.room_get_event_relations(

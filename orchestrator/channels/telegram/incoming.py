@@ -135,7 +135,8 @@ class UpdateReceiver:
         """Deliver a vote to the host, and store `position`, the one after its update in the stream.
 
         If its poll is not known, the update is stored: the poll may have been sent a moment ago, and
-        `deliver_waiting_votes` delivers the vote then. Of too many such votes the new ones are dropped.
+        `deliver_waiting_votes` delivers the vote then. While `MAX_WAITING_VOTES` are stored, a new one is
+        dropped. So is a vote that the host refuses.
         """
         inbound = await self._vote(answer)
         if inbound is not None and await hand_in(self._receive, inbound, cursor=position):

@@ -226,8 +226,11 @@ def _filter_calls(libc: Any) -> bool:
 def _filter_program(machine_number: int, column: int) -> Iterator[_Step]:
     """Yield the steps of the program by which the kernel decides about each system call of this process.
 
-    A call that is not allowed fails with EPERM. `machine_number` is the number of this machine's architecture
-    in the kernel, and `column` its column in the tables of system calls.
+    A call that is not allowed fails with EPERM. One of `_ABSENT_CALLS` fails with ENOSYS, as if the kernel
+    did not have it, so that its caller uses an older call.
+
+    `machine_number` is the number of this machine's architecture in the kernel, and `column` its column in
+    the tables of system calls.
     """
     # A step has a code, the steps to skip if its test is true and if it is false, and a value. The kernel
     # passes the program the number of the call at byte 0, and its architecture at byte 4.

@@ -178,7 +178,8 @@ class WhatsAppChannel:
     async def _run_bridge(self, account: Account, receive: Receive) -> StateReport:
         """Run a bridge process with the login of `account` until it ends; pass its messages to `receive`.
 
-        Return the last state that it reported, which says why it ended.
+        Return the last state that it reported, which says why it ended; if that has no reason, a state with
+        the exit code of the process.
         """
         self._last_state = StateReport(state="disconnected")
         account_options = ["--own", str(account.address)]

@@ -360,9 +360,11 @@ class MessageReceiver:
     ) -> _HandedIn | None:
         """Convert a message by `read` and hand it to the host, with several tries.
 
-        Return a `_HandedIn`, whose `inbound` is the message, or None if `read` returned None or the host
-        refused it. If `MAX_FAILED_TRIES` tries failed, or the bridge process ended, return None in place of
-        it.
+        Return a `_HandedIn` with the message. Its `inbound` is None if `read` returned None, or if the host
+        refused the message.
+
+        Return no `_HandedIn` but None if `MAX_FAILED_TRIES` tries failed, or if the bridge process ended. The
+        caller then does not acknowledge the message, so the next bridge process delivers it again.
         """
         tries = 0
         while tries < MAX_FAILED_TRIES and self._bridge.is_alive:
