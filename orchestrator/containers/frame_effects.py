@@ -91,7 +91,8 @@ async def apply(
     if not await runs.advance_frame(tx, run.id, frame.n):
         return None
     turn = await turns.running_in(tx, run.id)
-    # A container is not believed: its frames count only for the turn that the store has for its run.
+    # A container is not believed: its frames count only for the turn that the store has for its run. A frame
+    # that names no turn counts for that turn, too.
     if turn is None or frame.turn not in (None, turn.id):
         return None
     if frame.new_session_id and not run.is_isolated:

@@ -203,7 +203,7 @@ class OutputReader:
             await self._take_draft(live, frame)
             return
         is_new = frame.n > live.last_frame  # otherwise an earlier host or stream has read it
-        if is_new or live.free_replays == 0:
+        if is_new or live.free_replays == 0:  # a container could repeat old frames without end
             # A turn's progress has a limit of its own: short turns with many tool calls must not look like a
             # flood.
             is_progress = isinstance(frame, ToolStart | ToolEnd)

@@ -342,10 +342,10 @@ class Termination:
         live.enter(RunState.CLOSING, self._context.clock.steady_ms())  # so that it gets no further turn
         if live.is_unused:
             self._live_runs.foresight.count_miss(live, now_ms=self._context.clock.steady_ms())
-        # A container that was started ahead and ended without a recorded frame has not begun its turn. So the
-        # turn is tried again without a pause. In an unused run it was not even recorded as running: then it
-        # stays in the queue as it is.
+        # A container that was started ahead and ended without a recorded frame has not begun its turn, which
+        # is therefore tried again without a pause.
         is_untouched = live.sign is not None and live.last_frame == 0
+        # An unused run has no recorded turn: a turn that it was to get stays in the queue as it is.
         intended_turn = None if live.is_unused else live.turn_id
         async for attempt in until_stored():
             with attempt:
@@ -439,6 +439,8 @@ class Termination:
                 await self.close(live, reason=verdict.reason)
             elif not verdict.kill and live.state is RunState.READY:
                 self.dismiss(live, reason=verdict.reason)
+            # A run without a container is still being started, or its engine does not answer. A run with a
+            # verdict is being killed already.
             elif verdict.kill and live.container is not None and live.verdict is None:
                 await self.kill(live, verdict)
         with suppress(EngineGone):  # the next call tries again

@@ -139,9 +139,9 @@ class Approvals:
                         await self._until_decided(decision, events)
                 except TimeoutError:
                     break
-                # Taken anew, because a single permission has to be used up in the transaction that finds it.
-                # The time limit must not end that: a transaction that is cancelled may still be committed,
-                # and the permission would be spent without a call.
+                # The decision is read again by the transaction that also uses up a single permission. This
+                # is outside of the time limit, so that no permission is spent without a call: a transaction
+                # that the limit cancels may still be committed.
                 decision = await self._decision_or_question(request, is_too_long=is_too_long)
         return _refusal_reason(decision)
 
@@ -215,7 +215,8 @@ async def settle_refused(
 
     Raises:
         UnknownGroup: there is none.
-        BadRequest: the group's network is closed, so only its settings can open it, or is open anyway.
+        BadRequest: the group reaches all of the internet anyway; or the verdict is "once", and its network is
+            closed without questions to the owner.
     """
     group = await groups.known(tx, folder)
     config = settings.of(group)
@@ -228,6 +229,8 @@ async def settle_refused(
         await changes.configure(tx, folder, {"egress": {"allowlist": targets}}, by=by, now_ms=now_ms)
         announce(tx, "approval.decided", group=group.folder)
         return
+    # A permission for a while extends the group's list or answers its next request. A closed network has no
+    # list, and without questions there is no request.
     if verdict == "once" and config.egress == "none" and not config.asks_egress:
         raise BadRequest(f"The network of '{folder}' is closed: allow the place for the group.")
     request = ApprovalRequest(

@@ -341,8 +341,7 @@ class ContainerProxies:
             group = await groups.by_folder(tx, folder)
         if group is None:
             return None
-        # A task is taken for an isolated one, without the chat's conversation: for any other, the caller
-        # knows the model of its run.
+        # A task is taken for one outside of the chat's conversation: which it is, is not known here.
         return self.models.choose(
             settings.of(group), kind or TurnKind.CHAT, is_isolated=kind is TurnKind.TASK
         ).model

@@ -461,31 +461,31 @@ class SecretMask:
         self._pending = b""
         """The end of the stream so far, which may be the beginning of the secret."""
 
-    def whole(self, text: bytes) -> bytes:
-        """Return a complete text with `MASK` in place of the secret."""
+    def whole(self, content: bytes) -> bytes:
+        """Return complete bytes, such as a header's value, with `MASK` in place of the secret."""
         for form in self._forms:  # a pattern of a token of some kilobytes would take 30 ms to compile
-            text = text.replace(form, MASK)
-        return text
+            content = content.replace(form, MASK)
+        return content
 
     def part(self, chunk: bytes) -> bytes:
         """Add a chunk of the stream; return the bytes that may pass now, with the secret masked.
 
         An end that may be the beginning of the secret is held back for the next call.
         """
-        text = self.whole(self._pending + chunk)
-        # The longest end of the text that is the beginning of one of the forms.
-        max_held = min(max((len(form) for form in self._forms), default=1) - 1, len(text))
+        masked = self.whole(self._pending + chunk)
+        # The size of the longest end that is the beginning of one of the forms of the secret.
+        max_held = min(max((len(form) for form in self._forms), default=1) - 1, len(masked))
         held_count = next(
             (
                 size
                 for size in range(max_held, 0, -1)
-                if text[-size] in self._first  # a quick look, before all forms are compared
-                and any(len(form) > size and form.startswith(text[-size:]) for form in self._forms)
+                if masked[-size] in self._first  # a quick look, before all forms are compared
+                and any(len(form) > size and form.startswith(masked[-size:]) for form in self._forms)
             ),
             0,
         )
-        self._pending = text[len(text) - held_count :]
-        return text[: len(text) - held_count]
+        self._pending = masked[len(masked) - held_count :]
+        return masked[: len(masked) - held_count]
 
     def rest(self) -> bytes:
         """Return the bytes that are held back, at the end of the stream."""

@@ -246,16 +246,19 @@ class McpTokens:
         for renewal in self._renewals.values():
             renewal.cancel()
 
-    def _is_due(self, login: McpLogin, refused: str | None) -> bool:
-        """Return whether to renew the token: it is about to expire, or the server has just rejected it.
+    def _is_due(self, login: McpLogin, rejected_token: str | None) -> bool:
+        """Return whether to renew a login's token: it is about to expire, or the server just rejected it.
 
-        `refused` is the token that the server rejected; None if it rejected none.
+        `rejected_token` is the token that the server rejected; None if it rejected none. Always False for a
+        login that is no longer accepted, and for one without a refresh token: neither can be renewed.
         """
         now_ms = self._clock.now_ms()
         if login.refused is not None or login.refresh_token is None:
             return False
+        # A server that rejects a token right after it was obtained would reject the next one, too. A negative
+        # age, after the clock was set back, does not count as new.
         is_fresh = 0 <= now_ms - login.obtained_ms < FRESH_MS
-        return login.is_spent(now_ms) or (login.access_token == refused and not is_fresh)
+        return login.is_spent(now_ms) or (login.access_token == rejected_token and not is_fresh)
 
     async def _join_renewal(self, server: McpServer, login: McpLogin) -> McpLogin:
         """Return the login with a new token, from the renewal that is running or a new one."""

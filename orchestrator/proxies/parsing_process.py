@@ -234,7 +234,7 @@ class ParsingProcess:
                 # The child can no longer report its processor time, and cannot have used more than this.
                 seconds = min(time.perf_counter() - started, child.cpu_seconds)
                 group.work.take(_milliseconds(seconds))
-                if not isinstance(error, OSError | EOFError | ValueError):
+                if not isinstance(error, OSError | EOFError | ValueError):  # a `TimeoutError` is an `OSError`
                     raise
                 log.warning("parsing.failed", job=job, bytes=len(body), reason=repr(error))
                 if isinstance(error, TimeoutError):

@@ -274,6 +274,7 @@ class DockerRuntime:
                         ref=description["Id"],
                         run_id=RunId(description["Labels"][RUN_LABEL]),
                         folder=Folder(description["Labels"][GROUP_LABEL]),
+                        # Without the image none counts as outdated: no new container could be started.
                         is_outdated=image_id is not None and description["ImageID"] != image_id,
                     )
                 )

@@ -51,12 +51,12 @@ def last_lines(path: Path, count: int) -> tuple[list[str], int]:
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            text = _last_bytes(file, end, count)
+            content = _last_bytes(file, end, count)
     except FileNotFoundError as error:
         raise NoLog(f"There is no log at {path} yet.") from error
-    whole = text[: text.rfind(b"\n") + 1]
+    whole = content[: content.rfind(b"\n") + 1]
     lines = whole.decode(errors="replace").split("\n")[:-1]
-    incomplete_bytes = len(text) - len(whole)
+    incomplete_bytes = len(content) - len(whole)
     # `lines[-0:]` would be all lines.
     return lines[-count:] if count else [], end - incomplete_bytes
 
@@ -66,14 +66,14 @@ def _last_bytes(file: BinaryIO, end: int, count: int) -> bytes:
 
     `end` is the size of the file in bytes.
     """
-    text = b""
+    content = b""
     start = end
-    while start > 0 and text.count(b"\n") <= count:
+    while start > 0 and content.count(b"\n") <= count:
         size = min(CHUNK_BYTES, start)
         start -= size
         file.seek(start)
-        text = file.read(size) + text
-    return text
+        content = file.read(size) + content
+    return content
 
 
 class Follower:
@@ -94,10 +94,10 @@ class Follower:
             with self.path.open("rb") as file:
                 self._restart_if_replaced(os.fstat(file.fileno()))
                 file.seek(self._position)
-                text = file.read()
+                content = file.read()
         except FileNotFoundError:
             return []
-        whole = text[: text.rfind(b"\n") + 1]
+        whole = content[: content.rfind(b"\n") + 1]
         self._position += len(whole)
         return whole.decode(errors="replace").split("\n")[:-1]
 

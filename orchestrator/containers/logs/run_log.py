@@ -101,7 +101,8 @@ class RunLogs:
     async def resume(self, run: Run) -> None:
         """Continue the log of a run that an earlier process of the host began.
 
-        The engine will repeat all of the container's stderr, so the part that is in the log is skipped.
+        The engine will repeat all of the container's stderr, so the part that is in the log is skipped. If
+        the log cannot be read, nothing is skipped.
         """
         path = self._path(run)
         try:
@@ -294,10 +295,10 @@ def _stderr_lines(opened: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]
 
     An incomplete line at the end is stored in `opened.rest` until it is complete or has `LINE_BYTES`.
     """
-    text = opened.rest + piece.data
+    unwritten = opened.rest + piece.data
     # A position in the stream, in bytes, as `piece.end`: each log line names the one at which it ends.
-    line_end = piece.end - len(text)
-    *whole, opened.rest = text.split(b"\n")
+    line_end = piece.end - len(unwritten)
+    *whole, opened.rest = unwritten.split(b"\n")
     opened.rest_end = piece.end
     for line in whole:
         line_end += len(line) + 1

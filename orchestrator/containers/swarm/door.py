@@ -238,11 +238,11 @@ def ensure_certificate(certificate: Path, key: Path) -> None:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     # The certificate is written last, and each file in one step: where it is, its key is whole, too.
-    for path, text in ((key, secret), (certificate, built.public_bytes(serialization.Encoding.PEM))):
+    for path, content in ((key, secret), (certificate, built.public_bytes(serialization.Encoding.PEM))):
         partial = path.with_name(f".{path.name}.new")
         with suppress(FileNotFoundError):
             partial.unlink()
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
+            file.write(content)
         partial.rename(path)

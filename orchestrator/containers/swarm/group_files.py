@@ -302,6 +302,7 @@ class RunFiles:
             shared=shared,
             mailboxes={name: Path(path) for name, path in record["boxes"].items()},
             stages=Stages(directory),
+            # A record of an older version lacks it: then every run used the group's volume.
             keeps_volume=record.get("keeps", True),
         )
 

@@ -234,6 +234,7 @@ class _Copy:
         each node loads, or 0 if none are loaded.
         """
         names = {node.id: node.name for node in nodes}
+        # The state of the task and the number of its blocks, by the node's id.
         last_progress: dict[str, tuple[str, int]] = {}
         changed_at = time.monotonic()
         while True:

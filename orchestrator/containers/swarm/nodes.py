@@ -96,7 +96,9 @@ class NodeMemory:
         self._now = now
         try:
             stored = json.loads(self._path.read_text(encoding="utf-8"))
+            # The id of the node on which a group ran last, by the group's folder.
             self._last: dict[str, str] = dict(stored["last"])
+            # Why a node could not start its last container, and when in epoch seconds, by the node's id.
             self._problems: dict[str, tuple[str, float]] = {
                 node: (str(text), float(at)) for node, (text, at) in stored["problems"].items()
             }

@@ -165,7 +165,7 @@ class SwarmRuntime:
             raise ContainerError("A swarm has no open network: set 'egress' to \"none\" or a list.")
         await self.open()
         # Only one run at a time uses the group's volume: two that wrote the group's files to it would undo
-        # each other's changes.
+        # each other's changes. If it is in use (None), this run gets a volume of its own.
         self._starting[spec.run_id] = None if self._has_volume(spec.folder) else spec.folder
         try:
             return await self._start_somewhere(spec, order)

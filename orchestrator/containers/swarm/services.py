@@ -159,15 +159,16 @@ class SwarmServices:
 
         `ref` is the id or the name of the service.
         """
-        # If there is no service, only a secret was created, which has the name that the service would have.
+        # The secret is found by the id of the run, which is in a label of the service. If the service was
+        # never created, the secret is found by its name, which the service would have had, too.
         run_id_or_name = ref
         for service in client.services(filters={"id": ref}) or client.services(filters={"name": ref}):
             run_id_or_name = service["Spec"]["Labels"].get(RUN_LABEL, "")
             with docker_client.already_so():
                 client.remove_service(service["ID"])
         for secret in client.secrets(filters={"label": [f"{INSTALL_LABEL}={self._install}"]}):
-            # A secret is found by its run's id, or by its name if its service was never created.
             keys = (secret["Spec"]["Labels"].get(RUN_LABEL), secret["Spec"]["Name"])
+            # Empty for a service without that label: then no secret is known to be its own.
             if run_id_or_name and run_id_or_name in keys:
                 with docker_client.already_so():
                     client.remove_secret(secret["ID"])
@@ -254,8 +255,8 @@ class SwarmServices:
         # names. A folder's name may be longer and contain other letters.
         name = f"andy-{self._install}-{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
         with self._one_at_a_time:
-            # The name is not passed as a pattern: if no container of this engine is on the network, Swarm
-            # finds networks by the beginning of their names.
+            # If no container of this engine is on the network, Swarm finds networks by the beginning of their
+            # names. So the names are compared again, and a pattern such as `^name$` would find nothing.
             existing = [network for network in client.networks(names=[name]) if network["Name"] == name]
             if existing:
                 ref = str(existing[0]["Id"])

@@ -315,7 +315,7 @@ class CarrierSession:
         for key, shared in self.files.shared.items():
             if shared.target in LIVE_TARGETS:
                 shared.base = {}  # files may have been written meanwhile, so all are sent again
-            elif shared.base is None:
+            elif shared.base is None:  # not sent or adopted before, over another connection to this host
                 shared.base = await asyncio.to_thread(shared.read, self._cache(key))
 
     async def _send_changes_forever(self, connection: CarrierConnection) -> None:
@@ -350,8 +350,9 @@ class CarrierSession:
         """
         changed_trees: list[tuple[SharedTree, Tree, Changes]] = []
         has_new_turn = False
-        # The input is read first and sent last. The host writes the files that a turn needs before the input
-        # of the turn. So if that input is found here, these files are found, too, and are sent before it.
+        # Prevents that a turn reaches the container before the files that it needs. The host writes the files
+        # of a turn first, and its input last. Here the input is read first, so that the files of a turn whose
+        # input was found are found, too. At the end the order is reversed, so that the input is sent last.
         # Sorting by a boolean puts the items first for which it is False.
         input_first = sorted(self.files.shared.items(), key=lambda item: item[1].target != INPUT)
         for key, shared in input_first:
@@ -460,7 +461,7 @@ class CarrierSession:
         if message.kind == "stage_end":
             n = message.number("n")
             stage, self._stage = self._stage, None
-            if stage is None or stage.n != n:
+            if stage is None or stage.n != n:  # no change came for this turn: its stage is empty
                 stage = await asyncio.to_thread(self.files.stages.open, n)
             # Stage 0 counts at once. Earlier stages must be in place before it, so wait until they count too.
             if n == 0:

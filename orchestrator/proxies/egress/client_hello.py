@@ -289,11 +289,12 @@ class LaterHellos:
         return b"" if body is None else self._pass_hello(parse(body))
 
     def _may_be_hello(self, message: bytearray) -> bool:
-        """Return whether a message, or its beginning, is a ClientHello.
+        """Return whether a message, or its beginning, may be a ClientHello.
 
-        In an unencrypted message the first byte shows it. An encrypted message may begin with any byte, so
-        more is compared: no server accepts a hello of 256 KiB, and a session id has at most 32 bytes. One
-        encrypted message in 130,000 looks like a hello by chance; its connection is refused.
+        The first byte must be that of a ClientHello, which is enough for an unencrypted message. An encrypted
+        message may have that byte by chance, so two lengths must fit as well: no server accepts a hello of
+        256 KiB, and a session id has at most 32 bytes. One encrypted message in 130,000 fits by chance; its
+        connection is refused.
         """
         if message[0] != _CLIENT_HELLO or not self._may_be_encrypted:
             return message[0] == _CLIENT_HELLO

@@ -316,7 +316,10 @@ class EgressProxy:
             raise EgressUnreachable("this group has too many connections open")
 
     async def _connect(self, target: NetworkTarget, folder: Folder) -> EgressConnection:
-        """Connect to a target, within the limit of time. Raises `EgressUnreachable`."""
+        """Connect to a target, within the limit of time, and return the connection, which the caller closes.
+
+        `folder` is the caller's group: its lookups of names are limited. Raises `EgressUnreachable`.
+        """
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
                 return await public_addresses.connect(self._internet, target, folder)

@@ -120,7 +120,7 @@ class Resolver:
 
 
 async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> EgressConnection:
-    """Connect to a target on the internet, for one group.
+    """Connect to a target on the internet, for the group `folder`, whose lookups of names are limited.
 
     A name is refused if even one of its addresses is not public: nobody sets up such a name by mistake. The
     addresses are tried in turn, and the first that answers is used.

@@ -332,7 +332,9 @@ class Failover:
     def _has_waited_enough(self, identity: RunIdentity, answered: Answered) -> bool:
         """Return whether a turn has waited long enough for a service that answers with this error.
 
-        If the error is an outage, each call counts it as one failed try of the run.
+        Only a service that itself reports an overload or a fault gets some tries or seconds: each call counts
+        such an answer as one failed try of the run. Always False for a slow answer and for a fault of the
+        request; always True for any other error, also if no answer came.
         """
         match answered.error:
             # A slow answer may still come, and a faulty request would be refused elsewhere, too.
@@ -350,7 +352,8 @@ class Failover:
 def _is_side_model_unknown(identity: RunIdentity, answered: Answered) -> bool:
     """Return whether a service does not know the small model that the CLI uses for side work.
 
-    Such a service may still know the turn's own model, and answer the turn.
+    Such a service may still know the turn's own model, and answer the turn. Always False if the turn's model
+    is no full name, because then it is not known which model is the small one.
     """
     if answered.error is not ModelError.UNKNOWN_MODEL or answered.model is None:
         return False

@@ -242,7 +242,9 @@ async def read_opening(answer: UpstreamResponse, *, first_byte_seconds: float) -
 def _can_be_judged(answer: UpstreamResponse, received: bytes | bytearray, chunk: bytes) -> bool:
     """Return whether the part of an answer read so far is enough to judge it.
 
-    `received` is that part, and `chunk` the piece that was added last.
+    `received` is that part, and `chunk` the piece that was added last. An error is judged by its whole body,
+    and so is a successful answer that is no stream: for these, only a limit of bytes gives True. Always True
+    for a successful answer in an encoding, which cannot be read.
     """
     if answer.status >= 400:
         return len(received) >= MAX_ERROR_BYTES

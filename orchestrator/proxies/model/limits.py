@@ -213,7 +213,8 @@ class HeldBytes:
         Args:
             a_group: the most bytes of one group.
             overall: the most bytes of all groups.
-            reserved: the last bytes of `overall`. Only groups that hold at most half of this may use them.
+            reserved: the last bytes of `overall`. Only groups that hold at most half of `reserved` may use
+                them.
         """
         self._a_group = a_group
         self._overall = overall

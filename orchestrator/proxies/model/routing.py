@@ -215,9 +215,9 @@ class ModelRouter:
         """Return the service and model for a turn now.
 
         If no service answers, the owner's choice is returned, so that people read why it fails. A turn
-        returns to a service that it has left only if no other answers; then it counts as not left. If the
-        owner's choice has no key, `on_unusable` is called. `turn_id` is None for a turn that is not stored
-        yet.
+        returns to a service that it has left only if no other answers; then it counts as not left. If
+        another service is used because the owner's choice has no key, `on_unusable` is called, unless that
+        choice is known to be down. `turn_id` is None for a turn that is not stored yet.
         """
         # No turn has the id 0, which stands for a turn without one.
         left_services = self.left.get(turn_id or TurnId(0), set())

@@ -128,9 +128,9 @@ class UpstreamClient:
             yield UpstreamResponse(status=response.status, headers=response.headers, chunks=_chunks(response))
         finally:
             await response.aclose()
-            # httpcore checks a connection for unrequested bytes before it reuses it, but not among those that
-            # it has read with the response: they would become the response to the next request. So such a
-            # connection is closed.
+            # Prevents that bytes after this response are taken for the response to the next request: httpcore
+            # looks for such bytes on the connection before it reuses it, but not among those that it has read
+            # together with the response. Without the parser, the bytes that it has read cannot be seen here.
             if parser is None or parser.trailing_data[0]:
                 await response.extensions["network_stream"].aclose()
 
