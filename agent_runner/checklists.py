@@ -219,8 +219,9 @@ def _items(lines: Sequence[str]) -> list[Item]:
 def _find(items: Sequence[Item], which: str, *, is_done: bool = False) -> Item:
     """Return the entry that `which` means: one with this text, else this number, else one that contains it.
 
-    Of several entries with the text, one that is done (`is_done`) or open is preferred; only such entries
-    are looked at for one that contains it. Raises `ListError` if no entry fits, or several do.
+    `is_done` says whether a done entry is meant, or an open one. If several have the text, the first of that
+    kind is returned; only entries of that kind are searched for one that contains it. Raises `ListError` if
+    no entry fits, or several contain it.
     """
     which = which.strip().casefold()
     same = [item for item in items if item.text.casefold() == which]

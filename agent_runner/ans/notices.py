@@ -226,6 +226,7 @@ class RunNotices:
         """
         async with self._lock:
             if not self.pending:
+                # A notice that comes later must not find a tool that ended before this point.
                 self._consume_tools()
                 return ""
             turn = self._turn  # compared below: the turn may end while a thread does the work

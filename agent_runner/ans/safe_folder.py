@@ -29,7 +29,10 @@ class NotPlain(OSError):
 
 @contextmanager
 def opened(folder: Path | None) -> Iterator[int | None]:
-    """Open a folder and yield its descriptor; None if it is missing, a link, or cannot be opened."""
+    """Open a folder and yield its descriptor, which is closed after the block.
+
+    Yields None without a folder, or if it is missing, a link, or cannot be opened.
+    """
     if folder is None:
         yield None
         return

@@ -550,9 +550,9 @@ class Carrier:
                     return
                 link.staged = asyncio.get_running_loop().create_future()
                 for target, changes in changed.items():
-                    # If a file was removed since it was found, the host finds it missing and answers `stale`,
-                    # and both sides start again. If only this side did, the host would add the files of the
-                    # second search to those of the first.
+                    # A file may have been removed since it was found. The rest of its directory is not sent
+                    # then: the host misses it, drops all files of this search, and answers `stale`. A new
+                    # search before that answer would make the host mix the files of both.
                     with suppress(FileNotFoundError):
                         await send_changes(
                             link.connection, "stage", target, self._trees.path_of(target), changes, n=n
@@ -596,23 +596,24 @@ class Carrier:
             for name in sorted(path.name for path in directory.iterdir()):
                 if name.startswith(".") or (box, name) in link.requests_sent:
                     continue
-                text = await asyncio.to_thread(read_request, directory / name)
-                if text is None:
+                request = await asyncio.to_thread(read_request, directory / name)
+                if request is None:
                     continue
-                if (path := file_named_in(text)) is not None:
+                if (path := file_named_in(request)) is not None:
                     await self._wait_until_output_sent(link)
                     await self._send_changes(
                         link, 0, partial(self._trees.file_changes, "/workspace/group", path)
                     )
-                await link.connection.send("request", text, box=box, name=name)
+                await link.connection.send("request", request, box=box, name=name)
                 link.requests_sent.add((box, name))
 
     async def _wait_until_output_sent(self, link: HostLink) -> None:
         """Wait until a connection has sent all of the output so far.
 
-        The host adds a requested file to its own folder only after the files of earlier turns, and adds those
-        only once it has read the ends of these turns. It reads nothing while it waits: if a file arrived
-        before such an end, the host would wait for ever.
+        Call this before sending a file that a request names; otherwise both sides can deadlock. The host puts
+        the file into the group's folder only after the files of all earlier turns, which wait until the host
+        has read the output with the ends of their turns. Meanwhile it reads no further message: if the output
+        came after the file, the host would never read it.
 
         Raises:
             ConnectionLost

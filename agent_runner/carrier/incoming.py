@@ -65,10 +65,10 @@ class IncomingFiles:
         With the last part, create its directories and links, and note the files that are missing.
         """
         target = message.text("target")
-        # Not emptied after the last part: single files of one directory are described one after another with
-        # the same target, and the files of all of them are still to come. A directory that is shared as a
-        # whole is described only once on a connection, and `begin_connection` drops earlier descriptions. So
-        # with `is_whole` no entry of an older description is left.
+        # The entries stay after the last part, because the contents of the files still come. Single files of
+        # one directory have the same target, so their descriptions add up. A directory that is shared as a
+        # whole (`is_whole`) is described once on a connection, and `begin_connection` drops what an earlier
+        # connection described: no outdated entry is among its entries.
         announced = self._announced.setdefault(target, {})
         for path, fields in message.mapping("entries").items():
             announced[trees.checked_path(path)] = trees.entry_from(fields)
@@ -106,8 +106,9 @@ class IncomingFiles:
     async def _handle_file(self, message: CarrierMessage) -> None:
         """Store a part of a file; with the last part, move the file to its path in the tree.
 
-        A file that is not as announced is dropped, since the host sends a newer one. Raises `StaleFile` for
-        one that is still missing, or in a tree to which the agent may write.
+        A file whose content is not as announced is dropped, because it has changed on the host, which sends
+        it again. But `StaleFile` is raised for such a file if the container still lacks it, or if it is in a
+        tree to which the agent may write.
         """
         key = message.text("target"), message.text("path")
         is_last = bool(message.fields.get("is_last"))
@@ -123,7 +124,7 @@ class IncomingFiles:
             except StaleFile:
                 if key in self._missing or self._trees.is_writable(key[0]):
                     raise
-                return  # the host has changed the file since it announced it, and sends the new one next
+                return  # it was changed on the host since it was announced, and is sent again next
         self._missing.discard(key)
         self._file_arrived.set()
 

@@ -17,19 +17,20 @@ def read_request(path: Path) -> bytes | None:
     """Return the content of a request file; None if it is no plain file, too large, or gone."""
     try:
         with trees.opened_root(path.parent) as root, trees.open_file(root, path.name) as file:
-            text: bytes = file.read(MAX_REQUEST_BYTES + 1)
+            content: bytes = file.read(MAX_REQUEST_BYTES + 1)
     except OSError:
         return None
-    return text if len(text) <= MAX_REQUEST_BYTES else None
+    return content if len(content) <= MAX_REQUEST_BYTES else None
 
 
-def file_named_in(text: bytes) -> str | None:
+def file_named_in(content: bytes) -> str | None:
     """Return the path of the file that a request to send a file names, relative to the group's folder.
 
-    None for another request, one that is invalid, or a path outside of that folder.
+    `content` is the request as JSON. None for another request, one that is invalid, or a path outside of that
+    folder.
     """
     try:
-        request = json.loads(text)
+        request = json.loads(content)
         if request["type"] == "send_file":
             return trees.checked_path(os.path.normpath(request["path"]).removeprefix("/workspace/group/"))
     except (KeyError, TypeError, ValueError, TreeError):

@@ -187,8 +187,8 @@ class _Scan:
     def _file(self, directory_fd: int, name: str, path: str, info: os.stat_result) -> Entry:
         """Return the entry of the file `name` in an open directory; `info` is the file's status.
 
-        For a file beyond the limits on bytes, raise `TreeError`, or return an entry without reading it, as
-        the limits say.
+        A file beyond the limits on bytes is not read: if the limits have `names_the_rest`, its entry has its
+        size and times in place of a hash, else `TreeError` is raised.
         """
         is_large = info.st_size > self._limits.file_bytes
         if not is_large:
@@ -206,8 +206,8 @@ def _readable(
 ) -> Entry:
     """Return the entry of the file `name` in an open directory; `info` is the file's status.
 
-    A file that cannot be read is identified by its size and times if `limits` say so. `cache` has known
-    hashes; that of this file is added to `known`. Raises `OSError`, also for a file that is gone.
+    With `limits.names_the_rest`, a file that cannot be read is identified by its size and times. `cache` has
+    known hashes; that of this file is added to `known`. Raises `OSError`, also for a file that is gone.
     """
     try:
         return _file_entry(directory_fd, name, info, cache, known)

@@ -75,7 +75,10 @@ def command(*words: str) -> str:
 
 
 def command_to_add(extra: str) -> str:
-    """Return the shell command that installs the libraries of an optional feature, such as `voice`."""
+    """Return the shell command that installs the libraries of an optional feature.
+
+    `extra` is the feature's name in `pyproject.toml`, such as `voice` or `telegram`.
+    """
     match installer():
         case Installer.CLONE:
             return "make voice" if extra == "voice" else "make messengers"
@@ -86,7 +89,8 @@ def command_to_add(extra: str) -> str:
         case Installer.PIP:
             return f"pip install '{PACKAGE}[{extra}]'"
         case Installer.COMPOSE:
-            # Messengers are in every image; one without them was not built by this Compose file.
+            # For messengers only: `andy voice` has its own advice. Each image that this Compose file builds
+            # has the libraries of all messengers, so one that lacks them is replaced by a new build.
             return "docker compose up -d --build"
 
 

@@ -239,7 +239,7 @@ class HostLogLine:
 def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
     """Return a line of a log file with its parts, and as text for people, with its time in `zone`.
 
-    A line that is not Andy's JSON may be one for a terminal; of any other line the text stays unchanged.
+    A line that is not Andy's JSON is read as one that was written for a terminal.
     """
     try:
         fields = json.loads(line)

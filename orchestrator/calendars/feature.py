@@ -150,7 +150,10 @@ class CalendarFeature:
         return min(SWEEP_SECONDS, max(0.05, (next_ms - now_ms) / 1000))
 
     async def _announce(self, tx: Tx, followed: FollowedEvent, *, now_ms: int) -> None:
-        """Queue the message before an event, unless it was queued for the same start of the event before."""
+        """Queue the message before an event, unless it was queued before for the same start of the event.
+
+        Do nothing if the group is gone.
+        """
         group = await groups.by_folder(tx, followed.calendar.folder)
         if group is None:
             return
@@ -170,7 +173,8 @@ class CalendarFeature:
 def _is_due(calendar: FollowedCalendar, now_ms: int) -> bool:
     """Return whether a calendar has to be read now.
 
-    It is read every 15 minutes, and sooner after a failure; also if the clock was set back meanwhile.
+    It is read every 15 minutes, and sooner after a failure. It is always due if it was never read, or if the
+    clock was set back since it was read.
     """
     if calendar.looked_ms is None or calendar.looked_ms > now_ms:
         return True

@@ -76,6 +76,7 @@ async def checked(
         raise CalendarRefused(
             "notice_minutes", f"A message comes 1 to {MAX_NOTICE_MINUTES} minutes before an event."
         )
+    # One of the same name is replaced, so it does not count.
     others = [
         calendar for calendar in await followed_calendars.every(tx, group.folder) if calendar.name != name
     ]

@@ -88,8 +88,8 @@ TOO_LONG = {
 def refusal_cause(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
     """Return why the model service did not answer, for the owner, as the middle of a sentence.
 
-    `setting` is the name under which `.env` has the key, `model` the requested model, `status` the HTTP
-    status; each is None if it is not known.
+    `cause` is a permanent one. `setting` is the name under which `.env` has the key, `model` the requested
+    model, `status` the HTTP status; each is None if it is not known.
     """
     code = f" (HTTP {status})" if status else ""
     match cause:
@@ -101,7 +101,7 @@ def refusal_cause(cause: ModelError, *, setting: str | None, model: str | None, 
             return f"the model service refuses {setting or 'the key'}{code}"
         case ModelError.NO_CREDIT:
             return f"the account of {setting or 'the key'} has no credit left at the model service{code}"
-        case _:
+        case _:  # UNKNOWN_MODEL
             named = f"the model '{model}'" if model else "the model that the agent chose"
             return f"the model service does not know {named}{code}"
 
@@ -109,8 +109,8 @@ def refusal_cause(cause: ModelError, *, setting: str | None, model: str | None, 
 def refusal_fix(cause: ModelError, *, setting: str | None, model: str | None) -> str:
     """Return what the owner can do so that the model service answers again, as a sentence.
 
-    `setting` is the name under which `.env` has the key, and `model` the requested model; each is None if it
-    is not known.
+    `cause` is a permanent one. `setting` is the name under which `.env` has the key, and `model` the
+    requested model; each is None if it is not known.
     """
     match cause:
         case ModelError.NO_KEY:
@@ -122,7 +122,7 @@ def refusal_fix(cause: ModelError, *, setting: str | None, model: str | None) ->
             return f"Put a valid {setting or 'key'} into .env."
         case ModelError.NO_CREDIT:
             return "Add credit to the account, or put the key of another into .env."
-        case _ if model:
+        case _ if model:  # UNKNOWN_MODEL, as in the last case
             return "Correct ANDY_MODEL, AGENTS_WORKER_MODEL or the model of the group."
         case _:
             return "Set ANDY_MODEL to a model that the service has, or correct ANTHROPIC_BASE_URL."

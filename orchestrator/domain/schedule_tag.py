@@ -270,8 +270,9 @@ def _is_quoted(text: str, tag: ScheduleTag) -> bool:
 def _end_of_quoted(text: str, start: int, closing: str) -> int | None:
     """Return the position of the quotation mark that closes a value which begins at `start`.
 
-    `closing` has all characters that can close it. A letter right after a mark, such as in `it's`, means that
-    the mark does not close. None if there is none before a blank line, or within `MAX_VALUE_CHARS`.
+    `closing` has all characters that can close it. A mark closes only before a blank, a line break, `]`, `,`,
+    `/` or the end of the text: the one in `it's` does not. None if no mark closes before a blank line, or
+    within `MAX_VALUE_CHARS`.
     """
     at = start
     while at < min(len(text), start + MAX_VALUE_CHARS):

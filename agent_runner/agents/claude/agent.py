@@ -98,9 +98,9 @@ class ClaudeAgent:
         settings is killed; `start` has to be called again then.
         """
         self._order = order
-        # As for a CLI that is started ahead: its settings also have the state of the files that it has read.
+        # With `is_standby`, as when the CLI was started: only then do the settings contain the state of the
+        # files that a CLI reads at boot, which may have changed since.
         fields = order.model_dump() | {"is_standby": True}
-        # Settings and files may have changed since the CLI booted: nothing is decided before the turn.
         wanted = await asyncio.to_thread(CliSettings.of, fields, self._workspace)
         if self._client is not None and self._cli is not None and self._cli.is_ready():
             if wanted == self._cli.settings:
@@ -115,9 +115,9 @@ class ClaudeAgent:
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         """Ask the model, and pass its answer to `say`, which sends a text to the chat. Return the outcome.
 
-        The CLI may have ended before anything reached the model, if it was started ahead or the session to
-        resume is gone. Then another one is started, with a new session if the old one is gone, and asked
-        once more. Any other error of the SDK is raised.
+        If the CLI ended before anything reached the model, another one is started and asked once more: with
+        the same session if the CLI was started ahead, else with a new one if a session was to be resumed,
+        because that is gone. Any other error is raised.
         """
         self._tools.turn = turn.turn
         self._hooks.begin_turn()

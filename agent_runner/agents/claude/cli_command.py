@@ -145,6 +145,9 @@ class CliSettings:
     def of(cls, order: Mapping[str, Any], workspace: Workspace) -> CliSettings:
         """Return the settings for a run from the fields of its `RunOrder`, validated or not. Reads files.
 
+        If the turn has `instructions`, they are the whole system prompt, and there are neither built-in
+        tools, nor plugins, nor MCP servers of the owner.
+
         Raises:
             FileNotFoundError: there is no CLI.
         """

@@ -106,7 +106,7 @@ def _with_text(request: ParsedRequest, text: str) -> ParsedRequest:
 
 def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
     """Return the request with its time completed or replaced by an answer; None if that names no time."""
-    answer = _without_frame(_without_frame(text))
+    answer = _without_frame(_without_frame(text))  # twice for `make it in the evening`
     if PATTERNS["no_offer"].match(answer):
         return None
     if request.slot("unsure"):  # the time that the message had was not understood at all

@@ -480,22 +480,22 @@ class Lists(RequestHandler):
         The intent `clear_list` removes all: it raises the question first, which puts all names into `items`.
         Returns the answer.
         """
-        intent, items = self.parsed.intent, self._files.items(self.name)
-        if intent == "clear_list" and not items:
+        intent, present = self.parsed.intent, self._files.items(self.name)
+        if intent == "clear_list" and not present:
             return self.say("list_empty")
         if intent == "clear_list" and not self.slot("sure"):
-            all_texts = "\n".join(item.text for item in items)
+            all_texts = "\n".join(item.text for item in present)
             self.parsed = self.parsed.of("clear_list", list=self.name, items=all_texts)
-            raise self.question("sure", self.say("sure_clear", count=len(items)))
+            raise self.question("sure", self.say("sure_clear", count=len(present)))
         # Entries that were added after the question stay.
         named = {text.casefold() for text in self.slot("items").splitlines()}
-        items = [item for item in items if (item.text.casefold() in named if named else item.is_done)]
-        self._files.take_out(self.name, items)
-        texts = [item.text for item in items]
-        if items:
-            ticks = "".join("x" if item.is_done else " " for item in items)
+        removed = [item for item in present if (item.text.casefold() in named if named else item.is_done)]
+        self._files.take_out(self.name, removed)
+        texts = [item.text for item in removed]
+        if removed:
+            ticks = "".join("x" if item.is_done else " " for item in removed)
             self._record_undo("put_back", items="\n".join(texts), done=ticks)
-        return self.say(intent, count=len(items), items=", ".join(texts))
+        return self.say(intent, count=len(removed), items=", ".join(texts))
 
     _clear_done = _clear_list = _remove_items = _clear
 

@@ -394,9 +394,9 @@ def _is_time(slot: str, words: str) -> bool:
 def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequest | None:
     """Return the request of a row whose pattern matched; None if the words do not fit the row after all.
 
-    They do not if a slot for a time has none, or if a row for texts without a time (`is_timeless`) has one at
-    its end: `get the kids at 3pm`. A row with `means` stands for another sentence: the request is that of the
-    sentence, with the slots' words in it.
+    They do not fit if the words in a slot for a time are no time, or if a text ends in a time although its
+    row is for texts without one (`is_timeless`): `get the kids at 3pm`. A row with `means` stands for another
+    sentence: the request is that of the sentence, with the slots' words in it.
     """
     slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
     for name in slots.keys() & _SPANS:

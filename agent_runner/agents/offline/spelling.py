@@ -47,7 +47,7 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
         return []
     understood = []
     choices = product(*(("", *words) for _, words in unknown))  # the empty text leaves the word as it is
-    for words in islice(choices, 1, MAX_TRIES):
+    for words in islice(choices, 1, MAX_TRIES):  # without the first choice, which changes no word
         corrected_text = _replaced(text, [span for span, _ in unknown], words)
         parsed = parse(corrected_text)
         corrections = {word for word in words if word}
@@ -122,7 +122,11 @@ def _replaced(text: str, spans: Sequence[tuple[int, int]], words: Sequence[str])
 
 
 def _alike(word: str) -> tuple[str, ...]:
-    """Return the known words that a word may be a misspelling of; none for a known word or a short name."""
+    """Return the known words that a word may be a misspelling of.
+
+    A usual misspelling (`MISSPELT`) has one. Any other word has none if it is known, has fewer letters than
+    `SHORTEST`, or is short and may be a name (`Ann`).
+    """
     lower = word.lower()
     if lower in MISSPELT:
         return (MISSPELT[lower],)

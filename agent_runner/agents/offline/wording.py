@@ -349,7 +349,8 @@ def _on_day_of(before: ParsedRequest, after: ParsedRequest) -> ParsedRequest:
     if clock is None or set(clock.parts.written()) - {"clock", "half"}:
         return after
     words = before.slot("when").split()
-    # The longest part of the earlier time that is a day, and nothing else.
+    # The longest part of the earlier time that is a day, and nothing else. A day such as `2/3`, which has two
+    # meanings, is the part `either`.
     for end in range(len(words), 0, -1):
         for start in range(end):
             day = " ".join(words[start:end]).removesuffix("에")

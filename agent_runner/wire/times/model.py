@@ -464,7 +464,8 @@ class Parts:
 def _fit(names: set[str]) -> bool:
     """Return whether one time can have parts with these names: at most one of them names days.
 
-    Only a date and its weekday go together. Ambiguous parts are checked later, for each meaning.
+    Only a date and its weekday go together. Always true with the name `either`, which stands for several
+    meanings: `Parts.meanings` checks each of them.
     """
     days = names & {"span", "repeat", "day", "weekday"}
     return "either" in names or len(days) <= 1 or days == {"day", "weekday"}

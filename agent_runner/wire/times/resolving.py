@@ -396,7 +396,8 @@ _HOURS: dict[Half, dict[int, int]] = {
 def _clock(parts: Parts, policy: TimePolicy) -> time | None:
     """Return the time of day that the parts name, or the policy's for a part of the day; None for neither.
 
-    Raises `_Refused` if am or pm is left open, or if there is no such time.
+    Raises `_Refused` if there is no such time, or if am or pm is left open and the policy does not take the
+    hour for one of the morning.
     """
     if parts.clock is None:
         return policy.parts_of_day.get(parts.half) if parts.half else None
@@ -441,7 +442,8 @@ def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
 def _hour_in(half: Half, hour: int) -> int:
     """Return an hour that was named with a part of the day on the 24-hour clock: `9` in the evening is 21.
 
-    Raises `_Refused` for an hour that is not in that part of the day.
+    Raises `_Refused` for an hour that is not in that part of the day; for one from 1 to 12, the refusal asks
+    for am or pm.
     """
     hours = _HOURS[half]
     if hour in hours:

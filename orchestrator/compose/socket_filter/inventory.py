@@ -223,7 +223,7 @@ def _is_for_agents(path: PurePosixPath, *, is_writable: bool) -> bool:
     `path` is relative to the home. `is_writable` says that the agent could write there.
     """
     match path.parts:
-        case ("groups",):
+        case ("groups",):  # main may read the folders of all groups
             return not is_writable
         case ("groups", *_):
             return True
