@@ -140,7 +140,6 @@ def _ordered_time(message: ContextMessage, at_ms: int, in_window: Iterable[Conte
         for other in in_window
         if turn is None or (other.turn is not None and other.turn < turn)
     )
-    # The 0 is for a call without earlier messages: `max` of one number alone is an error.
     return max(at_ms, *earlier_times, 0)
 
 

@@ -109,9 +109,8 @@ def hydrated(
         return Hydrated()
     shared = _with_fitting_meta(parts, counter)
     fitted = _shrunk_to_fit(shared, counter)
-    # `_with_fitting_meta` may have left out decisions and files, although the whole text has room for them:
-    # as many as fit are taken in again. If `_shrunk_to_fit` returned another object, there is no such room:
-    # it had to leave out something of more worth.
+    # The limit of the lines on plans may have cost decisions and files. As many of them as fit return, but
+    # only if nothing of more worth had to be left out: then `_shrunk_to_fit` returned its argument itself.
     parts = _with_newest_listed(fitted, parts, counter) if fitted is shared else fitted
     lines = _lines(parts)
     newest = max((ms_of(message.ts) for message in parts.window), default=ms_of(context.updated_at))

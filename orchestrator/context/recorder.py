@@ -156,9 +156,9 @@ class ContextRecorder:
             log.warning("context.not_kept_out_of_git", home=str(home), reason=str(error))
 
     async def _handle_events(self, events: asyncio.Queue[HostEvent]) -> None:
-        """Update the groups that events name; return when the caller has to update all groups.
+        """Update the groups that events name, until all groups are to be updated.
 
-        It has to after `SWEEP_SECONDS`, and after a change of a message that is already stored.
+        That is so after a minute, or once a message that is already stored was changed.
         """
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
@@ -528,8 +528,8 @@ async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitabl
 def _split_at_clear(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_ExchangePart]:
     """Yield exchanges, questions and answers of turns, in parts in their order.
 
-    A part ends at each exchange by which somebody cleared the conversation (`/clear`). The last part has the
-    exchanges after the last such command, perhaps none.
+    Each part ends at an exchange by which somebody cleared the conversation (`/clear`); the last part has the
+    exchanges after the last of these, perhaps none.
     """
     spoken: list[TurnExchange] = []
     for exchange in turn_exchanges:

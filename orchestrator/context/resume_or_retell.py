@@ -191,11 +191,10 @@ def _too_old_reason(facts: RestoreFacts, answered: AnsweredSession) -> str | Non
 
 
 def _session_state(facts: RestoreFacts) -> _SessionState:
-    """Return how much of the conversation a session has: its newest answered turn, and the turns it lacks.
+    """Return how much of the conversation a session has, by the checkpoints: the answered turns.
 
-    A checkpoint is an answered turn with the uuid of the turn's last message. The session has a turn if its
-    transcript has this message; it lacks the turns after the newest such turn. Turns whose questions are
-    repeated in the next prompt do not count as missing.
+    That is the newest checkpoint that its transcript has, and the turns after it, which it lacks. Turns whose
+    questions are repeated in the next prompt do not count as missing.
     """
     transcript = facts.transcript or Transcript(TranscriptState.MISSING)
     last, after = None, 0

@@ -236,8 +236,6 @@ def _pin_name(name: str) -> str:
 def _contents_of(name: str, document: dict[str, Any]) -> SnapshotContents:
     """Return the contents of the document of the snapshot `name`.
 
-    A document without a workflow has an empty one, without plans.
-
     Raises:
         SnapshotDamaged: its version is not known, or it is not valid.
     """

@@ -128,8 +128,7 @@ def read(
 def remove_all(sessions: Path, folder: str) -> None:
     """Delete the transcripts of all sessions of a group. Blocks; follows no link.
 
-    `sessions` is `data/sessions`, `folder` the group's folder. Nothing happens if there are none, or if their
-    directory cannot be entered. Only as many project folders are searched as `read` would search.
+    `sessions` is `data/sessions`, `folder` the group's folder. Nothing happens if there are none.
 
     Raises:
         OSError: one cannot be deleted.
@@ -244,7 +243,6 @@ def _lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
     is_rest = False
     while remaining > 0 and (piece := file.readline(min(remaining, limits.line_bytes))):
         remaining -= len(piece)
-        # A shorter piece without a line end is the end of the file, or was cut at `file_bytes`.
         is_whole = piece.endswith(b"\n") or len(piece) < limits.line_bytes
         if is_whole and not is_rest:
             yield piece

@@ -127,14 +127,13 @@ def _bounded(text: str, limit: int) -> str:
 
 
 async def _notify(tx: Tx, request: AccessRequest, *, listed: int, now_ms: int) -> None:
-    """Ask the owner in the main group about a request.
+    """Ask the owner in the main group about a request; after `MAX_NOTIFIED_A_DAY`, only report more.
 
-    After `MAX_NOTIFIED_A_DAY` questions in a day, report instead, once a day, that more chats wait. `listed`
-    is the number of waiting requests about which the owner was not asked.
+    That is reported once a day. `listed` is the number of waiting requests about which nobody was asked.
     """
     if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
-        # `ASKED` hides the message, which quotes a stranger, from main's agent: it may do more than other
-        # agents, and a stranger could write instructions for it.
+        # The key begins with `ASKED`: main's agent may do more than others, and is never given a stranger's
+        # words.
         text = question(request, listed=listed)
         await owner.notify_once(tx, text, about=f"{owner.ASKED}access:{request.id}", now_ms=now_ms)
         await access_requests.note_notified(tx, request.id, now_ms=now_ms)

@@ -189,8 +189,8 @@ def _ensure(home: Path, folder: str, text: str, *, name: str = MEMORY, replaces:
 def _open_group(groups_fd: int, folder: str) -> int:
     """Open a group's folder, which is made if it is missing, and return its descriptor. Blocks.
 
-    The caller closes it. `groups_fd` is the descriptor of the folder of all groups. Raises `OSError` if a
-    link or a file is in the way.
+    `groups_fd` is the descriptor of the folder of all groups. Raises `OSError` if a link or a file is in the
+    way.
     """
     is_new = not _is_there(groups_fd, folder)
     if is_new:

@@ -64,7 +64,6 @@ async def role_in(tx: Tx, group: Group, address: str, *, alias: str | None = Non
     theirs count. `is_from_me` says that the owner of the messenger's account wrote the message.
     """
     config = settings.of(group)
-    # Other addresses of the person matter only if the settings give roles to addresses.
     if is_from_me or not config.people:
         return roles.role_of(group, config, (address,), is_from_me=is_from_me)
     addresses = await people.addresses_of(tx, address)

@@ -138,8 +138,6 @@ def hook_wait_ms(hook: SecretAddress, now_ms: int) -> int:
     """
     if hook.used_ms is None:
         return 0
-    # `minute_uses` and `day_uses` are counts of the minute and the day of the last use: in a later minute or
-    # day they do not count.
     waits = [
         period_ms - now_ms % period_ms
         for period_ms, uses, most in (

@@ -194,7 +194,7 @@ def _read_at_most(file_fd: int, limit: int) -> bytes:
 
 
 def _open_within_parent(directory: Path) -> int:
-    """Open a directory and return its descriptor, which the caller closes.
+    """Open a directory and return its descriptor.
 
     Raises:
         FileNotFoundError: it or its parent is missing.
@@ -209,7 +209,7 @@ def _open_within_parent(directory: Path) -> int:
 
 
 def _open_directory(path: Path, *, within_fd: int | None = None) -> int:
-    """Open a directory and return its descriptor, which the caller closes.
+    """Open a directory and return its descriptor.
 
     `path` is relative to the open directory `within_fd`, if passed.
 

@@ -168,10 +168,7 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
 
 
 def _look(directory_fd: int, name: str) -> LeftInput:
-    """Return the runs that a file in `input/` is for, and its turn.
-
-    Neither if it cannot be read, or is hidden: such a file was not written to its end.
-    """
+    """Return the runs that a file in `input/` is for, and its turn; neither if it cannot be read."""
     content = entries.read(directory_fd, name, frozenset({os.geteuid()}))
     if not isinstance(content, entries.EntryContent) or name.startswith("."):
         return LeftInput(name=name)

@@ -33,8 +33,6 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
     queued for commands that people do not know of, nor if the turn is tried again, because the agent then
     repeats the request and gets the reply.
     """
-    # A request that does not say when it was made counts as made now. A reminder that was sent late
-    # (`SENT_LATE`) needs no message: the chat gets the reminder itself.
     waited_ms = now_ms - (command.asked_ms or now_ms)
     if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:
         return

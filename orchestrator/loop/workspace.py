@@ -93,9 +93,7 @@ def _add_entry(
 ) -> None:
     """Add an entry of a directory to `files`: a file, or the files below a directory.
 
-    `descriptor` is the open directory that has the entry, which the caller closes; `prefix` is its path in
-    the group's folder, with a slash at its end. `files` maps paths in the group's folder to (modification
-    time in epoch ms, size in bytes), as in `Files`.
+    `descriptor` is the open directory that has the entry, and `prefix` its path in the group's folder.
     """
     path = f"{prefix}{entry.name}"
     try:
@@ -108,7 +106,6 @@ def _add_entry(
             and path.count("/") < MAX_DEPTH
         ):
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-            # `_walk` closes the descriptor that is opened here.
             _walk(os.open(entry.name, flags, dir_fd=descriptor), f"{path}/", files)
     except OSError as error:
         log.debug("workspace.not_looked_at", reason=error.strerror)

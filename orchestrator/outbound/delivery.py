@@ -555,17 +555,17 @@ async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links
 
 
 def _checked_size(file: Attachment, limit: int | None) -> int:
-    """Return the size of a file in bytes, 0 if it is missing: then the messenger fails to send it. Blocks.
+    """Return the size of a file in bytes. Blocks.
 
     `limit` is the size in bytes that the messenger takes; None means any.
 
     Raises:
-        ChannelRefused: the messenger takes no file this large.
+        ChannelRefused: the file is missing, or the messenger takes no file this large.
     """
     try:
         size = file.path.stat().st_size
-    except FileNotFoundError:
-        return 0
+    except FileNotFoundError as error:
+        raise ChannelRefused(f"{file.name} is no longer there.", is_chat_fine=True) from error
     if limit is not None and size > limit:
         raise ChannelRefused(
             f"{file.name} has {size / 1e6:.1f} MB, and this messenger takes {limit / 1e6:.0f} MB at most.",

@@ -258,7 +258,7 @@ def _reason(count: int, *, is_overlap: bool) -> str:
     why = OVERLAPS if is_overlap else MISSED
     if count == 1:
         return why
-    # `timing.due_times` returns the newest due times, at most `MAX_CAUGHT_UP`, so older ones are not counted.
-    # The limit less one also means that it was reached: one of the due times may have had a run.
+    # Only the newest due times are looked at, of which one may run. If all others are left out, there may
+    # have been more.
     more = " or more" if count >= timing.MAX_CAUGHT_UP - 1 else ""
     return f"{why} ({count}{more} due times)"

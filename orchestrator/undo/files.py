@@ -93,7 +93,6 @@ class _Folder:
     stored_bytes: int | None = None
     stored: set[str] = field(default_factory=set)
     last: tuple[Tree, str] | None = None
-    """(The tree that was stored last, its name)."""
     is_collected: bool = False
     """Whether nothing was stored, and no turn ended, since unneeded contents were last removed."""
 
@@ -363,8 +362,8 @@ class GroupFiles:
     def _store(self, folder: str, tree: Mapping[str, Entry]) -> None:
         """Store the contents of a tree's files that are not stored yet."""
         group = self._folders[folder]
-        # `group.stored` has the hashes of the contents that were stored so far. They may be gone: to forget
-        # something for good deletes all contents of a group at once. So if one is still there, all are.
+        # All contents may have been deleted, because somebody asked to forget for good. That deletes them at
+        # once, so it is enough to look for one of them.
         if any(not self._content(folder, digest).exists() for digest in islice(group.stored, 1)):
             self._forget_stored(folder)
         with self._opened(folder) as root:

@@ -362,6 +362,16 @@ async def test_a_file_may_take_longer_to_leave_than_a_text(office, tmp_path, mon
         await office.settled(number)
 
 
+async def test_a_file_that_is_no_longer_there_is_never_said_to_have_perhaps_arrived(office, tmp_path):
+    gone = Attachment(path=tmp_path / "film", name="film.mp4", mime="video/mp4")
+    number = await office.post("", attachment=gone)
+    async with office.open():
+        await office.settled(number)
+    row = await office.row(number)
+    assert (row["state"], row["error"]) == ("dead", "film.mp4 is no longer there.")
+    assert office.channel.attempts == []
+
+
 async def test_a_dead_message_revived_is_tried_again(office):
     office.channel.will(HOME, ChannelRefused("blocked"))
     number = await office.post("hello")

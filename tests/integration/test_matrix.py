@@ -16,6 +16,7 @@ import structlog
 pytest.importorskip("nio")
 
 import aiofiles
+import nio
 
 from orchestrator.channels import attachments
 from orchestrator.channels.matrix import channel, description, doctor_checks, events, incoming, login
@@ -344,7 +345,7 @@ async def has_no_file_to_come(harness, count):
 # Out
 
 
-async def test_an_answer_has_its_marks_its_question_its_thread_and_who_it_is_for(harness):
+async def test_an_answer_has_its_marks_its_question_its_thread_and_who_it_is_for(harness, monkeypatch):
     jid = None
     async with harness.living():
         room = await harness.add_room()
@@ -366,6 +367,13 @@ async def test_an_answer_has_its_marks_its_question_its_thread_and_who_it_is_for
         signs = [
             one["content"].get("m.relates_to") for one in await ask(harness.owner.events, room, "m.reaction")
         ]
+
+        def out_of_reach(*_args: object) -> None:
+            raise ConnectionResetError
+
+        monkeypatch.setattr(nio.AsyncClient, "room_get_event_relations", out_of_reach)
+        with pytest.raises(ChannelDown, match="cannot be reached"):
+            await harness.channel.react(asked, "")  # the sign is still there
 
     quoted, in_thread, mentioned = [one["content"] for one in (await ask(harness.owner.events, room))[1:]]
     assert quoted["formatted_body"] == "<p>At the <strong>lake</strong> &lt;b&gt;</p>"

@@ -579,8 +579,8 @@ class MatrixSession:
     async def own_reaction(self, room_id: str, event_id: str, user_id: str) -> str | None:
         """Return the id of the newest reaction of an account to an event; None if there is none.
 
-        An event that the homeserver does not know, or a homeserver that cannot be reached, counts as none.
-        Only a request that follows, such as one for a new reaction, fails with the reason.
+        An event that the homeserver does not know counts as none. Only a request that follows, such as one
+        for a new reaction, fails with the reason. Raises `ChannelDown`.
         """
         try:
             async for reaction in self._client.room_get_event_relations(
@@ -588,9 +588,13 @@ class MatrixSession:
             ):
                 if reaction.sender == user_id and not isinstance(reaction, nio.RedactedEvent):
                     return str(reaction.event_id)
-        except (AttributeError, *UNREACHABLE):
-            # The library (0.26) raises the first one when the homeserver knows no such event.
+        except AttributeError:
+            # The library (0.26) raises it when the homeserver knows no such event.
             return None
+        except UNREACHABLE as error:
+            raise ChannelDown(
+                f"{self._login.homeserver} cannot be reached: {type(error).__name__}."
+            ) from error
         return None
 
     # Files

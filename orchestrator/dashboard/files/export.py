@@ -191,9 +191,8 @@ class DashboardExporter:
         self._known: dict[Folder, Group] = {}
         """The groups of `_groups`, by folder."""
         self._written: dict[Folder, tuple[int, str]] = {}
-        """For each group, (the revision that its files show, the name of their time zone)."""
         self._texts: dict[Folder, tuple[str, Texts]] = {}
-        """For each group, (the name of the time zone, the encoded rows with times in that zone)."""
+        """The encoded rows of each group, with the time zone of their times."""
 
     async def run(self) -> None:
         """Write the files of dashboards whenever they change, until the task is cancelled."""

@@ -383,9 +383,9 @@ def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest
 def _replaces(row: Notification, request: NotificationRequest) -> bool:
     """Return whether a pending notification of the same type and task makes the requested one needless.
 
-    One of any other type than an alert about a deadline always does. A pending alert does in three cases: it
-    has the cause of the requested alert; it is the alert of the day before, and the requested one that of the
-    day itself; or it has no cause, and both are due at about the same time.
+    It does so, unless both are alerts about a deadline. Of these, it makes the new one needless if it has the
+    same cause, if it is the alert of the day before and the new one that of the day itself, or if it has no
+    cause and is due at about the same time.
     """
     if request.type is NotificationType.DEADLINE_ALERT:
         # The alert of the day before is still pending, so it will come on the day itself.

@@ -82,10 +82,10 @@ def duplicate_of(
 ) -> Duplicate | None:
     """Return the row that a new notification would repeat, or None.
 
-    `alike` are the stored notifications of its type; superseded ones, and those for another audience, do not
-    count. A notification that a person requested repeats only a pending one for the same minute. A
-    notification that `is_automatic` repeats a pending one near it in time, and one that was delivered or
-    cancelled within the cooldown of its type. The caller leaves out of `alike` what the rules cancelled.
+    `alike` are the stored notifications of its type. A notification that a person requested is a duplicate
+    only of a pending one for the same minute. One that `is_automatic` is also a duplicate of a pending one
+    near it in time, and of one that was delivered, or cancelled by a person, within the cooldown of its type.
+    Rows that were superseded, and those for another audience, do not count.
     """
     rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is request.audience]
     for row in rows:

@@ -108,8 +108,8 @@ def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionPr
     left_ms = deadline.at_ms - now_ms
     # The share of the time from the task's creation to its deadline that has passed.
     ratio = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
-    # The percentage of the time that has passed, less the percentage that is done. `at_ms` of a whole day is
-    # its beginning: on the day itself the ratio is above 1, and 100 % of the time counts as passed.
+    # The percentage of the time that has passed, less the percentage that is done. A deadline of a whole day
+    # begins before it is over, so more than all of the time may have passed.
     gap = min(ratio, 1.0) * 100 - task.pct
     is_near = left_ms <= NEAR_MS
     if task.pct == 0 and ratio > START_RATIO:

@@ -110,7 +110,6 @@ def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
     # The smallest round step (1, 2, 2.5 or 5 times a power of ten) that divides the span into at most five.
     power = 10 ** math.floor(math.log10(span / 4))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if span / (factor * power) <= 5)
-    # `or step`: without numbers above zero, the axis still has a step above it, so that it has a length.
     return math.floor(low / step) * step, math.ceil(high / step) * step or step, step
 
 
