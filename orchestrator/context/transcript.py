@@ -131,16 +131,16 @@ def remove_all(sessions: Path, folder: str) -> None:
     `sessions` is `data/sessions`, `folder` the group's folder. Nothing happens if there are none.
 
     Raises:
-        OSError: one cannot be deleted.
+        OSError: one cannot be deleted, or the directories that contain them cannot be entered.
     """
     with ExitStack() as stack:
         try:
             directory_descriptor = stack.enter_context(opened(sessions))
             for part in (folder, ".claude", "projects"):
                 directory_descriptor = stack.enter_context(inner(directory_descriptor, part))
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return
-        for project in _names(directory_descriptor)[: TranscriptLimits().projects]:
+        for project in _names(directory_descriptor):
             with suppress(NotADirectoryError), inner(directory_descriptor, project) as project_descriptor:
                 for name in _names(project_descriptor):
                     if name.endswith(".jsonl"):

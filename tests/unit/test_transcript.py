@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from pathlib import Path
 
 import pytest
 
+from orchestrator.context import transcript
 from orchestrator.context.transcript import TranscriptLimits, TranscriptState, read
 from tests.support.transcripts import SESSION, Writing, place
 
@@ -272,3 +274,24 @@ def test_of_two_files_the_longer_counts(sessions):
     place(sessions, project="-a").write_text(a_talk().text(slice(0, 3)))
     place(sessions, project="-b").write_text(a_talk().text())
     assert len(found(sessions).chain) == 7
+
+
+def test_every_transcript_of_a_group_is_deleted_wherever_its_agent_worked(tmp_path: Path) -> None:
+    projects = tmp_path / "family" / ".claude" / "projects"
+    for number in range(transcript.TranscriptLimits().projects + 2):
+        (projects / f"-workspace-{number:03}").mkdir(parents=True)
+        (projects / f"-workspace-{number:03}" / "a.jsonl").write_text("{}\n")
+    transcript.remove_all(tmp_path, "family")
+    assert list(projects.rglob("*.jsonl")) == []
+    transcript.remove_all(tmp_path, "nobody")
+
+
+def test_transcripts_that_cannot_be_reached_are_not_taken_for_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_many(*_args: object, **_options: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "open", too_many)
+    with pytest.raises(OSError, match="Too many"):
+        transcript.remove_all(tmp_path, "family")
