@@ -306,17 +306,17 @@ def _conversation_figures(
     `whole` is the text for a new session. `repeated_ids` are the ids of messages that are in the prompt: they
     are not counted.
     """
-    told_ids = set(whole.message_ids)
+    restored_ids = set(whole.message_ids)
     questions = [message for message in context.conversation.recent_window if message.role == "user"]
-    told_questions = [message.content for message in questions if message.id in told_ids]
+    restored_questions = [message.content for message in questions if message.id in restored_ids]
     repeated_count = sum(message.id in repeated_ids for message in questions)
     return RestoredConversation(
         turns=max(0, context.stats.dialog_turns - repeated_count),
-        exchanges_kept=len(told_questions),
-        messages_kept=len(told_ids),
+        exchanges_kept=len(restored_questions),
+        messages_kept=len(restored_ids),
         summary_chars=whole.summary_chars,
         age_seconds=whole.age_seconds,
-        last_question=told_questions[-1][:MAX_LAST_QUESTION] if told_questions else "",
+        last_question=restored_questions[-1][:MAX_LAST_QUESTION] if restored_questions else "",
         context_tokens=facts.answered.context_tokens if facts.answered else 0,
         context_window=facts.model_window or 0,
     )
