@@ -269,6 +269,6 @@ def test_a_change_is_listed_shown_and_undone_on_the_command_line(tmp_path: Path)
     assert andy.listed("groups", "history", "family")[0]["part"] == "profile"
     assert andy.cli("groups", "undo", "family", "--yes").returncode == 0
     assert andy.listed("groups", "list")[-1]["requires_trigger"] is True
-    assert "Say what" in andy.cli("groups", "change", "family").stderr
+    assert "Name a change" in andy.cli("groups", "change", "family").stderr
     unknown = andy.cli("groups", "undo", "family", "99")
     assert (unknown.returncode, "has no change 99" in unknown.stderr) == (1, True)

@@ -316,7 +316,7 @@ async def test_main_does_not_move_while_it_is_being_asked(store_harness):
     await store_harness.add_group("main", is_main=True, requires_trigger=False)
     await store_harness.hear("a question", "main")
 
-    with pytest.raises(BadRequest, match="being asked"):
+    with pytest.raises(BadRequest, match="unanswered message"):
         async with store_harness.database.transaction() as tx:
             await registration.move_main(tx, OWNER_CHAT, now_ms=1)
 
