@@ -237,13 +237,16 @@ def _undo(root: Path, moves: tuple[Move, ...]) -> None:
     for move in reversed(moves):
         before, after = root / move.before, root / move.after
         if move.brings_new:
-            # An unpacked file that is still there was not moved: the file in its place is the earlier one.
+            # A new file, moved from the unpacked folder (`before`) into the home (`after`). If it is still in
+            # the unpacked folder, it was not moved, and the file in the home is the old one, which stays.
             if not os.path.lexists(before) and os.path.lexists(after):
                 _rename(after, before)
+        # An old file, set aside from the home (`before`) at `after`: it is put back.
         elif os.path.lexists(after):
             _remove(before)  # created meanwhile by another program, such as a command that found no database
             _rename(after, before)
-            with suppress(OSError):  # stops at the first folder that is not empty
+            # The folders that held what was set aside are removed, up to the first that is not empty.
+            with suppress(OSError):
                 for parent in after.parents:
                     parent.rmdir()
 

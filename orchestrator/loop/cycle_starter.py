@@ -223,10 +223,11 @@ class CycleStarter:
         return replace(loop, next_wake_ms=next_ms, last_start_ms=last_ms)
 
     async def _start_ms(self, tx: Tx, loop: Loop, now_ms: int) -> int | None:
-        """Return when the next free cycle of a loop may start, in epoch milliseconds.
+        """Return when a loop's next cycle without a message or task may start, in epoch milliseconds.
 
-        None if the loop is paused, or if there is neither a wake request nor a time to wake. After too many
-        cycles in an hour because of changed files, requests because of files count only from later on.
+        None if the loop is paused, or if there is neither a wake request nor a time to wake. If changed files
+        have started too many cycles within an hour, wake requests of changed files are held for a while, and
+        the end of that counts as their time.
         """
         if loop.status is LoopStatus.PAUSED:
             return None

@@ -112,11 +112,11 @@ def ordinal(word: str) -> int:
 
 def _native(word: str) -> int:
     """Return the number that a native Korean word such as `스물네` names; 0 for any other word."""
+    if word in _ALONE:  # not made of the tens and ones of the tables
+        return _ALONE[word]
     tens = next((ten for ten in _NATIVE_TENS if word.startswith(ten)), "")
     ones = word.removeprefix(tens)
-    if word in _ALONE:
-        return _ALONE[word]
-    if not tens and ones not in _NATIVE:
+    if (ones or not tens) and ones not in _NATIVE:
         return 0
     return _NATIVE_TENS.get(tens, 0) + (_NATIVE.index(ones) + 1 if ones else 0)
 

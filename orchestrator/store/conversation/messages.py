@@ -214,7 +214,7 @@ async def channel_id_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Mes
 async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
     """Replace the text of a message that was edited; the line about its file stays.
 
-    `is_request` says whether its turn is to answer it; it has no effect on a message without a turn.
+    `is_request` says whether its turn is to answer it. A message without a turn is never a request.
     """
     await tx.execute(
         """
