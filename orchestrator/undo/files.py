@@ -304,20 +304,26 @@ class GroupFiles:
 
         A tree is a stored list of a folder's files. Needed are the last tree, and the trees from before turns
         whose changes are not recorded yet, with the contents of the files in them. Needed, too, are the
-        contents whose hashes are in `recorded`: effects in the database name them.
+        contents whose hashes are in `recorded`: effects in the database name them. If one of these lists
+        cannot be read, nothing is removed, and that is logged.
         """
         with self._folders[folder].lock:
             store = self._root / folder
-            # The names of trees. Where a turn has no snapshot, it is `!` and a reason, which names no tree.
-            wanted = {
-                self._turn_file(folder, turn).read_text(encoding="utf-8") for turn in self.open_turns(folder)
-            }
-            with suppress(OSError):
-                wanted.add((store / "last").read_text(encoding="utf-8"))
             contents = set(recorded)
-            for name in wanted:
-                with suppress(OSError, ValueError, TreeError):
-                    contents |= {entry.content for entry in self._read_tree(folder, name).values()}
+            try:
+                # The names of trees. A turn without a snapshot has `!` and a reason, which names no tree.
+                wanted = {
+                    self._turn_file(folder, turn).read_text(encoding="utf-8")
+                    for turn in self.open_turns(folder)
+                }
+                with suppress(FileNotFoundError):
+                    wanted.add((store / "last").read_text(encoding="utf-8"))
+                for name in wanted:
+                    if not name.startswith("!"):
+                        contents |= self._contents_of(folder, name)
+            except OSError as error:
+                log.warning("undo.nothing_collected", group=folder, reason=str(error))
+                return
             for kind, needed in (("content", contents), ("trees", wanted)):
                 with suppress(OSError):
                     for file in (store / kind).iterdir():
@@ -325,6 +331,15 @@ class GroupFiles:
                             file.unlink(missing_ok=True)
             self._forget_stored(folder)
             self._folders[folder].is_collected = True
+
+    def _contents_of(self, folder: str, name: str) -> set[str]:
+        """Return the hashes of the contents that a stored tree names; none if it is missing or damaged.
+
+        Raises `OSError` if it cannot be read.
+        """
+        with suppress(FileNotFoundError, ValueError, TreeError):
+            return {entry.content for entry in self._read_tree(folder, name).values()}
+        return set()
 
     def drop(self, folder: str) -> None:
         """Remove all snapshots of a group."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -154,6 +155,25 @@ async def test_a_sweep_keeps_the_contents_of_changes_that_are_recorded_while_it_
     monkeypatch.setattr(swept, "collect", collect_during_a_recording)
     await undo.feature.sweep()
     await asyncio.wrap_future(recordings[0])
+    await undo.undo(turn.id)
+    await caught_up(undo)
+    assert (undo.folder() / "notes.md").read_text() == "first"
+
+
+async def test_a_sweep_that_cannot_read_what_is_needed_removes_nothing(
+    undo: UndoHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (undo.folder() / "notes.md").write_text("first")
+    turn = await undo.turn(writes=lambda at: (at / "notes.md").write_text("second"))
+    snapshots = undo.feature.files
+
+    def too_many(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots, "_read_tree", too_many)
+        snapshots.collect("family", ())
+    await caught_up(undo)
     await undo.undo(turn.id)
     await caught_up(undo)
     assert (undo.folder() / "notes.md").read_text() == "first"
