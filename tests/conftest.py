@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import warnings
@@ -13,6 +15,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
@@ -57,6 +60,13 @@ structlog.configure(
 
 # Python itself collects after each 700 new objects, which takes a tenth of the time of all tests.
 gc.set_threshold(50_000, 10, 10)
+
+# Each HTTP client reads the certificate authorities, also one without TLS, which takes 20 ms each time.
+_read_authorities = ssl.create_default_context
+_authorities = functools.cache(_read_authorities)
+ssl.create_default_context = lambda *purpose, **of: (
+    _authorities(*purpose, **of) if of == {"cafile": certifi.where()} else _read_authorities(*purpose, **of)
+)
 
 collect_ignore_glob: list[str] = []
 _without: list[str] = []
