@@ -28,6 +28,7 @@ from orchestrator.containers.swarm import door as door_module
 from orchestrator.containers.swarm.door import CarrierDoor, HostConnection
 from orchestrator.containers.swarm.group_files import MAX_REMOVED, OpenStage
 from orchestrator.proxies import strict_json
+from tests.support.runtimes import eventually
 from tests.support.until import DEADLINE_SECONDS
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -129,12 +130,47 @@ async def test_more_strangers_than_there_is_room_for_are_sent_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door_module, "MAX_UNIDENTIFIED", 2)
+    monkeypatch.setattr(door_module, "UNDISTURBED_SECONDS", 10 * DEADLINE_SECONDS)
+    monkeypatch.setattr(door_module, "HELLO_SECONDS", 10 * DEADLINE_SECONDS)
     async with opened(tmp_path) as (door, _):
         waiting = [await dial(door) for _ in range(2)]
         assert await answer(await dial(door), message(hello())) == b""
         for streams in waiting:
             assert b"refused" in await answer(streams, message(hello()))
         assert b"refused" in await answer(await dial(door), message(hello())), "there is room again"
+
+
+async def test_connections_that_say_nothing_make_room_for_one_that_speaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "MAX_UNIDENTIFIED", 2)
+    monkeypatch.setattr(door_module, "UNDISTURBED_SECONDS", 0.0)
+    monkeypatch.setattr(door_module, "HELLO_SECONDS", 10 * DEADLINE_SECONDS)
+    async with opened(tmp_path) as (door, _):
+        first, second = [await dial(door) for _ in range(2)]
+        second[1].write(message(hello())[:20])
+        for _ in range(3):
+            assert b"refused" in await answer(await dial(door), message(hello()))
+        assert await answer(first) == b"", "the oldest was ended"
+        second[1].write(message(hello())[20:])
+        assert b"refused" in await answer(second), "and no other: there was room from then on"
+
+
+async def test_a_connection_that_has_shown_its_token_is_not_ended_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the runs of an earlier host are looked for, their carriers wait."""
+    monkeypatch.setattr(door_module, "MAX_UNIDENTIFIED", 1)
+    monkeypatch.setattr(door_module, "UNDISTURBED_SECONDS", 0.0)
+    monkeypatch.setattr(door_module, "HELLO_SECONDS", 10 * DEADLINE_SECONDS)
+    async with opened(tmp_path) as (door, looked_for):
+        door.knows_all_runs.clear()
+        waiting = await dial(door)
+        waiting[1].write(message(hello()))
+        await eventually(lambda: bool(looked_for), "its token was looked for")
+        assert await answer(await dial(door), message(hello())) == b""
+        door.knows_all_runs.set()
+        assert b"refused" in await answer(waiting)
 
 
 async def test_strangers_that_reset_leave_no_traceback(

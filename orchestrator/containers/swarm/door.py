@@ -23,8 +23,13 @@ log = structlog.get_logger(__name__)
 
 HELLO_SECONDS = 10.0
 """Seconds that a connection has to show the token of a known run."""
-MAX_UNIDENTIFIED = 512
-"""Connections that may be open without having shown a token: several times those of one container."""
+MAX_UNIDENTIFIED = 128
+"""Connections that may be open without having shown a token: more than one container may open at all.
+
+Each takes some 310 KiB, of which 256 are asyncio's buffer for TLS.
+"""
+UNDISTURBED_SECONDS = 1.0
+"""Seconds that a connection has to send its first message even if another one needs its place."""
 SMALL_HEADER_SECONDS = 0.001
 """Processor seconds of parsing up to which a header causes no pause."""
 PAUSE_FACTOR = 9
@@ -70,6 +75,8 @@ class CarrierDoor:
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
         self._unidentified = 0
+        self._silent: dict[HostConnection, float] = {}
+        """Maps connections without a first message, oldest first, to their start by the loop's clock."""
         self.port = 0
         """The port at which it listens; 0 before it does."""
         self.knows_all_runs = asyncio.Event()
@@ -85,10 +92,16 @@ class CarrierDoor:
         await asyncio.to_thread(ensure_certificate, self._certificate_file, self._key_file)
         context.load_cert_chain(self._certificate_file, self._key_file)
         try:
-            self._server = await asyncio.start_server(self._begin, address, preferred_port, ssl=context)
+            self._server = await self._listen(address, preferred_port, context)
         except OSError:
-            self._server = await asyncio.start_server(self._begin, address, 0, ssl=context)
+            self._server = await self._listen(address, 0, context)
         self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def _listen(self, address: str, port: int, context: ssl.SSLContext) -> asyncio.Server:
+        """Return a server for connections to an address and a port; 0 is any port. Raises `OSError`."""
+        return await asyncio.start_server(
+            self._begin, address, port, ssl=context, ssl_handshake_timeout=HELLO_SECONDS
+        )
 
     @property
     def certificate(self) -> str:
@@ -120,7 +133,7 @@ class CarrierDoor:
         token, the connection is refused.
         """
         connection = HostConnection(reader, writer)
-        if self._unidentified >= MAX_UNIDENTIFIED:
+        if self._unidentified >= MAX_UNIDENTIFIED and not self._end_oldest_silent():
             writer.transport.abort()  # a carrier tries again
             return
         try:
@@ -142,7 +155,20 @@ class CarrierDoor:
         finally:
             connection.close()
 
-    async def _identify(self, connection: CarrierConnection) -> tuple[CarrierMessage, CarrierSession | None]:
+    def _end_oldest_silent(self) -> bool:
+        """End the connection that has been silent for the longest time, so that another one gets its place.
+
+        Return whether one was ended: connections younger than `UNDISTURBED_SECONDS` are left alone. A carrier
+        sends its first message at once, so containers that only hold connections open keep no carrier out.
+        """
+        oldest, began = next(iter(self._silent.items()), (None, 0.0))
+        if oldest is None or asyncio.get_running_loop().time() - began < UNDISTURBED_SECONDS:
+            return False
+        self._silent.pop(oldest)
+        oldest.writer.transport.abort()
+        return True
+
+    async def _identify(self, connection: HostConnection) -> tuple[CarrierMessage, CarrierSession | None]:
         """Return the first message (hello) of a connection, and the session of the run whose token it shows.
 
         The session is None if no run has that token.
@@ -152,9 +178,11 @@ class CarrierDoor:
             TimeoutError: no hello came in time, or the runs of an earlier host were not found in time.
         """
         self._unidentified += 1
+        self._silent[connection] = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 hello = await connection.receive_hello()
+                self._silent.pop(connection, None)
                 session = self._session_of(hello)
                 if session is None:
                     # If this takes too long, the connection is closed without a refusal, so the carrier tries
@@ -163,6 +191,7 @@ class CarrierDoor:
                     session = self._session_of(hello)
                 return hello, session
         finally:
+            self._silent.pop(connection, None)
             self._unidentified -= 1
 
     def _session_of(self, hello: CarrierMessage) -> CarrierSession | None:

@@ -35,6 +35,11 @@ class SilenceWatch:
             self._handled -= 1
             self._handled_at = asyncio.get_running_loop().time()
 
+    async def watch(self, seconds: float, give_up: Callable[[str], None]) -> None:
+        """Wait until the carrier was silent for this many seconds, and give its run up, with the reason."""
+        await self.until_silent(seconds)
+        give_up(f"nothing was heard of it for {seconds:g} s")
+
     async def until_silent(self, seconds: float) -> None:
         """Wait until nothing was received for this many seconds in which the host was able to read."""
         loop = asyncio.get_running_loop()

@@ -229,8 +229,7 @@ class CarrierSession:
         """Wait until nothing was received from the run's container for too long, then give the run up."""
         if not self._is_adopted:
             await self.has_started.wait()  # until then, the time limit of the start applies
-        await self._silence.until_silent(SILENCE_SECONDS)
-        self.give_up(f"nothing was heard of it for {SILENCE_SECONDS:g} s")
+        await self._silence.watch(SILENCE_SECONDS, self.give_up)
 
     def _update_heard_at(self) -> float:
         """Return the time at which something was last received, by the event loop's clock, and remember it.
