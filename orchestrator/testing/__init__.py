@@ -1,4 +1,7 @@
-"""The tests that packages of others run on what they write for Andy. Start with `channel_contract.py`."""
+"""Tests that other people's packages run on the channels they write for Andy.
+
+Start with `channel_contract.py`.
+"""
 
 from __future__ import annotations
 
