@@ -100,7 +100,7 @@ def test_a_place_is_reached_once_the_owner_allows_it_on_the_page(
     assert len(questions) == 2, "the owner is told of each in main"
     page.reload()
     expect(page.locator(".places li").filter(has_text="good.example:80")).to_contain_text("has refused it")
-    page.get_by_text("Lately", exact=True).click()
+    page.get_by_text("Decided lately", exact=True).click()
     decided = page.locator("#part-approvals li").filter(has_text="good.example:80")
     expect(decided.filter(has_text="refused")).to_be_visible()
     family = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="family"))

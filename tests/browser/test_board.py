@@ -51,7 +51,7 @@ def test_a_task_is_added_blocked_completed_and_reopened(visitor: Visit, andy: An
 
     tasks.get_by_role("button", name="Complete").click()
     expect(tasks.get_by_role("heading", name="Completed")).to_be_visible()
-    tasks.get_by_role("button", name="To the history").click()
+    tasks.get_by_role("button", name="Move to the history").click()
     page.goto(f"{andy.address}/console/board?group=main")
     history = page.locator("#part-history")
     expect(history.get_by_text("Book the camping site")).to_be_visible()

@@ -76,7 +76,7 @@ def test_the_doctor_looks_around_in_the_background_and_once_at_a_time(
     page.get_by_role("button", name="Look now").click()
     # The checks may be through before anybody has looked: only the end is sure to be seen.
     looked = page.get_by_text("Looked")
-    expect(page.get_by_text("checks are made").or_(looked).first).to_be_visible()
+    expect(page.get_by_text("checks are done").or_(looked).first).to_be_visible()
 
     other = page.context.new_page()
     other.goto(f"{andy.address}/console/care")
@@ -110,9 +110,9 @@ def test_a_backup_from_elsewhere_is_restored_under_an_open_page_which_comes_back
     page = visitor.page
     page.goto(f"{andy.address}/console/care")
     page.get_by_label("File").set_input_files(tmp_path / "old (1).tar.gz")
-    page.locator("summary", has_text="A backup from elsewhere").click()
-    page.get_by_role("button", name="Send in").click()
-    expect(page.get_by_text("old-1.tar.gz was sent in")).to_be_visible()
+    page.locator("summary", has_text="Upload a backup").click()
+    page.get_by_role("button", name="Upload", exact=True).click()
+    expect(page.get_by_text("old-1.tar.gz was uploaded")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Messages")).to_contain_text("2")
     expect(page.get_by_text("Groups that would be gone: chess")).to_be_visible()
     assert_accessible(page)
@@ -148,8 +148,8 @@ def test_a_file_that_is_no_backup_is_refused(visitor: Visit, andy: AndyProcess, 
     page = visitor.page
     page.goto(f"{andy.address}/console/care")
     page.get_by_label("File").set_input_files(tmp_path / "cat.tar.gz")
-    page.locator("summary", has_text="A backup from elsewhere").click()
-    page.get_by_role("button", name="Send in").click()
+    page.locator("summary", has_text="Upload a backup").click()
+    page.get_by_role("button", name="Upload", exact=True).click()
     expect(page.get_by_text("That is no backup")).to_be_visible()
     assert not list((andy.home / "backups").glob("*cat*"))
 

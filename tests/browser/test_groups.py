@@ -143,11 +143,11 @@ def test_a_chat_that_was_seen_is_added_to_a_group_told_its_news_and_taken_off(
     row.locator("summary").click()
     row.get_by_role("combobox").select_option("house")
     row.get_by_role("button", name="Add", exact=True).click()
-    expect(page.get_by_text("The chats are kept.")).to_be_visible()
+    expect(page.get_by_text("The chats are saved.")).to_be_visible()
     assert chats_of(andy, "house") == ["local:house", "local:shed"]
     assert_accessible(page)
 
-    page.get_by_role("button", name="Tell it here").click()
+    page.get_by_role("button", name="Notify here").click()
     expect(page.get_by_role("row", name="local:shed").locator(".badge")).to_have_text("here")
     assert chats_of(andy, "house") == ["local:shed", "local:house"]
 
@@ -164,7 +164,7 @@ def test_a_chat_that_was_seen_is_added_to_a_group_told_its_news_and_taken_off(
     page.goto(f"{andy.address}/console/groups/house")
     row = page.get_by_role("row", name="local:shed")
     row.locator("summary").click()
-    row.get_by_role("button", name="Take off").click()
+    row.get_by_role("button", name="Remove").click()
     expect(page.get_by_text("is no chat of 'house' any more")).to_be_visible()
     assert chats_of(andy, "house") == ["local:house"]
 

@@ -17,7 +17,7 @@ def test_a_notice_comes_by_itself_and_is_cancelled(page: Page, andy: AndyProcess
     expect(noted.get_by_text("the code of the shed is 42")).to_be_visible()
     assert_accessible(page)
     noted.get_by_role("button", name="Forget").click()
-    expect(page.get_by_text("The note is forgotten.")).to_be_visible()
+    expect(page.get_by_text("The notice is forgotten.")).to_be_visible()
     assert andy.listed("notices", "list", "main") == []
 
 
@@ -33,8 +33,8 @@ def test_a_conversation_is_forgotten_and_its_snapshot_is_kept(page: Page, andy: 
     page.get_by_role("button", name="Keep for good").first.click()
     expect(page.get_by_text("The snapshot is kept for good.")).to_be_visible()
     assert [one["pinned"] for one in andy.listed("context", "snapshots", "main")].count(True) == 1
-    page.get_by_role("button", name="Let it go").click()
-    expect(page.get_by_text("kept no longer than others")).to_be_visible()
+    page.get_by_role("button", name="Stop keeping for good").click()
+    expect(page.get_by_text("no longer kept for good")).to_be_visible()
 
 
 def manager_of(andy: AndyProcess) -> ContextManager:

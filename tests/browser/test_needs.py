@@ -74,7 +74,7 @@ def test_what_waits_is_first_on_now_is_counted_everywhere_and_is_done_in_place(
 
     needs = page.get_by_role("region", name="Needs you")
     expect(needs.get_by_role("listitem")).to_have_count(4)
-    expect(needs.get_by_text("has spent its budget of the day")).to_be_visible()
+    expect(needs.get_by_text("has spent its budget for the day")).to_be_visible()
     expect(needs.get_by_role("link", name="Raise")).to_be_visible()
     assert_accessible(page)
     assert "needs" in page.locator("main section").first.get_attribute("class")

@@ -71,7 +71,7 @@ async def test_a_messenger_is_added_here_and_its_secret_is_nowhere_but_in_its_fi
         assert "1:bad" not in page.text
         page = await send_form(browser, "/channels/add", of="/channels", channel="telegram")
         assert page.status_code == 422
-        assert "Not said yet: The bot&#39;s token" in page.text
+        assert "Fill in this field, too: The bot&#39;s token" in page.text
         page = await send_form(
             browser, "/channels/add", of="/channels", **{**sent, "telegram-token": "1:good"}
         )

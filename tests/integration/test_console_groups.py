@@ -436,7 +436,7 @@ async def test_notes_of_people_are_shown_and_forgotten_and_so_are_people(browser
     done = await send_form(browser, "/mind/work/notes/forget", of="/mind?group=work", id="person_note.1")
     assert "The note is forgotten." in done.text
     done = await send_form(browser, "/mind/work/people/forget", of="/mind?group=work", address="local:mina")
-    assert "as soon as nothing is worked on" in done.text
+    assert "as soon as no turn runs" in done.text
     refused = await send_form(browser, "/mind/work/people/forget", of="/mind?group=work", address="Nobody")
     assert "Nobody here is known as" in refused.text
 

@@ -67,7 +67,7 @@ async def test_a_turn_is_undone_after_a_question_and_the_undo_at_once(
     assert done.status_code == 200
     assert f"Turn {turn[1]} is undone: the file “lists/kitchen.md” is as it was." in unescape(done.text)
     assert (lists / "kitchen.md").read_bytes() == before
-    assert "Undoing what this did" not in await shown(browser, page)
+    assert "This is what the undo does" not in await shown(browser, page)
     back = re.search(r'action="/console(/chats/work/turns/\d+/undo)"', done.text)
     assert back
     again = await send_form(browser, back[1], of="/chats/work")

@@ -149,6 +149,12 @@ def test_templates_have_no_inline_script_style_or_handler():
             assert "hx-nonce=" in tag, f"{path.name}: htmx ignores {tag}"
 
 
+@pytest.mark.parametrize("state", ["asked", "done", "failed"])
+def test_the_audit_says_of_a_restore_whether_it_was_asked_for_done_or_failed(state):
+    # A text for all three would say of a failed restore that the backup is in place.
+    assert TEXTS.has(f"safety.row_restore_{state}")
+
+
 @pytest.mark.parametrize("way", get_args(By))
 @pytest.mark.parametrize("language", ["en", "ko"])
 def test_each_way_to_list_the_costs_has_a_name(language, way):

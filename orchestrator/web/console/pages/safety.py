@@ -347,7 +347,7 @@ def row_text(view: View, kind: str, detail: Mapping[str, object]) -> str:
         return ""
     named = (detail.get(name) for name in NAMED)
     subject = str(next((value for value in named if value not in (None, "")), "–"))[:MAX_NAMED_CHARS]
-    is_command = kind in ("command", "dashboard") or family in ("reminder", "task", "restore")
+    is_command = kind in ("command", "dashboard") or family in ("reminder", "task")
     shown = subject.removeprefix("dashboard.").replace("_", " ") if is_command else subject
     return view.t(key, what=all_visible(shown))
 
