@@ -51,7 +51,9 @@ settings.register_profile("soak", settings.get_profile("andy"), derandomize=Fals
 settings.load_profile("andy")
 
 # Where an error is logged, structlog by itself draws its traceback with rich, which takes 20 ms each time.
+# Logs go to the process's own stderr, and so never into what a test captures of a command (`capsys`) beside a host.
 structlog.configure(
+    logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
     processors=[
         *structlog.get_config()["processors"][:-1],
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
