@@ -93,8 +93,8 @@ class JoiningTransport(asyncio.Transport):
     """A transport that joins the pieces written in one turn of the event loop.
 
     uvicorn writes the head of an answer, each piece of its body and its end with a system call each. These
-    calls are most of the cost of a short answer. Here the head waits for the first piece of the body, and both
-    are written at once; further pieces are joined until the end of the turn.
+    calls are most of the cost of a short answer. Here the head waits for the first piece of the body. Then
+    both are written at once, and further pieces are joined until the end of the turn.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -237,7 +237,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn that installs no signal handlers, and does not wake up ten times a second to look at its state."""
+    """Uvicorn that installs no signal handlers, and does not wake up ten times a second while it is idle."""
 
     def __init__(self, config: BoundedConfig) -> None:
         """`config` has the app, the limits, and the event that is set when this server stops."""
@@ -250,11 +250,11 @@ class Server(uvicorn.Server):
         return nullcontext()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept connections on these sockets; up to `QUEUE` may wait in the kernel to be accepted."""
+        """Start to accept connections on these sockets; in the kernel, `QUEUE` may wait to be accepted."""
         await super().startup(sockets=sockets)
         for listener in sockets or ():
-            # uvicorn passes asyncio one number (`backlog`) for two limits: the connections accepted at once
-            # and those that wait in the kernel. It is small for the first; here the second is raised.
+            # asyncio has one number (`backlog`) for two limits: how many connections are accepted at once,
+            # and how many wait in the kernel. It is small because of the first; the second is raised here.
             listener.listen(QUEUE)
 
     async def main_loop(self) -> None:

@@ -113,8 +113,8 @@ class DeletionSync:
         """
         folder = group.folder
         try:
-            # The recorder updates a group's context in one task at a time. So after this update, none is under
-            # way that has read the texts before they were deleted, and would still write them.
+            # The recorder updates a group's context one time after the other. So after this update, none is
+            # under way that has read the texts before they were deleted, and would still write them.
             await self._recorder.catch_up(folder)
             self._on_forgetting(folder)  # drops a summary that a model is writing of the texts
             await self._remove(group, waiting)

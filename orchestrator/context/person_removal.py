@@ -187,8 +187,8 @@ class PersonRemovals:
     async def _carry_out(self, removal: PersonRemoval) -> None:
         """Forget a person in all files and rows of a group. A removal in a group that is gone is dropped.
 
-        While a turn runs in the group, or one with a question of the person waits, nothing changes, and a later
-    sweep tries again.
+        While a turn runs in the group, or one with a question of the person waits, nothing changes, and a
+        later sweep tries again.
 
         Raises:
             ContextBusy, OSError: a file cannot be written now; a later call begins anew.

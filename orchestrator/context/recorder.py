@@ -554,7 +554,7 @@ HOST_FIELDS = frozenset({"writer"})
 
 @dataclass(slots=True)
 class ContextCopies:
-    """Writes the copies of contexts that containers read, if they changed.
+    """Writes the copies of contexts and workflows that containers read, if they have changed.
 
     Blocks. Calls for one group must not overlap.
     """
@@ -563,14 +563,17 @@ class ContextCopies:
     """`data/env`"""
     redactor: Redactor = BY_SHAPE
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """The writer and the revision of the context that was copied last, by the group's folder."""
     _digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    """The hash of each copy, by the group's folder and the name of the file."""
 
     def write(self, folder: str, contents: SnapshotContents, *, is_new: bool = False) -> bool:
-        """Write the copies of a group's context and workflow where they changed since the last call.
+        """Write the copies of a group's context and workflow, each if it has changed since the last call.
 
         Return False if they could not be written, which is logged; True also if the group never had a
         container, so that no copy is needed. `is_new` says that the container is new: both are written.
         """
+        # A change of the workflow gives the context a new revision, too.
         version = (contents.context.writer, contents.context.revision)
         if not is_new and self._written.get(folder) == version:
             return True
@@ -580,7 +583,7 @@ class ContextCopies:
             for name, document in documents.items():
                 data = disk.encoded(document, self.redactor)
                 digest = hashlib.sha256(data).digest()
-                # Most changes leave the plans unchanged.
+                # Most changes are of the context alone; the file of the workflow stays as it is then.
                 if is_new or self._digests.get((folder, name)) != digest:
                     write_whole(self.root / folder / name, data.decode())
                     self._digests[folder, name] = digest

@@ -1,7 +1,7 @@
 """Speak with the homeserver through one client: fetch events, without gaps, and send.
 
-Its methods return plain values and raise the errors of channels, so that their callers need not know the answers
-of matrix-nio.
+Its methods return plain values and raise the errors of channels, so that their callers need not know the
+answers of matrix-nio.
 """
 
 from __future__ import annotations

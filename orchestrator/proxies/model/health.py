@@ -37,7 +37,7 @@ behind it.
 _REFUSED_REASON = "the model service refuses its questions."
 
 ModelOf = Callable[[Folder, TurnKind | None], Awaitable[str | None]]
-"""Returns the model that is set for a group's turns of the given kind; None when their agent chooses."""
+"""Returns the model that is set for a group's turns of this kind; None when their agent chooses."""
 Probe = Callable[[str | None], Awaitable[Answered]]
 """Requests one word from the model service: from the model of this name, or from any for None."""
 
@@ -67,10 +67,10 @@ _KEY_CAUSES = (ModelError.NO_KEY, ModelError.KEY_UNREADABLE)
 
 
 class ModelHealth:
-    """Judges every answer of the model service that `.env` names, and stores its refusals and outages.
+    """Judges each answer of the model service that `.env` names, and stores its refusals and outages.
 
-    A refusal is a lasting error, such as a rejected key; an outage is a turn that waits for an answer. Present
-    refusals are also cached in memory.
+    A refusal is a lasting error, such as a rejected key. An outage belongs to one turn: the time in which the
+    service does not answer it. Present refusals are also cached in memory.
     """
 
     def __init__(

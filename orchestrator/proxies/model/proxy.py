@@ -140,9 +140,9 @@ class CredentialProxy:
         return self._upstream
 
     async def close(self) -> None:
-        """Close all connections to services, and end the processes that parse bodies. May be called twice.
+        """Close all connections to services, and end the processes that parse bodies.
 
-        Call when no request is served any more.
+        Call when no request is served any more. May be called twice.
         """
         await self._parsing.aclose()
         if self._upstream is not None:
@@ -546,7 +546,8 @@ def _judge_answer(
 ) -> Answered:
     """Return how a service answered, judged by the head of its answer and the beginning of its body.
 
-    `error` of the result is None if a model has answered. `started` is the time of the request by `time.perf_counter`.
+    The `error` of the result is None if a model has answered. `started` is the time of the request by
+    `time.perf_counter`.
     """
     is_streamed = request.facts.is_streamed
     # A body that is compressed cannot be read here. An error is judged by its status then; any other answer

@@ -74,7 +74,7 @@ async def add(tx: Tx, change: GroupChange) -> int:
     cursor = await tx.execute(_MAPPER.insert_sql(row), row)
     number = cursor.lastrowid
     assert number is not None
-    # `OFFSET` skips the newest `MAX_CHANGES`. If there are no more, the inner query returns no id, and nothing
+    # `OFFSET` skips the newest `MAX_CHANGES`. If there are no more, the inner query returns no id, and no row
     # is deleted.
     await tx.execute(
         """
