@@ -256,7 +256,7 @@ class Carrier:
         self._changed = asyncio.Event()
 
     async def _end_with_host(self) -> None:
-        """End all other tasks once the run is over."""
+        """Wait until the run is over, then raise `_Over`, which ends the other tasks of the run."""
         while self._state is not CarrierState.OVER:
             await self._changed.wait()
         raise _Over

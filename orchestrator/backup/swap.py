@@ -101,15 +101,15 @@ class Stage:
         self._can_write_top = os.access(home.root, os.W_OK)
 
     def base(self, name: str) -> Path:
-        """Return the directory into which a member of a backup is unpacked under its own path `name`."""
+        """Return the folder into which the file `name` of a backup is unpacked; `name` is its path there."""
         return self._stage_of(name) / "new"
 
     def path(self, name: str) -> Path:
-        """Return where the file `name` of a backup is from its unpacking until it is moved into the home."""
+        """Return the path of the unpacked file `name` of a backup, before it is moved into the home."""
         return self.base(name) / name
 
     def former(self, name: str) -> Path:
-        """Return where a file `name` of the home that is replaced is until the restore is done."""
+        """Return the path to which the file `name` of the home is moved until the restore is done."""
         return self._stage_of(name) / "old" / name
 
     def can_place(self, name: str) -> bool:

@@ -104,7 +104,8 @@ class SnapshotWriter:
         self._bus = bus
         self._zone_of = zone_of
         self._with_container = with_container
-        self._lock = asyncio.Lock()  # the last write has the last state read
+        self._lock = asyncio.Lock()
+        """Held from a read of the store to the writes, so that no older state is written after a newer one."""
         self._written: dict[Path, str] = {}
         """The content that was written last, without the fields that do not count as a change."""
 

@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 PROBE_EVERY_MS = 60_000
 """Milliseconds between two of the host's own requests for the same model."""
 MAX_PROBE_WAIT_SECONDS = 5.0
-"""Seconds that a turn waits for the host's own request before it may be refused; all other turns wait
-behind it.
+"""Seconds that a turn waits for the host's own request before the turn may be refused. Meanwhile all other
+turns wait behind it.
 """
 _REFUSED_REASON = "the model service refuses its questions."
 
