@@ -102,11 +102,15 @@ class ContextRecorder:
         self.copies = ContextCopies(env, redactor)
         self._locks: dict[Folder, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._running_calls: dict[Folder, asyncio.Future[Any]] = {}
+        """The last call of each group that runs in a thread; it may have been given up, and hang."""
         self._last_read_turns: dict[Folder, int] = {}
+        """The last turn of each group that was read into its context, and needs no second reading."""
         self._snapshot_due_ms: dict[Folder, int] = {}
+        """When the next snapshot of each group is due, in epoch milliseconds."""
         self._snapshot_versions: dict[Folder, int | None] = {}
-        """For each group whose newest snapshot has all of its context: the version of that context."""
+        """The version of each group's context that is in its newest snapshot; see `_version`."""
         self._copied_versions: dict[Folder, int] = {}
+        """The version of each group's context that was last copied for its container; see `_version`."""
         self._paths: dict[Folder, str] = {}
         """The path of each group's context; making and checking one takes longer than a look at the file."""
         self._groups: Sequence[Group] | None = None

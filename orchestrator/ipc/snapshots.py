@@ -105,7 +105,7 @@ class SnapshotWriter:
         self._zone_of = zone_of
         self._with_container = with_container
         self._lock = asyncio.Lock()
-        """Held from a read of the store to the writes, so that no older state is written after a newer one."""
+        """Held from a read of the store to the writes: no older state is written after a newer one."""
         self._written: dict[Path, str] = {}
         """The content that was written last, without the fields that do not count as a change."""
 
