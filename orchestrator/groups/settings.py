@@ -256,7 +256,8 @@ def search_service(config: GroupConfig, settings: Settings) -> SearchService:
 def model_of(group: Group, kind: str, *, settings: Settings) -> str | None:
     """Return the model that is set for a group's turns of a kind; None lets the agent choose.
 
-    A model for workers, if `kind` is that, counts before the group's, and the group's before the host's.
+    For turns of workers, the host's model for workers counts before all others. Then the group's model counts
+    before the host's.
     """
     workers = settings.agents_worker_model if kind == TurnKind.WORKER else ""
     return workers or of(group).model or settings.andy_model

@@ -343,7 +343,8 @@ class MatrixSession:
     async def _request_patiently(self, make_request: Callable[[], Awaitable[Any]]) -> Any:
         """Return the answer to a request, repeated after each pause that the homeserver asks for.
 
-        `make_request` starts the request anew for each attempt. Raises `ChannelDown`, `LoggedOut`.
+        `make_request` starts the request anew for each attempt. Raises `ChannelDown`, `LoggedOut`,
+        `ChannelRefused`.
         """
         # Messages to send wait in the outbox instead. These requests would start over, or be lost, if given
         # up: a long gap is fetched from its start, and the homeserver reports an invitation once.
