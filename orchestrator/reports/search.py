@@ -17,7 +17,7 @@ CONTEXT_CHARS = 50
 
 
 class FoundView(TypedDict):
-    """A message that has the terms of a search; `excerpt` is one line around the first term of the search."""
+    """A message that has the words of a search; `excerpt` is one line around the first of them."""
 
     seq: int
     id: str
