@@ -89,11 +89,11 @@ class SelectedRuntime:
         return self.siblings.address if self.siblings is not None else None
 
     async def block_other_ports(self, ports: Collection[int], say: Say) -> None:
-        """Let agents reach these ports of the host, and block all its other ports for them by the firewall.
+        """Let agents reach these ports of the host, and block its other ports for them by the firewall.
 
-        Where connections are forwarded to these ports (`admit`), the firewall leaves only the ports open to
-        which the forwarding program connects. Without a `firewall`, nothing is blocked here. If the firewall
-        cannot be set, `say` shows a warning.
+        Where a program forwards agents' connections (`admit`), it is set up first; the firewall then leaves
+        only the ports open to which that program connects. Without a `firewall`, nothing is blocked here. If
+        the firewall cannot be set, `say` shows a warning.
         """
         if self.admit is not None:
             ports = await self.admit(frozenset(ports))

@@ -190,7 +190,7 @@ def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> Non
 def _plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a node that Andy needs, without its certificates and its engine's abilities.
 
-    An optional field that is missing becomes None.
+    A missing availability becomes None, and so do missing labels.
     """
     return {
         "ID": node["ID"],
