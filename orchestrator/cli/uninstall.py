@@ -75,7 +75,8 @@ def _remove_services(home: Home, name: str) -> None:
 def _remove_containers(home: Home) -> list[str]:
     """Remove the containers and networks of this home, and return lines about the result.
 
-    If Docker refuses or does not answer, they may stay, which a line says. Raises `HomeError` while Andy runs.
+    If Docker refuses or does not answer, they may stay, which a line says. While Andy runs, this raises
+    `HomeError`.
     """
     from orchestrator.containers import runtime_selection
 
