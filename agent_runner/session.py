@@ -1,4 +1,7 @@
-"""One run: the turn it was started with, then further turns, until the host closes it."""
+"""One run: its first turn, then further turns, until the host closes it.
+
+A run may be started ahead (on standby): then it waits for its first turn, with the agent ready to answer.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +61,17 @@ class RunnerSession:
         progress: TurnProgress | None = None,
         check: Check = run_check,
     ) -> None:
-        """`order` has the first turn, `inbox` returns further turns, `agent` answers them.
+        """Set up the session; `run` runs it.
 
-        `outlet` sends frames to the host, `noticing` has the notices of the run, `check` runs a turn's check.
-        `progress` reports what the agent does, to nobody if it is None.
+        Args:
+            order: the settings of the run (limits, model and others) with the first turn. If the run was
+                started ahead, both are provisional: the first turn comes from `inbox`, with its settings.
+            agent: answers the turns.
+            inbox: returns the further turns.
+            outlet: sends frames to the host.
+            noticing: has the notices of the run.
+            progress: reports what the agent does; without it, that is not reported.
+            check: runs the check of a turn that has one.
         """
         self._order = order
         self._check = check
@@ -71,10 +81,10 @@ class RunnerSession:
         self._noticing = noticing
         self._progress = progress or TurnProgress()
         self._is_started = False
-        self._follows_standby_order = False
-        """Whether the agent still follows the order with which the run was started ahead.
+        self._is_order_pending = False
+        """Whether the agent has yet to get `_order`, which came with the first turn of a run started ahead.
 
-        Set when the first turn brings another order, until the agent gets that order in `_answer`.
+        True from the arrival of that turn until `_answer` passes the order to the agent.
         """
 
     async def run(self) -> int:
@@ -112,7 +122,7 @@ class RunnerSession:
             self._order = self._order.begun_by(turn)
             self._noticing.begin(self._order)
             # The agent gets the new order in `_answer`, where an error or a time limit ends this turn.
-            self._follows_standby_order = True
+            self._is_order_pending = True
         return turn
 
     async def beat(self, seconds: float) -> None:
@@ -153,8 +163,8 @@ class RunnerSession:
 
         The host is told when the turn was accepted. A check may end the turn without the agent.
         """
-        if self._follows_standby_order:  # the first turn of a run that was started ahead has other terms
-            self._follows_standby_order = False
+        if self._is_order_pending:
+            self._is_order_pending = False
             self._is_started = await self._agent.begin(self._order)
         # The acknowledgement says how the conversation goes on, which is known once the agent has started. A
         # turn with a check starts the agent only if there is something to do.
@@ -232,9 +242,10 @@ class RunnerSession:
 
 
 def _sendable(text: str) -> str:
-    """Return a text in a form that fits a frame: without lone surrogates, which UTF-8 cannot encode.
+    """Return a text in a form that fits a frame.
 
-    One that is longer than a message may be is cut, with a note at its end.
+    Lone surrogates, which UTF-8 cannot encode, become question marks. A text of more than `MAX_TEXT_CHARS` is
+    cut, and ends with a note of its whole length.
     """
     clean = text.encode("utf-8", "replace").decode("utf-8")
     if len(clean) <= MAX_TEXT_CHARS:

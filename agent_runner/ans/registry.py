@@ -22,8 +22,9 @@ DUE_AT: Mapping[InjectAt, frozenset[InjectAt]] = {
 class SubscriberRegistry:
     """Passes events to the subscribers that take them, and returns their notifications.
 
-    A notice of the host is written as the first enabled subscriber for its type sets, or as `unclaimed` sets
-    if no subscriber names the type. It is never batched, and not filtered by severity or source.
+    A notice of the host is written in the form of the first enabled subscriber whose list of event types
+    contains its type, or in that of `unclaimed` if no subscriber's list does. It is never batched, and not
+    filtered by severity or source.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class SubscriberRegistry:
         """Add a notice of the host, to be delivered at the point `at` of a turn.
 
         It replaces one with the same id that was not delivered yet. `event` is the notice as an event, which
-        happened `count` times. A notice is ignored if all subscribers that name its type are disabled.
+        happened `count` times. A notice is ignored if all subscribers that list its type are disabled.
         """
         subscriber = self._subscriber_for(event.type)
         if subscriber is None:
@@ -135,9 +136,9 @@ class SubscriberRegistry:
         return [accumulator for name, accumulator in self._accumulators.items() if name not in self._disabled]
 
     def _subscriber_for(self, event_type: str) -> Subscriber | None:
-        """Return the first enabled subscriber that names a type, or `unclaimed` if none names it.
+        """Return the first enabled subscriber that lists a type of event, or `unclaimed` if none lists it.
 
-        None if all that name it are disabled.
+        None if all that list it are disabled. Its filters by severity and source do not matter here.
         """
         subscribers = (accumulator.subscriber for accumulator in self._accumulators.values())
         naming = [subscriber for subscriber in subscribers if subscriber.names(event_type)]
@@ -148,7 +149,7 @@ class SubscriberRegistry:
 
 
 def unclaimed() -> Subscriber:
-    """Return the subscriber for notices of the host whose type no subscriber names, so that none is lost."""
+    """Return the subscriber for notices of the host whose type no subscriber lists, so that none is lost."""
     return Subscriber(
         about=EventFilter(id="unclaimed", name="What nobody else tells"),
         events=Events(types=["host.*"]),

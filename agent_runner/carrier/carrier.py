@@ -1,9 +1,9 @@
 """Connect the runner of a container on another machine with the host.
 
 Runner and host exchange directories, stdin and stdout, as if they were on one machine. The carrier provides
-these over one connection: it writes the group's files, passes the order to the runner, sends the runner's
-output and requests to the host, and sends the files of a turn before the turn's end. It trusts only the host
-whose certificate it was given, and has no secret but the run's token.
+these over one connection: it writes the group's files, passes the host's order for the run to the runner,
+sends the runner's output and requests to the host, and sends the files of a turn before the turn's end. It
+trusts only the host whose certificate it was given, and has no secret but the run's token.
 
 A run goes through these states, whether the host is connected or not:
 
@@ -13,11 +13,14 @@ A run goes through these states, whether the host is connected or not:
                        │   ▼              ▼
                        └─stored───────── STORING
 
-    BETWEEN ──runner ended──▶ LEAVING ──stored, too much──▶ ENDED    (the host takes its last files)
+    BETWEEN ──runner ended──▶ LEAVING ──stored or too much──▶ ENDED    (the host takes its last files)
     IN_TURN ──runner ended──▶ ENDED                    (its turn does not count, nor do its files)
     BETWEEN, IN_TURN, STORING ──too much──▶ SPOILED ──runner ended──▶ ENDED
     LAYING ──too much──▶ OVER
-    each ──bye──▶ OVER
+    each but OVER ──bye──▶ OVER
+
+"Too much": the run's files or its output exceed a limit. "Bye": the host removes the container, and in the
+state OVER the carrier ends. "Stored": the host has all files.
 
 A connection that breaks is made again. A `HostLink` has the state of one connection, and is dropped with it.
 Stdout is stored to the end of the run, and is sent from the first byte that the host lacks. The host refuses
@@ -191,7 +194,7 @@ class Carrier:
 
         `waiting` is the runner's process, which waits for its order.
         """
-        self._order = order
+        self._carrier_order = order
         self._process = waiting
         self._trees = LocalTrees(root)
         self._incoming = IncomingFiles(self._trees)
@@ -253,7 +256,7 @@ class Carrier:
         self._changed = asyncio.Event()
 
     async def _end_with_host(self) -> None:
-        """End all other tasks once the run is over."""
+        """Wait until the run is over, then raise `_Over`, which ends the other tasks of the run."""
         while self._state is not CarrierState.OVER:
             await self._changed.wait()
         raise _Over
@@ -267,17 +270,18 @@ class Carrier:
     # The connection
 
     async def _stay_connected(self) -> None:
-        """Keep a connection to the host, and make another whenever it breaks. Never returns.
+        """Keep a connection to the host, and make another whenever it breaks. Runs until cancelled.
 
         Raises:
-            Refused: the host refuses the run, or was away for `ABANDONED_SECONDS`.
+            Refused: the host refuses the run, or could not be reached for `ABANDONED_SECONDS`.
         """
         loop = asyncio.get_running_loop()
         last_connected, pauses = loop.time(), iter(RECONNECT_SECONDS)
-        problem: dict[str, str] = {}  # tells the host that a full disk ended the last connection
+        # A field of the next hello, if a full disk of this machine ended the last connection.
+        problem: dict[str, str] = {}
         while True:
             try:
-                connection, welcome = await self._order.connect(
+                connection, welcome = await self._carrier_order.connect(
                     is_hardened=is_hardened(), is_started=self._state is not CarrierState.LAYING, **problem
                 )
             except (ConnectionLost, OSError, TimeoutError) as error:
@@ -380,7 +384,7 @@ class Carrier:
         It is closed if the host cannot be reached.
         """
         try:
-            connection, _ = await self._order.connect(port=port)
+            connection, _ = await self._carrier_order.connect(port=port)
         except (ConnectionLost, OSError, Refused, TimeoutError):
             writer.close()
             return
@@ -464,9 +468,11 @@ class Carrier:
             await self._send_files(frame["n"])
 
     def _forward(self, data: bytes) -> None:
-        """Add bytes to the output that is sent to the host; if that is too long, make the turn fail.
+        """Add bytes to the output that is sent to the host.
 
-        Leaving out a part would change the meaning of the rest.
+        If they would make the whole output too long, none of them is added, and the run is spoiled: the
+        runner is killed, and its turn fails, because without these bytes the rest would have another meaning.
+        The output of a spoiled run is dropped.
         """
         if self._state is CarrierState.SPOILED:
             return

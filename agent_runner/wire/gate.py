@@ -116,7 +116,8 @@ async def _open_at(gate: Gate, at: str, port: int) -> asyncio.Server:
     """Return a server for a gate that listens at an address and a port; 0 is any port. Raises `OSError`."""
     screened = ScreenedListener(listen(at, port), gate.is_full)
     server = await asyncio.start_server(gate.carry, sock=screened, backlog=ACCEPTED_AT_ONCE)
-    # asyncio uses one number for the kernel's queue and for the connections accepted at once.
+    # asyncio has one number (`backlog`) for two limits: how many connections are accepted at once, and how
+    # many wait in the kernel. It is small because of the first; the second is raised here.
     screened.listen(QUEUE)
     return server
 

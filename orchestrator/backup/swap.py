@@ -1,8 +1,8 @@
 """Replace the files of a home by unpacked ones: all of them or none, even if the process is killed.
 
-All moves are written to `data/restore.json` before the first is made. A later process that finds moves there
-undoes them; they are final when the same file says that the restore is done. The file also has the owner's
-request in the console, and how it ended.
+The home is Andy's folder. All moves are written to `data/restore.json` before the first is made. A later
+process that finds moves there undoes them; they are final when the same file says that the restore is done.
+If the owner requests a restore in the console, the request is stored in that file, too, and later its result.
 """
 
 from __future__ import annotations
@@ -101,15 +101,15 @@ class Stage:
         self._can_write_top = os.access(home.root, os.W_OK)
 
     def base(self, name: str) -> Path:
-        """Return the directory into which a member of a backup is unpacked under its own path `name`."""
+        """Return the folder into which the file `name` of a backup is unpacked; `name` is its path there."""
         return self._stage_of(name) / "new"
 
     def path(self, name: str) -> Path:
-        """Return where the file `name` of a backup is from its unpacking until it is moved into the home."""
+        """Return the path of the unpacked file `name` of a backup, before it is moved into the home."""
         return self.base(name) / name
 
     def former(self, name: str) -> Path:
-        """Return where a file `name` of the home that is replaced is until the restore is done."""
+        """Return the path to which the file `name` of the home is moved until the restore is done."""
         return self._stage_of(name) / "old" / name
 
     def can_place(self, name: str) -> bool:
@@ -130,8 +130,9 @@ class Stage:
         return self._root / ("." if self._can_write_top else "data") / STAGE
 
     def open(self) -> None:
-        """Create the stage's folders empty, readable by their owner only. Raises `OSError`."""
+        """Create the stage's folders empty; only their owner can enter them. Raises `OSError`."""
         self.clear()
+        # The settings file may have the same stage as `data`, which exists then.
         for name in (*PARTS, archive.SETTINGS):
             self._stage_of(name).mkdir(mode=0o700, exist_ok=True)
             self.base(name).mkdir(exist_ok=True)

@@ -92,9 +92,9 @@ class BoundedConfig(uvicorn.Config):
 class JoiningTransport(asyncio.Transport):
     """A transport that joins the pieces written in one turn of the event loop.
 
-    uvicorn writes the head of an answer, each piece of its body and its end with a system call each, which
-    are most of the cost of a short answer. The head waits for the first piece of the body, which is then
-    written at once.
+    uvicorn writes the head of an answer, each piece of its body and its end with a system call each. These
+    calls are most of the cost of a short answer. Here the head waits for the first piece of the body. Then
+    both are written at once, and further pieces are joined until the end of the turn.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -103,8 +103,8 @@ class JoiningTransport(asyncio.Transport):
         self._transport = transport
         self._loop = loop
         self._waiting = bytearray()
-        self._pieces = 0
-        """The pieces written in this turn of the event loop."""
+        self._piece_count = 0
+        """The number of pieces written in this turn of the event loop."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write a piece of an answer, joined with others of the same turn of the event loop.
@@ -114,17 +114,17 @@ class JoiningTransport(asyncio.Transport):
         """
         if not data:
             return
-        if not self._pieces:
+        if not self._piece_count:
             self._loop.call_soon(self._end_turn)
-        self._pieces += 1
+        self._piece_count += 1
         self._waiting += data
         # The second piece is the first one of the body, which shall not wait.
-        if self._pieces == 2 or len(self._waiting) > JOINED_BYTES:
+        if self._piece_count == 2 or len(self._waiting) > JOINED_BYTES:
             self._flush()
 
     def _end_turn(self) -> None:
         """Send what waits, now that this turn of the event loop ends, and count the next turn anew."""
-        self._pieces = 0
+        self._piece_count = 0
         self._flush()
 
     def _flush(self) -> None:
@@ -237,7 +237,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn without its signal handlers and without its timer ten times a second."""
+    """Uvicorn that installs no signal handlers, and does not wake up ten times a second while it is idle."""
 
     def __init__(self, config: BoundedConfig) -> None:
         """`config` has the app, the limits, and the event that is set when this server stops."""
@@ -250,10 +250,11 @@ class Server(uvicorn.Server):
         return nullcontext()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept connections on these sockets; `QUEUE` further ones may wait to be accepted."""
+        """Start to accept connections on these sockets; in the kernel, `QUEUE` may wait to be accepted."""
         await super().startup(sockets=sockets)
         for listener in sockets or ():
-            # asyncio uses one number for the kernel's queue and for the connections accepted at once.
+            # asyncio has one number (`backlog`) for two limits: how many connections are accepted at once,
+            # and how many wait in the kernel. It is small because of the first; the second is raised here.
             listener.listen(QUEUE)
 
     async def main_loop(self) -> None:

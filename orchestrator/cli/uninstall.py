@@ -75,7 +75,8 @@ def _remove_services(home: Home, name: str) -> None:
 def _remove_containers(home: Home) -> list[str]:
     """Remove the containers and networks of this home, and return lines about the result.
 
-    Raises `HomeError` while Andy runs.
+    If Docker refuses or does not answer, they may stay, which a line says. While Andy runs, this raises
+    `HomeError`.
     """
     from orchestrator.containers import runtime_selection
 
@@ -86,6 +87,7 @@ def _remove_containers(home: Home) -> list[str]:
     try:
         asyncio.run(runtime_selection.remove_all(home.root, home.install_id()))
     except ContainerError as error:
+        # Agents that are processes of this machine have ended. Whether Docker has any is not known here.
         return [f"If Andy's containers ran in Docker, they are still there: {error}"]
     finally:
         lock.release()

@@ -130,11 +130,13 @@ def _status_lines(report: dict[str, Any]) -> list[str]:
 def _missing(report: dict[str, Any]) -> str:
     """Return what is missing for the transcription of voice notes, with the fix.
 
-    `report` is the state that `andy voice status --json` prints, with `on` false.
+    `report` is the result of `_status`, in which `on` is false.
     """
     if not report["model"]:
         return "ANDY_VOICE_MODEL is empty, so voice notes are not transcribed: set it."
-    return "The model is not here: run 'andy voice install'." if report["library"] else _library_help()
+    if not report["library"]:
+        return _library_help()
+    return "The model is not here: run 'andy voice install'."
 
 
 def _library_help() -> str:

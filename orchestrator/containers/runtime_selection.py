@@ -1,6 +1,6 @@
 """Choose the runtime of agents: Docker, a Docker Swarm or ordinary processes.
 
-Build or push the agent image.
+The agent image, which Docker and a swarm need, is built and pushed here, too.
 """
 
 from __future__ import annotations
@@ -62,17 +62,22 @@ class SelectedRuntime:
     """Remove the install's networks and other objects from the engine, when no agent of it is to go on."""
     image: str | None = None
     firewall: Firewall | None = None
-    """The rule that blocks agents from other ports of the host; None if they share no network with it."""
+    """The rule that blocks agents from other ports of the host.
+
+    None if none is needed, because the agents' networks do not lead to the host, and for ordinary processes,
+    which nothing isolates.
+    """
     siblings: HostPaths | None = None
     """The path mapping of the container in which this process runs; None if it runs in none."""
     room: Callable[[], int | None] = lambda: None
     """Return how many containers the machines can run in total; None if only the setting limits them."""
     problem: str | None = None
-    """One line on why no agent could be started when the host started, with the fix; None if one could."""
+    """One line on why no agent could start at the start of the host, with the fix; None if one could."""
     admit: Callable[[frozenset[int]], Awaitable[frozenset[int]]] | None = None
-    """Forward agents' connections to these ports of the host; return the host's ports at which they arrive.
+    """Let agents on other machines reach these ports of the host, by a program that forwards connections.
 
-    None if agents connect to the ports directly.
+    Return the ports of the host to which that program connects. None if agents connect to the ports
+    themselves.
     """
 
     @property
@@ -84,17 +89,20 @@ class SelectedRuntime:
         return self.siblings.address if self.siblings is not None else None
 
     async def block_other_ports(self, ports: Collection[int], say: Say) -> None:
-        """Block agents from every port of the host except these; `say` shows a warning if that is impossible.
+        """Let agents reach these ports of the host, and block its other ports for them by the firewall.
 
-        Where agents' connections are forwarded to these ports, only the forwarding port stays open.
+        Where a program forwards agents' connections (`admit`), it is set up first; the firewall then leaves
+        only the ports open to which that program connects. Without a `firewall`, nothing is blocked here. If
+        the firewall cannot be set, `say` shows a warning.
         """
         if self.admit is not None:
             ports = await self.admit(frozenset(ports))
-        if self.firewall is None:
+        if self.firewall is None:  # none is needed, or nothing isolates the agents
             return
         try:
             await asyncio.to_thread(self.firewall.apply, ports)
         except FirewallOutOfReach as error:
+            # 127.0.0.1 in a container is the container itself, so what listens there alone is out of reach.
             say(
                 "⚠️  Agents may reach what this machine serves on addresses other than 127.0.0.1: Andy cannot"
                 f" set its firewall ({error}). 'andy doctor' shows what root may type instead."

@@ -81,7 +81,7 @@ class ContextManager:
     def counting_as(self, factor: float) -> ContextManager:
         """Return a manager whose token counts are multiplied by `factor`.
 
-        Tokens are counted with one encoding; the factor is how many more a certain model makes of a text.
+        Tokens are counted with one encoding. A certain model may divide a text into `factor` times as many.
         """
         return replace(self, counter=ScaledCounter(self.counter, factor))
 

@@ -1,4 +1,4 @@
-"""Remove messages that their sender deleted from contexts, summaries and snapshots.
+"""Remove from contexts, summaries and snapshots the messages that their senders deleted.
 
 Each deletion is a row in the store until it is carried out, so a killed host does it at its next start.
 """
@@ -49,9 +49,10 @@ class DeletionSync:
         session_files: Path,
         removals: PersonRemovals | None = None,
     ) -> None:
-        """`name` is the assistant's name; `on_forgetting` is called with each group before its deletions are
-        carried out; `session_files` is `data/sessions`; `removals` carries out the removals of people, None
-        on a host without them.
+        """`name` is the assistant's name. `session_files` is `data/sessions`.
+
+        `on_forgetting` is called with each group before its deletions are carried out. `removals` carries
+        out the removals of people; None on a host without them.
         """
         self._database = database
         self._recorder = recorder
@@ -106,15 +107,16 @@ class DeletionSync:
             log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
 
     async def _forget(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
-        """Carry out the deletions of one group, which are `waiting`.
+        """Carry out the deletions of one group, which are `waiting`; each is of a turn with deleted messages.
 
         If its files are busy or cannot be written, that is logged, and the next sweep tries again.
         """
         folder = group.folder
         try:
-            # First, so that a writer who read the texts before the deletion has written them by now.
+            # The recorder updates a group's context one time after the other. So after this update, none is
+            # under way that has read the texts before they were deleted, and would still write them.
             await self._recorder.catch_up(folder)
-            self._on_forgetting(folder)
+            self._on_forgetting(folder)  # drops a summary that a model is writing of the texts
             await self._remove(group, waiting)
             await self._database.write(lambda tx: sessions.finish_deletions(tx, folder, waiting))
             await self._recorder.catch_up(folder)  # updates the container's copy too

@@ -15,9 +15,9 @@ def merged(base: Context, disk: Context, mine: Context) -> Context:
     """Return the merged context of two that were changed at the same time, from the same stored `base`.
 
     `disk` was saved meanwhile by another process; `mine` is saved now. For a single value, `mine` wins if it
-    differs from `base`: it is saved later, whatever the clocks say. Lists are united in their order; messages
-    are joined by id. A message that left the window of newest messages on either side, and so is in its
-    summary, does not return.
+    differs from `base`: it is saved later, whatever the clocks say. Lists have the changes of both sides;
+    messages are joined by id. A message that left the window of newest messages on either side, and so is in
+    its summary, does not return.
     """
     return disk.model_copy(
         update={
@@ -42,8 +42,8 @@ def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
         update={
             "active_plan_id": _changed_value(base.active_plan_id, disk.active_plan_id, mine.active_plan_id),
             "active_task_id": _changed_value(base.active_task_id, disk.active_task_id, mine.active_task_id),
-            "last_decisions": _union(base.last_decisions, disk.last_decisions, mine.last_decisions),
-            "open_files": _union(base.open_files, disk.open_files, mine.open_files),
+            "last_decisions": _merged_items(base.last_decisions, disk.last_decisions, mine.last_decisions),
+            "open_files": _merged_items(base.open_files, disk.open_files, mine.open_files),
             "working_directory": _changed_value(
                 base.working_directory, disk.working_directory, mine.working_directory
             ),
@@ -68,7 +68,7 @@ def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
             "running_summary": _changed_value(
                 base.running_summary, disk.running_summary, mine.running_summary
             ),
-            "folded": _union(base.folded, disk.folded, mine.folded),
+            "folded": _merged_items(base.folded, disk.folded, mine.folded),
             "recent_window": in_window,
             "seen": disk.seen.up_to(mine.seen.floor).with_ids(mine.seen.ids),
         }
@@ -89,7 +89,7 @@ def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
     # Checkpoints belong to one session, so those of two sessions are not joined.
     if disk.session_id != mine.session_id:
         changed = mine if mine.session_id != base.session_id else disk
-        return changed.model_copy(update={"history": _union(base.history, disk.history, mine.history)})
+        return changed.model_copy(update={"history": _merged_items(base.history, disk.history, mine.history)})
     return mine.model_copy(
         update={
             "model": _changed_value(base.model, disk.model, mine.model),
@@ -115,9 +115,13 @@ def _changed_value(base: T, disk: T, mine: T) -> T:
     return disk if mine == base else mine
 
 
-def _union(base: Sequence[str], disk: Sequence[str], mine: Sequence[str]) -> tuple[str, ...]:
-    """Return the items of `disk` without those that `mine` removed from `base`, then those it added."""
+def _merged_items(base: Sequence[str], disk: Sequence[str], mine: Sequence[str]) -> tuple[str, ...]:
+    """Return the merged list of two that were changed from the same `base`; each item once.
+
+    These are the items of `disk`, without those that are in `base` but no longer in `mine`, and then those
+    that are in `mine` but not in `base`. An item that both sides have added is among the latter.
+    """
     removed = set(base) - set(mine)
     new = [item for item in mine if item not in base]
-    unchanged = [item for item in disk if item not in removed and item not in new]
-    return tuple(dict.fromkeys((*unchanged, *new)))  # each item once
+    remaining = [item for item in disk if item not in removed and item not in new]
+    return tuple(dict.fromkeys((*remaining, *new)))

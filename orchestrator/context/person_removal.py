@@ -83,7 +83,7 @@ class RemovalFacts:
     names: tuple[str, ...]
     """The names that the person had in the group."""
     searched: tuple[str, ...]
-    """The names whose mentions are removed too; see `_searched`."""
+    """The names by which texts of others are removed, too; see `_searched`."""
     messages: tuple[Message, ...]
     answers: tuple[Message, ...]
     """Answers to this person alone."""
@@ -187,7 +187,8 @@ class PersonRemovals:
     async def _carry_out(self, removal: PersonRemoval) -> None:
         """Forget a person in all files and rows of a group. A removal in a group that is gone is dropped.
 
-        While a turn with a question of theirs runs or waits, nothing changes, and a later sweep tries again.
+        While a turn runs in the group, or one with a question of the person waits, nothing changes, and a
+        later sweep tries again.
 
         Raises:
             ContextBusy, OSError: a file cannot be written now; a later call begins anew.
@@ -355,15 +356,19 @@ async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, no
             counts["insight"] += 1
     for notice in await notices.of_group(tx, folder, with_ended=True, limit=MAX_NOTICES):
         text = json.dumps(notice.payload, ensure_ascii=False)
-        if notice.maker.value == "self" and (facts.has_name(text) or _has_text(facts, text)):
+        if notice.maker.value == "self" and (facts.has_name(text) or _contains_message(facts, text)):
             await notices.forget(tx, folder, notice.id, now_ms=now_ms)
             counts["insight"] += 1
 
 
 def _is_about_person(facts: RemovalFacts, text: str) -> bool:
-    """Return whether a text has the person's name or address, a note about them or one of their messages."""
+    """Return whether a text contains anything of the person.
+
+    That is one of the searched names, one of their addresses, or the text of a note about them or of one of
+    their messages.
+    """
     # In JSON, letters beyond ASCII may be escaped, and a name would not be found: the text is written anew
-    # without escapes. A text that is no JSON is searched as it is.
+    # with these letters themselves. A text that is no JSON is searched as it is.
     with suppress(ValueError):
         text = json.dumps(json.loads(text), ensure_ascii=False)
     addresses = facts.removal.addresses | {message.sender for message in facts.messages}
@@ -371,12 +376,15 @@ def _is_about_person(facts: RemovalFacts, text: str) -> bool:
         facts.has_name(text)
         or any(address in text for address in addresses)
         or any(note.text in text for note in facts.notes)
-        or _has_text(facts, text)
+        or _contains_message(facts, text)
     )
 
 
-def _has_text(facts: RemovalFacts, text: str) -> bool:
-    """Return whether a text contains one of the person's messages; short ones, such as "ok", do not count."""
+def _contains_message(facts: RemovalFacts, text: str) -> bool:
+    """Return whether a text contains the text of one of the person's messages.
+
+    Messages of less than `MIN_IDENTIFYING_CHARS`, such as "ok", are not searched for.
+    """
     return any(len(message) >= MIN_IDENTIFYING_CHARS and message in text for message in facts.texts)
 
 

@@ -102,11 +102,15 @@ class ContextRecorder:
         self.copies = ContextCopies(env, redactor)
         self._locks: dict[Folder, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._running_calls: dict[Folder, asyncio.Future[Any]] = {}
+        """The last call of each group that runs in a thread; it may have been given up, and hang."""
         self._last_read_turns: dict[Folder, int] = {}
+        """The last turn of each group that was read into its context, and needs no second reading."""
         self._snapshot_due_ms: dict[Folder, int] = {}
+        """When the next snapshot of each group is due, in epoch milliseconds."""
         self._snapshot_versions: dict[Folder, int | None] = {}
-        """For each group whose newest snapshot has all of its context: the version of that context."""
+        """The version of each group's context that is in its newest snapshot; see `_version`."""
         self._copied_versions: dict[Folder, int] = {}
+        """The version of each group's context that was last copied for its container; see `_version`."""
         self._paths: dict[Folder, str] = {}
         """The path of each group's context; making and checking one takes longer than a look at the file."""
         self._groups: Sequence[Group] | None = None
@@ -554,7 +558,7 @@ HOST_FIELDS = frozenset({"writer"})
 
 @dataclass(slots=True)
 class ContextCopies:
-    """Writes the copies of contexts that containers read, if they changed.
+    """Writes the copies of contexts and workflows that containers read, if they have changed.
 
     Blocks. Calls for one group must not overlap.
     """
@@ -563,14 +567,17 @@ class ContextCopies:
     """`data/env`"""
     redactor: Redactor = BY_SHAPE
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """The writer and the revision of the context that was copied last, by the group's folder."""
     _digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    """The hash of each copy, by the group's folder and the name of the file."""
 
     def write(self, folder: str, contents: SnapshotContents, *, is_new: bool = False) -> bool:
-        """Write the copies of a group's context and workflow where they changed since the last call.
+        """Write the copies of a group's context and workflow, each if it has changed since the last call.
 
         Return False if they could not be written, which is logged; True also if the group never had a
         container, so that no copy is needed. `is_new` says that the container is new: both are written.
         """
+        # A change of the workflow gives the context a new revision, too.
         version = (contents.context.writer, contents.context.revision)
         if not is_new and self._written.get(folder) == version:
             return True
@@ -580,7 +587,7 @@ class ContextCopies:
             for name, document in documents.items():
                 data = disk.encoded(document, self.redactor)
                 digest = hashlib.sha256(data).digest()
-                # Most changes leave the plans unchanged.
+                # Most changes are of the context alone; the file of the workflow stays as it is then.
                 if is_new or self._digests.get((folder, name)) != digest:
                     write_whole(self.root / folder / name, data.decode())
                     self._digests[folder, name] = digest

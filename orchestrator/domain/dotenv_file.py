@@ -1,4 +1,4 @@
-"""Changes lines of `.env`. The file is the owner's: all other lines and comments stay as they are."""
+"""Change lines of `.env`. The file is the owner's: all other lines and comments stay as they are."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SECRET = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()) -> list[str]:
     """Set `values`, by their names, in the file `.env` at `path`, which is created if it is missing. Blocks.
 
-    Lines of the names `silences` become comments; return those names that had a line. All other lines stay.
-    Afterwards only the file's owner can read it.
+    A line that sets a name of `silences` becomes a comment, unless `values` has the name, too. Return the
+    names whose lines became comments. All other lines stay. Afterwards only the file's owner can read it.
 
     Raises:
         SettingError: the file cannot be read or written; nothing was changed.
@@ -29,7 +29,7 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
 
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        # Without interpolation here and below: a `$` may be part of a key.
+        # `interpolate=False`, also in `changed`: a `$` in a value, such as a credential, has no meaning.
         present = dotenv_values(stream=io.StringIO(text), interpolate=False)
         silenced = [name for name in silences if name in present and name not in values]
         # The resolved path, so that a `.env` that is a link stays one.
@@ -40,9 +40,9 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
 
 
 def _unwritable(path: Path, error: OSError | UnicodeDecodeError, values: Mapping[str, str]) -> SettingError:
-    """Return the error for a file `.env` that cannot be changed.
+    """Return the error for a file `.env` that cannot be read or written.
 
-    Its text names the fix: in Andy's container, which lines the owner puts into the file on the host.
+    Its text names the fix. In Andy's container that is to put lines with `values` into the file on the host.
     """
     if os.environ.get("ANDY_HOME") != COMPOSE_HOME:
         return SettingError(f"{path} cannot be changed ({error}): fix its permissions.")

@@ -256,7 +256,8 @@ def search_service(config: GroupConfig, settings: Settings) -> SearchService:
 def model_of(group: Group, kind: str, *, settings: Settings) -> str | None:
     """Return the model that is set for a group's turns of a kind; None lets the agent choose.
 
-    A model for workers, if `kind` is that, counts before the group's, and the group's before the host's.
+    For turns of workers, the host's model for workers counts before all others. Then the group's model counts
+    before the host's.
     """
     workers = settings.agents_worker_model if kind == TurnKind.WORKER else ""
     return workers or of(group).model or settings.andy_model
@@ -283,15 +284,16 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
 def _explained(error: ValidationError) -> str:
     """Return a sentence for the owner about what is wrong with a group's settings."""
     # For a value of several possible types, the error at the deepest path is the most useful.
-    first = max(error.errors(include_url=False, include_context=False), key=lambda detail: len(detail["loc"]))
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
+    errors = error.errors(include_url=False, include_context=False)
+    deepest = max(errors, key=lambda detail: len(detail["loc"]))
+    place = ".".join(str(part) for part in deepest["loc"])
+    if deepest["type"] == "extra_forbidden":
         return f"'{place}' is no key of a group's configuration. Known: {', '.join(_known(place))}."
-    return f"{place}: {first['msg']} (it is {first['input']!r})."
+    return f"{place}: {deepest['msg']} (it is {deepest['input']!r})."
 
 
 def _known(place: str) -> list[str]:
-    """Return the keys that are allowed at a place of the settings, such as `mounts.0.path`."""
+    """Return the keys that are allowed beside the key at `place`, such as beside `mounts.0.path`."""
     model: type[BaseModel] = GroupConfig
     if place.startswith("mounts."):
         model = MountRequest

@@ -237,7 +237,7 @@ class Intake:
         Raises:
             TextEmpty, TextTooLong: nothing was stored.
         """
-        _check(message)
+        _check_content(message)
         message = _storable(message, self._clock.now_ms())
         sender_list = self._read_senders()
         verdict = senders.judge(message, sender_list)
@@ -755,11 +755,12 @@ def _accepted_as(amendment: Amendment) -> Accepted:
     )
 
 
-def _check(message: Inbound) -> None:
+def _check_content(message: Inbound) -> None:
     """Check that a message has content and is not too long; a deletion needs no content.
 
     Raises `TextEmpty`, `TextTooLong`.
     """
+    # A message that could not be decrypted is accepted here, so that its chat can be told so.
     has_content = message.text.strip() or message.file or message.is_unreadable
     if not has_content and message.deletes is None:
         raise TextEmpty

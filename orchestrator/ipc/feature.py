@@ -1,6 +1,7 @@
-"""Build what reaches the host as files: containers' requests, and what commands announce.
+"""Build the parts of the host that exchange files with containers and with commands.
 
-The host's files for containers are built here, too.
+They read the requests of containers and the announcements of commands (which events the host is to publish),
+and write the files that the containers read.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ConversationContexts(ContextCommands, Protocol):
 
 
 class IpcFeature:
-    """The mailboxes of one host. `open` it before its loops run."""
+    """The mailboxes of one host. Call `open` before the loops run."""
 
     def __init__(
         self,
@@ -132,9 +133,13 @@ class IpcFeature:
         restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]],
         before_turn: Callable[[Turn], Awaitable[None]],
     ) -> RunPorts:
-        """Return the functions and services that the pool of containers calls.
+        """Return the functions and services that the pool of containers calls: the arguments and this host's.
 
-        The arguments are passed on as fields of `RunPorts`, which describes them.
+        Args:
+            compose: returns the order of a turn, with its prompt.
+            on_success: called in the transaction in which a turn ends well.
+            restore: decides how a new container continues the conversation of a group.
+            before_turn: takes a snapshot of the group's files before a turn.
         """
         return RunPorts(
             orders=self._containers.orders,

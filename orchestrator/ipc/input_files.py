@@ -1,7 +1,7 @@
 """Write the files that a container reads: turns and close orders in `input/`, replies in `replies/`.
 
-Both are read-only in the container, so there can be no planted link. All calls block for the time of a small
-file: make them in a worker thread.
+The container cannot write to either folder, so no file there is a link that it has planted. All calls block
+for the time of a small file: make them in a worker thread.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _look(directory_fd: int, name: str) -> LeftInput:
 
 
 def write_reply(replies_dir: Path, reply: Reply) -> None:
-    """Write the reply to a request, and remove replies that nobody waits for any more.
+    """Write the reply to a request, then delete old replies, as `prune_replies` does.
 
     Raises:
         OSError: it cannot be written; the container will say that the host did not answer.

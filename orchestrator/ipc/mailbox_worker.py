@@ -60,10 +60,19 @@ class MailboxWorker:
         sweep_files: Callable[[Collection[Path]], int] | None = None,
         unwatched_sweep_seconds: float = UNWATCHED_SWEEP_SECONDS,
     ) -> None:
-        """`root` has the mailboxes of all groups. `owner_uids` returns the users whose files are accepted.
+        """Set up the worker; `run` handles the requests.
 
-        `sweep_files` removes all copies of outgoing files except the listed ones, and blocks. The mailboxes
-        of all groups are looked at every `unwatched_sweep_seconds`.
+        Args:
+            root: the directory with the mailboxes of all groups.
+            database: the database.
+            dispatcher: carries out the requests.
+            watcher: signals changes in the mailboxes of the groups that have a container.
+            owner_uids: returns the ids of the users whose files are accepted.
+            clock: the clock.
+            sweep_files: deletes the copies of outgoing files that are not in the collection it is passed, and
+                returns how many it has deleted. It blocks. Without it, no copies are deleted.
+            unwatched_sweep_seconds: the seconds between two looks at the mailboxes of all groups, also of
+                those that `watcher` does not watch.
         """
         self._unwatched_sweep_seconds = unwatched_sweep_seconds
         self._root = root

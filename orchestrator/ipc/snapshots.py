@@ -1,7 +1,7 @@
 """Write the parts of the host's state that a container may read to `data/env/{folder}/`, as `.json` files.
 
-They are tasks, groups and calendar. The directory is read-only in the container. The files are copies; the
-store counts.
+They are tasks, groups and calendar. The directory is read-only in the container. The files are copies of what
+is in the store, which the host never reads back.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class VisibleToGroup:
 
 
 class SnapshotWriter:
-    """Rewrites changed files: after an event at once, else within a minute."""
+    """Rewrites the files whose contents have changed: after an event at once, else within a minute."""
 
     def __init__(
         self,
@@ -104,7 +104,8 @@ class SnapshotWriter:
         self._bus = bus
         self._zone_of = zone_of
         self._with_container = with_container
-        self._lock = asyncio.Lock()  # the last write has the last state read
+        self._lock = asyncio.Lock()
+        """Held from a read of the store to the writes: no older state is written after a newer one."""
         self._written: dict[Path, str] = {}
         """The content that was written last, without the fields that do not count as a change."""
 
@@ -122,14 +123,14 @@ class SnapshotWriter:
                 else:
                     # This is for changes without an event. The files of other groups are written when they
                     # get a container: to compare all groups every minute would cost more with each group.
-                    await self._write_those_of(self._with_container())
+                    await self._write_groups(self._with_container())
                 # Several events at once cause one write. What this may miss is found a minute later.
                 while not events.empty():
                     events.get_nowait()
 
     async def write_all(self) -> None:
         """Write the changed files of every group that has ever had a container."""
-        await self._write_those_of(await asyncio.to_thread(self._prepared))
+        await self._write_groups(await asyncio.to_thread(self._prepared))
 
     def _prepared(self) -> frozenset[str]:
         """Return the groups' folders for which there is a directory for the files. Blocks."""
@@ -139,19 +140,23 @@ class SnapshotWriter:
         except FileNotFoundError:
             return frozenset()
 
-    async def _write_those_of(self, folders: Collection[str]) -> None:
-        """Write the changed files of the groups with these folders."""
+    async def _write_groups(self, folders: Collection[str]) -> None:
+        """Write the files of the groups with these folders, as far as their contents have changed.
+
+        Folders that belong to no registered group are left out.
+        """
         async with self._lock:
-            everyone = await groups.registered(self._database) if folders else ()
-            shown_to = [group for group in everyone if group.folder in folders]
+            registered = await groups.registered(self._database) if folders else ()
+            shown_to = [group for group in registered if group.folder in folders]
             if not shown_to:
                 return
-            # One call to the database's thread: most minutes there is nothing to write after it.
+            # All groups are read in one call to the database's thread, as one for each would cost more: most
+            # minutes nothing has changed, and `_write` writes nothing.
             for view in await self._database.read(partial(self._views, shown_to=shown_to)):
                 await self._write(view)
 
     async def _views(self, tx: Tx, *, shown_to: Sequence[Group]) -> list[VisibleToGroup]:
-        """Return the tasks, chats and events that each of these groups may see."""
+        """Return the tasks, chats and events that each of these groups may see, changed or not."""
         now_ms = self._clock.now_ms()
         return [await _view_of(tx, group, now_ms=now_ms) for group in shown_to]
 

@@ -140,7 +140,7 @@ def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> 
 def compare_unseen(
     snapshot: WorkspaceSnapshot, after: Files, recent: list[Turn], *, now_ms: int
 ) -> WorkspaceChanges:
-    """Return the changes since the listing of an earlier host, by who made them.
+    """Return the changes since the last listing of an earlier host process, by who made them.
 
     Only the time and the digest of that listing are stored, in `snapshot`. `after` is the present listing,
     and `recent` are the group's newest turns, which show when the agent worked.
@@ -209,8 +209,10 @@ class Workspaces:
         self._sweep_seconds = sweep_seconds
         self._wakeup = Wakeup()
         self._known: dict[Folder, Files] = {}
+        """The last listing of each group whose folder is watched."""
         self._watches: dict[Folder, ObservedWatch] = {}
         self._blind: set[Folder] = set()
+        """Groups whose folder the system cannot watch, and which are listed more often."""
         self._observer: BaseObserver | None = None
         bus.taps.append(self._on_event)
 
@@ -278,10 +280,12 @@ class Workspaces:
             self._bus.publish("loop.changed", group=folder, detail=KIND)
 
     async def _changes(self, tx: Tx, folder: Folder, files: Files) -> WorkspaceChanges:
-        """Return how the listing `files` differs from the last one, which may be that of an earlier host.
+        """Return how the listing `files` of a group differs from its last one, by who made the changes.
 
-        The first listing of a group has no changes.
+        The last listing is in memory or, if this process has made none yet, it is what an earlier process has
+        stored of its own. If there is neither, there are no changes.
         """
+        # The turns show when the group's agent worked, and so which changes are its own.
         recent = await turns.recent(tx, limit=RECENT_TURNS, folder=folder)
         before, now_ms = self._known.get(folder), self._clock.now_ms()
         if before is not None:
@@ -289,7 +293,8 @@ class Workspaces:
         snapshot = await sessions.last_workspace(tx, folder)
         if snapshot is not None:
             return compare_unseen(snapshot, files, recent, now_ms=now_ms)
-        return WorkspaceChanges(by_agent=(), by_others=())  # the first listing of a new loop
+        # The first listing since the group's loop was switched on.
+        return WorkspaceChanges(by_agent=(), by_others=())
 
     async def _forget(self, folder: Folder) -> None:
         """Delete the last listing of a group's files, here and in the database."""
@@ -297,11 +302,11 @@ class Workspaces:
         del self._known[folder]
 
     def _signal(self) -> Callable[[], None]:
-        """Return a function that wakes this loop from the observer's thread."""
+        """Return a function that wakes `run`, and that the observer's thread may call."""
         loop = asyncio.get_running_loop()
 
         def signal() -> None:
-            """Wake the loop; the watcher calls this in a thread of its own."""
+            """Wake `run`; the observer calls this in a thread of its own."""
             loop.call_soon_threadsafe(self._wakeup.set)
 
         return signal

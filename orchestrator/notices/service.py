@@ -108,7 +108,7 @@ class NoticeService:
             ) from error
         # A turn that waits for a retry gets all waiting notices when the retry starts.
         is_running = turn is not None and turn.state is TurnState.RUNNING
-        if turn is not None and is_running and _is_for_this_turn(request) and not _has_replaced(turn, older):
+        if turn is not None and is_running and _is_for_this_turn(request) and not _has_claimed(turn, older):
             await notice_claims.take_now(tx, turn, notice.id, now_ms=now_ms)
         return _confirmation(notice), {**row(notice), "status": "ok"}
 
@@ -206,10 +206,11 @@ async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
     return await notices.pending_by_key(tx, fresh.folder, fresh.dedupe_key)
 
 
-def _has_replaced(turn: Turn, older: NoticeRow | None) -> bool:
-    """Return whether a turn has already been given the notice `older`, which a new one replaces.
+def _has_claimed(turn: Turn, older: NoticeRow | None) -> bool:
+    """Return whether a turn has claimed the notice `older`, as it was before a new notice replaced it.
 
-    The new one then waits for the next turn. `older` is None if the new one replaces none.
+    Then the turn delivers the older text, and the new one has to wait for the next turn. `older` is None if
+    the new notice replaces none.
     """
     return older is not None and older.claim_turn == turn.id
 

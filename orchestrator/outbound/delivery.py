@@ -189,11 +189,15 @@ class Delivery:
         return wait
 
     async def _deliver_in_chat(self, head: Outgoing) -> None:
-        """Deliver `head`, the first message of a chat, then let the chat's next one go; log any error."""
+        """Deliver `head`, the first message of a chat, then let the chat's next delivery start.
+
+        It is that of the next message or, after an error, which is logged, of `head` again.
+        """
         try:
             await self._deliver(head)
         except Exception:
-            # The message stays due: without the pause, a broken store would be queried in a tight loop.
+            # `_attempt` handles the channels' errors, so this one is the store's or our own. The message
+            # stays due: without a pause it would be tried again at once, without end.
             log.exception("delivery.failed", outgoing=head.id)
             await asyncio.sleep(1)
         finally:

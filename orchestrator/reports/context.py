@@ -225,6 +225,7 @@ def _dialogue_lines(context: Context, zone: ZoneInfo) -> Iterator[str]:
     if summary := conversation.running_summary:
         yield from _listed("before:", summary.splitlines())
     for message in conversation.recent_window:
+        # `pending_user` is the id of the question that has no answer yet.
         state = " (not answered yet)" if message.id == context.pending_user else ""
         text = short(message.content, LINE_CHARS)
         yield f"{local_minute(ms_of(message.ts), zone)}  {message.role}{state}: {text}"

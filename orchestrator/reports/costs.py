@@ -300,7 +300,7 @@ class CostOverview:
     models: list[CostLine]
     kinds: list[CostLine]
     others: list[CostLine]
-    """By the column that was asked for besides: tasks, services, or agents and subagents."""
+    """By the other way to divide them that was requested: tasks, services, or agent and subagents."""
 
 
 async def overview(
@@ -308,16 +308,17 @@ async def overview(
 ) -> CostOverview:
     """Return what the model cost today, this week or this month (`span`).
 
-    It is divided by day, and by group, model and kind of turn, the dearest of these first. `other` is one
-    more way to divide it, if it is set: by task, service, or agent and subagents. `folder` is the group, None
+    The result also has one figure for each of the three spans. The costs of `span` are divided by day, from
+    the oldest, and by group, model and kind of turn, from the dearest. `other` is one more way to divide
+    them: by task, service, or agent and subagents; any other value has no effect. `folder` is the group, None
     for all. Days are those of `zone`; a week begins on Monday. Raises `UnknownGroup`.
     """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     starts = {"day": today, "week": today - timedelta(days=today.weekday()), "month": today.replace(day=1)}
     first_day = min(starts.values())
-    # Added to the local time, and each day turned into a moment by itself: when the clocks change, a day
-    # has 23 or 25 hours.
+    # The days are counted on the calendar of `zone`, and only then is the start of each turned into a moment:
+    # a day on which the clocks change has 23 or 25 hours.
     days = [first_day + timedelta(days=number) for number in range((today - first_day).days + 1)]
     starts_ms = [round(day.timestamp() * 1000) for day in days]
     sums = await usage_store.summed_by_spans(tx, starts_ms, until_ms=now_ms + 1, folder=known_folder)
@@ -334,6 +335,7 @@ async def overview(
         for name, start in starts.items()
     }
     return CostOverview(
+        # The names of `figures` are those of `Span`, in its order, which `cost_lines` preserves.
         figures=dict(zip(get_args(Span), cost_lines(figures), strict=True)),
         total=sums_row(figures[span]),
         days=cost_lines(in_span),

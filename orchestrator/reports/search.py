@@ -1,4 +1,4 @@
-"""Searches the messages of all groups, as rows for machines and lines for people."""
+"""Search the messages of all groups, as rows for machines and lines for people."""
 
 from __future__ import annotations
 
@@ -56,7 +56,11 @@ async def rows(
 
 
 def _row(message: Message, terms: list[str]) -> FoundView:
-    """Return a message as the API and `--json` show it; `excerpt` shows the first of `terms`."""
+    """Return a message as the API and `--json` show it, with secrets in its text replaced.
+
+    `terms` are those of the search. `excerpt` is the text around the first of them, even if another one comes
+    before it in the text.
+    """
     text = redact(message.text)
     return {
         "seq": message.seq,

@@ -367,8 +367,8 @@ def wal_bytes(path: Path) -> int:
 
     Blocks.
     """
-    log = path.with_name(f"{path.name}-wal")
-    return log.stat().st_size if log.exists() else 0
+    log_file = path.with_name(f"{path.name}-wal")
+    return log_file.stat().st_size if log_file.exists() else 0
 
 
 def cut_log(path: Path) -> bool:

@@ -1,7 +1,7 @@
-"""Reads a database once, without an event loop or a thread: for commands that read and end.
+"""Read a database once, without an event loop or a thread: for commands that read and end.
 
-The store's read functions accept the value of `reading` as their transaction. Such a command takes a tenth of
-a second, of which importing asyncio and aiosqlite would be a third.
+Such a command takes a tenth of a second. Importing asyncio and aiosqlite, with which the host reads, would
+take a third of that.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ T = TypeVar("T")
 
 
 def read_once(path: Path, query: Callable[[Tx], Awaitable[T]]) -> T:
-    """Open the database at `path` for reading, and return the result of `query` on it, as of one moment.
-    Blocks.
+    """Open a database for reading, and return the result of a query, which sees it as of one moment. Blocks.
+
+    `path` is the database. `query` is a read function of the store, and awaits nothing but its transaction.
 
     Raises:
         StoreError: there is no database, a newer Andy wrote it, or it cannot be read.
     """
-    uri = readonly_uri(path)
+    uri = readonly_uri(path)  # it checks that there is a database, and that no newer Andy wrote it
     try:
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             connection.row_factory = sqlite3.Row
@@ -36,6 +37,6 @@ def read_once(path: Path, query: Callable[[Tx], Awaitable[T]]) -> T:
             connection.execute("BEGIN")
             return run_at_once(connection, query)
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-        raise  # these are programming errors
+        raise  # a fault of the query, which is not the owner's to fix
     except sqlite3.Error as error:
         raise unusable(path, error) from error

@@ -1,4 +1,7 @@
-"""Handle requests about the dashboard: add, change, end and show tasks, in one numbering with the to-dos."""
+"""Handle requests about the dashboard: add, change, end and show tasks.
+
+The list of what is open has the tasks and the to-dos under common numbers.
+"""
 
 from __future__ import annotations
 
@@ -134,12 +137,16 @@ class Board(RequestHandler):
     def _changes(self, task: OpenTask) -> dict[str, Any]:
         """Return the fields of a task that the request changes, with their new values.
 
-        The intent's row in `intents.toml` has most of them; a progress and a person are added here.
+        Most of them are in the intent's row in `intents.toml`. Here the new progress is added, or, for
+        "assign", the tags with the tag of the person who is to do the task; without a person, that tag is
+        removed.
         """
+        # A request to block a task may name no reason: then the placeholder of it in the row becomes empty.
         changes = filled(ROWS[self.parsed.intent].get("changes", {}), {"reason": "", **self.parsed.slots})
         if self.parsed.intent == "progress":
             changes["progress"] = int(self.slot("pct"))
-        if self.parsed.intent == "assign":  # the board has no field for a person: a tag names them
+        if self.parsed.intent == "assign":
+            # The board has no field for a person: a tag names them.
             other_tags = [tag for tag in task["tags"] if not tag.startswith(_WHO)]
             changes["tags"] = [*other_tags, f"{_WHO}{self.slot('who')}"] if self.slot("who") else other_tags
         return changes

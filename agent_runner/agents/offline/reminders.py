@@ -568,7 +568,7 @@ class Reminders(RequestHandler):
         parsed_time = self._new_time()
         if self.slot("kind") == "repeat":
             return await self._move_repeat(parsed_time)
-        at = self._once(parsed_time)
+        at = self._single_moment(parsed_time)
         notification_id = self.slot("notification")
         written = at.isoformat(timespec="seconds")
         with self._refusal("would be different", "move_same", at):
@@ -578,10 +578,12 @@ class Reminders(RequestHandler):
         )
         return self.say("move", what=self.brief(self.slot("label")), moment=self.moment(at))
 
-    def _once(self, parsed_time: times.Reading) -> datetime:
+    def _single_moment(self, parsed_time: times.Reading) -> datetime:
         """Return the moment of a time that does not repeat.
 
-        Raises `AnswerNow` for a repeating time, or to ask for the time if it is refused or lacks an hour.
+        Raises:
+            AnswerNow: the time is unclear or has no hour, so the person is asked for another; or it repeats,
+                which a reminder for one time cannot.
         """
         if isinstance(parsed_time, TimeRefusal | DateOnly):
             raise self.question("when", self.unclear(parsed_time))
@@ -650,9 +652,10 @@ class Reminders(RequestHandler):
         later = self.slot("later")
         parsed_time = self.context.read_span(later) if later else self.context.read_time(self.slot("when"))
         label = text.removeprefix(_BELL)
-        # If `_once` asks for the time, the answer completes this request.
+        # If `_single_moment` asks for the time, the answer completes this request.
         self.parsed = self.parsed.of("remind", what=label, when=self.slot("when"))
-        self.parsed = self.parsed.of("remind_again", label=label, at=self._once(parsed_time).isoformat())
+        at = self._single_moment(parsed_time)
+        self.parsed = self.parsed.of("remind_again", label=label, at=at.isoformat())
         return await self.do_remind_again()
 
     def _pointed_at(self, upcoming: Sequence[UpcomingReminder]) -> list[UpcomingReminder]:

@@ -130,6 +130,7 @@ LAST = -1
 """Stands for the last day of a month, or the last such weekday in it."""
 _DAY_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _DAY_NAME = re.compile(r"\b(?:sun|mon|tue|wed|thu|fri|sat)\b", re.IGNORECASE)
+# `every … from …` is no cron: it is Andy's own addition for rhythms with a step.
 _CRON = re.compile(
     r"(?P<minute>\d{1,2}) (?P<hour>\d{1,2}) (?P<day>\d{1,2}|L|\*) (?P<months>[\d,]+|\*)"
     r" (?:(?P<nth_weekday>[0-6])(?P<nth>#[1-5]|L)|(?P<weekdays>[0-6](?:,[0-6])*)|\*)"
@@ -248,11 +249,13 @@ class Recurrence:
 
     @classmethod
     def of_cron(cls, cron: str, *, first: datetime) -> Recurrence | None:
-        """Return the recurrence that fields of cron describe, as the property `cron` writes them.
+        """Return the recurrence that a text of cron describes, in the form that the property `cron` returns.
 
-        `first` is its first time ahead. None for any other fields.
+        Names of days, such as `mon`, may stand for their numbers. Return None if the text has another form.
+        `first` is the first time of the recurrence that is ahead.
         """
-        match = _CRON.fullmatch(_DAY_NAME.sub(lambda name: str(_DAY_NAMES.index(name[0].lower())), cron))
+        numbered = _DAY_NAME.sub(lambda found: str(_DAY_NAMES.index(found.group().lower())), cron)
+        match = _CRON.fullmatch(numbered)
         if match is None:
             return None
         days = match["nth_weekday"] or match["weekdays"] or ""
@@ -260,8 +263,8 @@ class Recurrence:
             rhythm = Rhythm(
                 # In cron, Sunday is 0; here Monday is.
                 weekdays=tuple(sorted((int(digit) + 6) % 7 for digit in days.split(",") if digit)),
-                nth=_place((match["nth"] or "*").removeprefix("#")),
-                month_day=_place(match["day"]),
+                nth=_number_or_last((match["nth"] or "*").removeprefix("#")),
+                month_day=_number_or_last(match["day"]),
                 months=() if match["months"] == "*" else tuple(map(int, match["months"].split(","))),
                 step=int(match["step"] or 1),
                 unit=StepUnit(match["unit"] or StepUnit.DAYS),
@@ -273,8 +276,8 @@ class Recurrence:
         return cls(first=first, clock=clock, rhythm=rhythm)
 
 
-def _place(text: str) -> int | None:
-    """Return the place that a cron field names: None for `*`, `LAST` for `L`, else its number."""
+def _number_or_last(text: str) -> int | None:
+    """Return the number in a part of a cron text; `LAST` for `L`, None for `*`."""
     if text == "*":
         return None
     return LAST if text == "L" else int(text)

@@ -118,10 +118,11 @@ def _screen_lists(holder: dict[str, Any], lists: tuple[tuple[str, Parse], ...]) 
 
 
 def _parsable(items: list[Any], parse: Parse, *, wraps_others: bool) -> Iterator[dict[str, Any]]:
-    """Yield the events that `parse` accepts, and with `wraps_others` also the others.
+    """Yield the events for which `parse` raises no exception.
 
-    An event that `parse` does not accept is yielded as the content of an event that it accepts. Items that
-    are no JSON objects are left out.
+    With `wraps_others`, any other event is wrapped: an event of the type `_WRAPPED` is yielded, which `parse`
+    accepts, and which has the other one in its content. Without it, other events are left out. So are all
+    items that are no JSON objects.
     """
     for event in items:
         if not isinstance(event, dict):

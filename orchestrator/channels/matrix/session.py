@@ -1,6 +1,7 @@
 """Speak with the homeserver through one client: fetch events, without gaps, and send.
 
-Only this module knows matrix-nio's answers; for others an answer is a value or an error of channels.
+Its methods return plain values and raise the errors of channels, so that their callers need not know the
+answers of matrix-nio.
 """
 
 from __future__ import annotations
@@ -308,7 +309,8 @@ class MatrixSession:
             LoggedOut: the login has ended.
         """
         try:
-            # The library itself would wait without end for a first sync, an upload and a download.
+            # The library itself would wait without end for a first sync, an upload and a download. The
+            # `TimeoutError` is one of `UNREACHABLE`.
             async with asyncio.timeout(seconds):
                 return _raise_for_error(await call)
         except UNREACHABLE as error:
@@ -317,7 +319,7 @@ class MatrixSession:
         except nio.exceptions.ProtocolError as error:
             raise ChannelDown(f"The Matrix library cannot do this now: {error}.") from error
         except ChannelError:
-            raise
+            raise  # of `_raise_for_error`
         except Exception as error:
             log.exception("matrix.library_broke")
             raise ChannelDown(f"The Matrix library broke ({type(error).__name__}).") from error
@@ -341,7 +343,8 @@ class MatrixSession:
     async def _request_patiently(self, make_request: Callable[[], Awaitable[Any]]) -> Any:
         """Return the answer to a request, repeated after each pause that the homeserver asks for.
 
-        `make_request` starts the request anew for each attempt. Raises `ChannelDown`, `LoggedOut`.
+        `make_request` starts the request anew for each attempt. Raises `ChannelDown`, `LoggedOut`,
+        `ChannelRefused`.
         """
         # Messages to send wait in the outbox instead. These requests would start over, or be lost, if given
         # up: a long gap is fetched from its start, and the homeserver reports an invitation once.

@@ -22,9 +22,10 @@ MAX_PEOPLE = 20_000
 
 
 class Contacts:
-    """Knows the phone numbers, LIDs (WhatsApp's opaque numbers of people) and names of people, from events.
+    """Knows the phone numbers, LIDs (WhatsApp's opaque numbers of people) and names of people.
 
-    A failed lookup is tried again at the next event.
+    They come from events; a number or LID that is missing is looked up. A failed lookup is tried again at the
+    next event.
     """
 
     def __init__(self, client: NewAClient) -> None:
@@ -96,7 +97,7 @@ class Contacts:
     async def look_up(self, people: Iterable[Address]) -> None:
         """Look up and store the unknown phone numbers of people who are addressed by LID.
 
-        A number that cannot be found stays unknown.
+        A number that cannot be found stays unknown; that is no error.
         """
         for person in people:
             if person.server == LID and person.user not in self._phones:

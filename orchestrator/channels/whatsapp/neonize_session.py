@@ -1,7 +1,7 @@
 """Run one login: turn the library's events into lines for the host, and the host's requests into calls.
 
 The library runs event handlers concurrently and drops their exceptions. So the handlers only put events into
-a queue. One task takes them from it in order, and logs and counts those that it fails to handle.
+a queue. One task takes the events from it in order; one that it fails to handle is logged and counted.
 """
 
 from __future__ import annotations

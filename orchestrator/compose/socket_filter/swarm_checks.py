@@ -1,4 +1,7 @@
-"""Check requests about a swarm: only Andy's own objects, and a service that fits its group and run."""
+"""Check requests about a swarm: they may concern only Andy's own objects.
+
+A new service must have the image of agents, and the volume, network and secret of its own group and run.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +188,10 @@ def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> Non
 
 
 def _plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a node that Andy needs: neither certificates nor abilities of the engine."""
+    """Return the fields of a node that Andy needs, without its certificates and its engine's abilities.
+
+    A missing availability becomes None, and so do missing labels.
+    """
     return {
         "ID": node["ID"],
         "Spec": {name: node["Spec"].get(name) for name in ("Availability", "Labels")},

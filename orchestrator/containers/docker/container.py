@@ -88,9 +88,14 @@ class DockerContainer:
         await self._confirm_end()
 
     async def wait(self) -> Exit:
-        """Wait until the container has ended; return its exit with the last bytes of stderr."""
+        """Wait until the container has ended; return its exit with the end of stderr, as far as it was read.
+
+        Raises:
+            EngineGone: the engine does not answer, or not with an exit code.
+        """
         if self._exit is None:
-            self._exit = await self._fetch_exit()
+            self._exit = await self._wait_for_exit()
+        # `output` may still be reading stderr, so each call has the end that is known by then.
         return replace(self._exit, stderr_tail=self._stderr.text())
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
@@ -160,7 +165,7 @@ class DockerContainer:
         except TimeoutError as error:
             raise EngineGone("The output broke off while the container may live on.") from error
 
-    async def _fetch_exit(self) -> Exit:
+    async def _wait_for_exit(self) -> Exit:
         """Wait until the container has ended and return its exit; the code is None if the container is gone.
 
         Raises:

@@ -119,8 +119,8 @@ class CarrierDoor:
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a new connection in a task of its own."""
-        # Run in a task that is created here: asyncio would report the cancellation of a task that it created
-        # for a coroutine callback as an error.
+        # This is no coroutine function, for which asyncio itself would create the task: it logs an error when
+        # such a task is cancelled, as `close` does.
         serving = asyncio.create_task(self._serve(reader, writer), name="carrier-door")
         self._serving.add(serving)
         serving.add_done_callback(self._serving.discard)

@@ -35,15 +35,17 @@ class DeliveryOutcomes:
     async def why_not(self, tx: Tx, outgoing: Outgoing) -> str | None:
         """Return why a message of the outbox must not be sent any more; None if it may be sent.
 
-        Called right before it is sent. Only messages of notifications are judged: one whose notification was
-        cancelled or changed meanwhile is not sent.
+        Called right before it is sent. A message that belongs to no notification may be sent. Any other may
+        be sent only while its notification has the status SENDING, which it gets when its message is queued;
+        a notification that was cancelled or changed meanwhile has another status.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
             return None
         if row.status is not NotificationStatus.SENDING:
             return f"notification {row.id} is {row.status.value}"
-        # An earlier host died between the send and its record, so the chat may get this twice.
+        # The message itself is being sent already: an earlier host died before it recorded the result. So the
+        # chat may get it twice.
         if outgoing.state is OutboxState.SENDING:
             log.warning("notification.maybe_duplicate", notification=row.id, group=row.folder)
         return None

@@ -107,9 +107,12 @@ class ReminderService:
     async def end(
         self, tx: Tx, reminder: Notification, *, now_ms: int, turn_id: int | None = None
     ) -> Notification:
-        """Cancel a reminder, and return the changed row. Raises `ReminderRefused` if it has ended before.
+        """Cancel a reminder, and return the changed row.
 
         `turn_id` is the turn that requests the cancellation; None outside of a turn.
+
+        Raises:
+            ReminderRefused: it has ended, or has changed since that turn was shown it.
         """
         _check_open(reminder)
         ctx = self._context(tx, await self._group(tx, reminder), now_ms=now_ms, turn_id=turn_id)

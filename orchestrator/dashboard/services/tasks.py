@@ -330,7 +330,7 @@ async def _wake_rules_if_near(ctx: ServiceContext, task: BoardTask) -> None:
 async def _close_related(ctx: ServiceContext, task: BoardTask) -> _Consequences:
     """Close the open questions, and cancel the pending notifications, of a task that has ended.
 
-    Return how many there were, as text and data for the reply.
+    Return how many there were, as data and as a text that is appended to the reply; empty for none.
     """
     reason = notifications.end_reason(task)
     cancelled = await notifications.cancel_of_task(ctx, task.id, reason)

@@ -48,15 +48,18 @@ async def set_reminder(tx: Tx, caller: CommandCaller, command: SetReminder) -> C
 
 
 async def cancel_reminder(tx: Tx, caller: CommandCaller, command: CancelReminder) -> CommandResult:
-    """Cancel a reminder of the caller's group or, from main, of any."""
+    """Cancel a reminder of the caller's group; a caller of the group main may cancel that of any group.
+
+    If it has ended, or has changed since the calling turn was shown it, the refusal is "not_pending".
+    """
     if caller.dashboards is None:
         return refused(NOT_HERE, NO_DASHBOARDS)
     reminder = await board_notifications.by_number(tx, command.reminder_id)
     # Another group's reminder is treated as if it did not exist.
     if reminder is None or not (caller.group.is_main or reminder.folder == caller.group.folder):
         return refused("unknown_reminder", f"There is no reminder {command.reminder_id} here.")
-    # With a turn, the cancel is refused if the reminder has changed since the turn was shown its dashboard. A
-    # turn of main was shown only main's own dashboard, so another group's reminder is cancelled without it.
+    # `end` refuses to cancel for a turn that has not been shown the reminder as it is now. A turn of main is
+    # shown main's own dashboard alone, so for the reminder of another group no turn is named.
     turn_id = _turn_id(caller) if reminder.folder == caller.group.folder else None
     try:
         await caller.dashboards.reminders.end(tx, reminder, now_ms=caller.now_ms, turn_id=turn_id)

@@ -195,7 +195,8 @@ class EgressProxy:
             # A copy: the server closes the socket that it is given, and `serve` may be called again.
             listener = ScreenedListener(self._listener.dup(), self._is_full)
             server = await asyncio.start_server(accept, sock=listener, backlog=ACCEPTED_AT_ONCE)
-            # asyncio uses one number for the kernel's queue and for the connections accepted at once.
+            # asyncio has one number (`backlog`) for two limits: how many connections are accepted at once,
+            # and how many wait in the kernel. It is small because of the first; the second is raised here.
             self._listener.listen(QUEUE)
             try:
                 # A future that nobody sets: this waits until it is cancelled.
@@ -215,7 +216,7 @@ class EgressProxy:
             await _hang_up(writer)
 
     def _forget_connection(self, peer: str) -> None:
-        """Subtract one closed connection from the count of a container, which `peer` is the address of."""
+        """Subtract a closed connection from the count of the container with the address `peer`."""
         self._connections_by_peer[peer] -= 1
         if not self._connections_by_peer[peer]:
             del self._connections_by_peer[peer]

@@ -130,7 +130,7 @@ def too_large(limit: int) -> ProxyRefusal:
 
 
 def busy(limit: int, things: str = "requests") -> ProxyRefusal:
-    """Return the refusal when `limit` requests, or what `things` names, are under way already."""
+    """Return the refusal when `limit` requests are under way already, or so many of the `things` named."""
     return ProxyRefusal(
         status=429,
         kind="rate_limit_error",

@@ -495,8 +495,8 @@ async def run_beside(watch: Coroutine[Any, Any, None], *, name: str) -> AsyncIte
 async def send_pings(client: ClientSide, limits: ModelProxyLimits, *, is_streamed: bool) -> None:
     """Send pings to a client whose answer takes long to start, so that it stays connected, until cancelled.
 
-    That is possible only if the client requested a stream (`is_streamed`), which is started at once. For any
-    other request nothing is done.
+    That is possible only if the client requested a stream (`is_streamed`): it is started, and the first ping
+    is sent at once. For any other request nothing is done.
     """
     if not is_streamed:
         return

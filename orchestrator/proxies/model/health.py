@@ -1,7 +1,7 @@
 """Track whether the model service answers: its refusals, its outages, and the turns they concern.
 
-A container could provoke a refusal that is its own request's fault. So a fault that stops other turns, too,
-must be one that the host has met with its own request.
+A container could provoke a refusal that is its own request's fault. So a refusal stops other turns only after
+the host has met it with a request of its own.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ log = structlog.get_logger(__name__)
 PROBE_EVERY_MS = 60_000
 """Milliseconds between two of the host's own requests for the same model."""
 MAX_PROBE_WAIT_SECONDS = 5.0
-"""Seconds that a turn waits for the host's own request before it may be refused; all other turns wait
-behind it.
+"""Seconds that a turn waits for the host's own request before the turn may be refused. Meanwhile all other
+turns wait behind it.
 """
 _REFUSED_REASON = "the model service refuses its questions."
 
 ModelOf = Callable[[Folder, TurnKind | None], Awaitable[str | None]]
-"""Returns the model that is set for a group's turns of a kind; None when their agent chooses."""
+"""Returns the model that is set for a group's turns of this kind; None when their agent chooses."""
 Probe = Callable[[str | None], Awaitable[Answered]]
-"""Requests one word from the model service, from a given model or any."""
+"""Requests one word from the model service: from the model of this name, or from any for None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,10 @@ _KEY_CAUSES = (ModelError.NO_KEY, ModelError.KEY_UNREADABLE)
 
 
 class ModelHealth:
-    """Judges every answer of the service of `.env`, and stores its refusals and the turns that wait for it.
+    """Judges each answer of the model service that `.env` names, and stores its refusals and outages.
 
-    A refusal is a lasting error, such as a rejected key. Present refusals are also cached in memory.
+    A refusal is a lasting error, such as a rejected key. An outage belongs to one turn: the time in which the
+    service does not answer it. Present refusals are also cached in memory.
     """
 
     def __init__(
@@ -89,10 +90,10 @@ class ModelHealth:
             database: stores refusals and outages.
             source: returns the service's credential.
             clock: the host's clock.
-            model_of: returns the model that is set for a group's turns of a kind.
+            model_of: returns the model that is set for a group's turns, which may depend on the turns' kind.
             probe: sends the host's own request to the service.
             on_recovery: called with each refusal that ends, in the transaction that ends it.
-            on_change: called after a chat starts to wait, or no longer has to.
+            on_change: called after a turn has met an outage, and after refusals have ended.
         """
         self._database = database
         self._source = source

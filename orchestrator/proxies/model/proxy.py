@@ -140,7 +140,10 @@ class CredentialProxy:
         return self._upstream
 
     async def close(self) -> None:
-        """Close all connections. Call when no request is served any more. May be called twice."""
+        """Close all connections to services, and end the processes that parse bodies.
+
+        Call when no request is served any more. May be called twice.
+        """
         await self._parsing.aclose()
         if self._upstream is not None:
             upstream, self._upstream = self._upstream, None
@@ -543,12 +546,14 @@ def _judge_answer(
 ) -> Answered:
     """Return how a service answered, judged by the head of its answer and the beginning of its body.
 
-    `started` is the time of the request by `time.perf_counter`.
+    The `error` of the result is None if a model has answered. `started` is the time of the request by
+    `time.perf_counter`.
     """
     is_streamed = request.facts.is_streamed
-    # The body of a successful answer in an encoding cannot be read here; it counts as a real answer.
-    is_readable = answer.is_plain or answer.status >= 400
-    error = classify(answer.status, beginning, answer.kind, is_streamed=is_streamed) if is_readable else None
+    # A body that is compressed cannot be read here. An error is judged by its status then; any other answer
+    # counts as a real one.
+    is_judged = answer.is_plain or answer.status >= 400
+    error = classify(answer.status, beginning, answer.kind, is_streamed=is_streamed) if is_judged else None
     return Answered(
         model=request.facts.model,
         error=error,

@@ -249,7 +249,7 @@ class UsageParser:
 
 
 def _parse_object(text: bytes | bytearray) -> dict[str, Any]:
-    """Return the JSON object in a text; an empty one if there is none."""
+    """Return the JSON object that a text consists of; an empty one if the text is anything else."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

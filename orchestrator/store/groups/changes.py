@@ -74,6 +74,8 @@ async def add(tx: Tx, change: GroupChange) -> int:
     cursor = await tx.execute(_MAPPER.insert_sql(row), row)
     number = cursor.lastrowid
     assert number is not None
+    # `OFFSET` skips the newest `MAX_CHANGES`. If there are no more, the inner query returns no id, and no row
+    # is deleted.
     await tx.execute(
         """
         DELETE FROM group_changes WHERE group_folder = :folder AND part = :part AND id <= (

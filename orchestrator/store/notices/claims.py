@@ -16,7 +16,7 @@ from orchestrator.store.notices import notices
 from orchestrator.store.notices.notices import IS_OPEN, RANK, NoticeRow
 
 MAX_DELIVERIES = 3
-"""Times that an urgent notice is delivered at most, once in each new conversation."""
+"""Times that one urgent notice is delivered at most, once in each new session."""
 CLAIM_MS = 600_000
 """Milliseconds after which a claim is free again if its turn does not run."""
 LEFT_SESSION = "its conversation has ended"
@@ -41,11 +41,18 @@ class DeliveredNoticeRow:
 async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> list[NoticeRow]:
     """Claim the notices that an attempt at a turn gives to its agent.
 
-    Return all notices that the attempt has claimed by now, the most urgent first. A notice is a line for a
-    group's agent. `session_id` is the session that the attempt continues. A notice for a later turn, made in
-    an unfinished turn, waits for that turn's end; a delivered urgent one is delivered once more in each new
-    session. At most `MAX_DELIVERED` are claimed in total, also by several calls.
+    A notice is a line for a group's agent. `session_id` is the session that the attempt continues. Return all
+    notices that the attempt has claimed by now, the most urgent first: at most `MAX_DELIVERED`, however often
+    this is called. Of the notices that have not expired and that no turn has claimed, it claims:
+
+    - Pending ones for every session, for this one, or for a session that had no id yet. A notice that waits
+      for a number of chat turns is claimed when they have started; a chat turn is counted here, and only once
+      however often it is tried. A notice for a later turn is not claimed while the turn that made it is
+      queued or runs.
+    - Urgent ones for every session that were delivered in another session, so that each new session gets
+      them, too, until they were delivered `MAX_DELIVERIES` times in total.
     """
+    # "After n turns" means turns of the chat, not those of tasks.
     if turn.kind is TurnKind.CHAT:
         await _count_turn(tx, turn)
     # A second call in one attempt counts the claims of the first, or the limit would apply twice.
@@ -57,11 +64,11 @@ async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> l
             SELECT id FROM cross_session_notifications
             WHERE group_folder = :folder AND {IS_OPEN} AND claim_turn IS NULL
               AND (expires_ms IS NULL OR expires_ms > :now)
-              AND (state = 'pending' AND coalesce(turns_remaining, 0) = 0
+              AND ((state = 'pending' AND coalesce(turns_remaining, 0) = 0
                        AND (scope = 'cross_session' OR session_id IS NULL OR session_id IS :session)
-                       AND NOT (deliver_at IN ('next_turn', 'after_n_turns') AND {_MADE_IN_OPEN_TURN})
-                   OR state = 'delivered' AND scope = 'cross_session' AND priority IN ('high', 'critical')
-                       AND deliveries < :most AND told_session IS NOT :session)
+                       AND NOT (deliver_at IN ('next_turn', 'after_n_turns') AND {_MADE_IN_OPEN_TURN}))
+                   OR (state = 'delivered' AND scope = 'cross_session' AND priority IN ('high', 'critical')
+                       AND deliveries < :most_deliveries AND told_session IS NOT :session))
             ORDER BY {RANK}, created_ms, id LIMIT :room)
         """,  # noqa: S608 - our own text
         {
@@ -70,7 +77,7 @@ async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> l
             "now": now_ms,
             "folder": turn.folder,
             "session": session_id,
-            "most": MAX_DELIVERIES,
+            "most_deliveries": MAX_DELIVERIES,
             "room": max(0, room),
         },
     )
@@ -82,8 +89,12 @@ _MADE_IN_OPEN_TURN = """coalesce(made_turn IN (
 
 
 async def _count_turn(tx: Tx, turn: Turn) -> None:
-    """Count a chat turn that starts: notices that wait for a number of such turns wait for one less."""
-    # `counted_turn` is stored across retries and restarts: a turn that is tried three times counts once.
+    """Count a chat turn that starts: notices that wait for a number of such turns wait for one less.
+
+    A further call for the same turn changes nothing.
+    """
+    # `counted_turn` is the last turn that was counted for a notice. It is stored across retries and restarts,
+    # so a turn that is tried three times counts once.
     await tx.execute(
         f"""
         UPDATE cross_session_notifications SET turns_remaining = turns_remaining - 1, counted_turn = :turn

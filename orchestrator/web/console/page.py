@@ -343,7 +343,7 @@ class View:
         return f"{self.t(near)}, {shown}" if near else shown
 
     def date(self, day: date_type, today: date_type) -> str:
-        """Return `day` as `Tue 24 Nov`, with the year if it is another one than that of `today`."""
+        """Return `day` in the page's language, as `Tue 24 Nov`; with its year unless `today` has the same."""
         key = "base.date" if day.year == today.year else "base.date_with_year"
         return self.t(
             key,

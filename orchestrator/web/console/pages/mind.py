@@ -1,7 +1,7 @@
-"""Memory: what a group remembers: its file, summary, plans, decisions, snapshots and notices to itself.
+"""Memory: what a group remembers, in its file, summary, plans, decisions, snapshots and notices to itself.
 
-What is corrected, forgotten or restored here goes the way of `andy context`: `context/owner_changes.py`. The
-memory file is changed as on the page of its group: `groups/changes.py`.
+Corrections, forgetting and restoring use the functions of the command `andy context`, in
+`context/owner_changes.py`. The memory file is changed by `groups/changes.py`, as on the page of its group.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from orchestrator.web.console.pages.groups import change_group_text, undo_path
 MAX_NOTICES = 100
 MAX_DIGITS = 18
 MAX_PLAN_TASKS = 200
-"""So many tasks of a plan are in its form."""
+"""Tasks of a plan that are in its form at most."""
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _BEGINS = re.compile(r"\s*(?:#{1,6}\s|[-*+]\s|\d+[.)]\s|[-*_]{3,}\s*$)")
 """The beginning of a line that does not go on with the one before it."""
@@ -397,7 +397,11 @@ def _plan_state(plan: workflow.Plan) -> dict[str, object]:
 def _stored(
     manager: ContextManager, now_ms: int
 ) -> tuple[SnapshotContents, list[str], list[context.SnapshotPart]]:
-    """Return the stored context, the names of damaged files, and the snapshots, newest first. Blocks."""
+    """Return what is stored of a group's conversation. Blocks.
+
+    That is the present context with its workflow, the names of files that were found damaged and set aside,
+    and the list of snapshots, newest first. `now_ms` dates a repair that loading may have to make.
+    """
     bad_files = context.bad_files(manager.files.path)
     return manager.load(now_ms=now_ms), bad_files, context.snapshot_rows(manager.snapshots())
 

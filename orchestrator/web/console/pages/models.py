@@ -25,6 +25,7 @@ WORK = (WorkKind.ALL, WorkKind.TASKS, WorkKind.WORKER, WorkKind.SUMMARIES)
 """The kinds of work that a model can be chosen for."""
 NEW_FIELDS = ("name", "kind", "url", "model", "key_env", "window", "price")
 CHOICE_FIELDS = ("chosen", "whose", "work")
+"""The fields of the form that chooses a model: the model, the group (empty for all) and the kind of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,9 @@ def _tokens(text: str) -> int | None:
 
 
 async def _render(view: View, refusal: _Refusal | None = None) -> Response:
-    """Show the page; with a `refusal`, the refused form has the typed values and the reason."""
+    """Return the page; with a `refusal`, the refused form in it has the typed values and the reason."""
     async with view.host.reader.reading() as tx:
-        added = {service.name: service for service in await model_services.every(tx)}
+        stored_services = {service.name: service for service in await model_services.every(tx)}
         conditions = await reports.conditions(tx, view.services.models)
         stored_choices = await model_services.choices(tx)
         all_groups = await groups.every(tx)
@@ -148,11 +149,13 @@ async def _render(view: View, refusal: _Refusal | None = None) -> Response:
         refused_at=refusal.place if refusal else "",
         error=refusal.reason if refusal else "",
         typed=typed(form, *NEW_FIELDS, *CHOICE_FIELDS),
-        services=[(condition, added.get(condition["name"])) for condition in conditions],
+        # The service of `.env` has a condition, too, but is not stored: its second value is None.
+        services=[(condition, stored_services.get(condition["name"])) for condition in conditions],
+        # The first choice leaves the kind empty: then it is the kind of the service's name, such as `ollama`.
         kinds=[("", view.t(".kind_of_name")), *((name, preset.title) for name, preset in PRESETS.items())],
         chosen=[
             *(
-                _row("", choice.work, choice.model)
+                _row("", choice.work, choice.model)  # for all groups
                 for choice in stored_choices
                 if choice.work is not WorkKind.FALLBACK
             ),
@@ -164,7 +167,7 @@ async def _render(view: View, refusal: _Refusal | None = None) -> Response:
         choices=view.choices(all_groups) + ([(typed_group, typed_group)] if is_gone else []),
         # The form sends this back, so that `set_fallback` notices a change by somebody else.
         shown=_fallback_state(stored_choices),
-        known=[f"{name}/{service.model}" for name, service in added.items() if service.model],
+        known=[f"{name}/{service.model}" for name, service in stored_services.items() if service.model],
     )
 
 
