@@ -51,13 +51,13 @@ settings.register_profile("soak", settings.get_profile("andy"), derandomize=Fals
 settings.load_profile("andy")
 
 # Where an error is logged, structlog by itself draws its traceback with rich, which takes 20 ms each time.
-# Logs go to the process's own stderr, and so never into what a test captures of a command (`capsys`) beside a host.
+# Logs go to the own stderr of the process: beside a host, `capsys` captures only what a command prints.
 structlog.configure(
     logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
     processors=[
         *structlog.get_config()["processors"][:-1],
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
-    ]
+    ],
 )
 
 # Python itself collects after each 700 new objects, which takes a tenth of the time of all tests.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import sslproto
 
 from agent_runner.wire import gate
 from agent_runner.wire.carrier import MAX_HELLO_BYTES
@@ -112,7 +113,5 @@ def test_the_host_lets_more_strangers_wait_than_one_container_can_be():
 
 
 def test_strangers_hold_little_memory_for_a_short_time():
-    assert (
-        MAX_UNIDENTIFIED * (asyncio.sslproto.SSLProtocol.max_size + 4 * MAX_HELLO_BYTES) <= 40 * 1024 * 1024
-    )
+    assert MAX_UNIDENTIFIED * (sslproto.SSLProtocol.max_size + 4 * MAX_HELLO_BYTES) <= 40 * 1024 * 1024
     assert HELLO_SECONDS <= 10
