@@ -90,6 +90,8 @@ async def _started(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
         )
     except OSError as error:
         raise _CheckFailed(f"it cannot be started ({error.strerror}).") from error
+    except ValueError as error:  # a zero byte, or half of a character
+        raise _CheckFailed("it has a character that no program can be given.") from error
 
 
 async def _read(process: asyncio.subprocess.Process) -> bytes:

@@ -259,6 +259,7 @@ class _ParserChild:
         self.cpu_seconds = cpu_seconds
         self.lock = asyncio.Lock()
         self.process: asyncio.subprocess.Process | None = None
+        self._is_closed = False
 
     async def run(self, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Send a request with a body to the process; return its answer as a JSON object, and bytes.
@@ -267,11 +268,12 @@ class _ParserChild:
 
         Raises:
             TimeoutError: no answer came within `JOB_SECONDS`.
-            OSError, EOFError: the process could not be started, or has ended.
+            OSError, EOFError: the process could not be started, or has ended, or `aclose` was called.
             ValueError: the answer is malformed.
         """
         process = self.process = self.process or await _start()
         try:
+            self._refuse_if_closed()  # it may have been closed while the process was started
             async with asyncio.timeout(JOB_SECONDS):
                 return await _exchange(process, {**request, "cpu_seconds": self.cpu_seconds}, body)
         except BaseException:
@@ -280,8 +282,14 @@ class _ParserChild:
             await asyncio.shield(kill_and_wait(process))
             raise
 
+    def _refuse_if_closed(self) -> None:
+        """Raise `EOFError` if `aclose` was called."""
+        if self._is_closed:
+            raise EOFError("no bodies are parsed any more")
+
     async def aclose(self) -> None:
-        """End the process. May be called twice."""
+        """End the process; a job that it does fails, and it starts for no other. May be called twice."""
+        self._is_closed = True
         process, self.process = self.process, None
         if process is not None:
             await kill_and_wait(process)

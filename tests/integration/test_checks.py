@@ -61,6 +61,8 @@ async def test_without_data_the_prompt_is_as_it_was() -> None:
         ("yes", "more than 1024 KiB"),
         ("kill -9 $$", "code -9"),
         ("if", "code 2"),
+        ("echo \0", "no program can be given"),
+        ("echo \ud800", "no program can be given"),
     ],
 )
 async def test_whatever_else_happens_is_a_failure_with_its_reason(script: str, told: str) -> None:

@@ -21,6 +21,10 @@ FIRST_BYTE_PAUSES = 1
 """A buffer of a byte: asyncio stops reading the pipe after what it reads first."""
 
 
+def open_descriptors() -> set[str]:
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 async def test_one_whose_output_nobody_reads_any_more_is_gone(stream: str) -> None:
     command = "exec yes" if stream == "stdout" else "exec yes >&2"
@@ -31,7 +35,7 @@ async def test_one_whose_output_nobody_reads_any_more_is_gone(stream: str) -> No
     await pipe.read(1)
     await kill_and_wait(process)
     assert process.returncode == -signal.SIGKILL
-    assert pipe.at_eof()
+    assert set((await pipe.read()).split()) <= {b"y"}, "what was read before, and then the end"
 
 
 async def test_the_processes_of_its_group_end_after_it(tmp_path: Path) -> None:
@@ -78,3 +82,50 @@ async def test_a_bridge_that_prints_without_end_is_ended(
     running.cancel()
     await asyncio.wait({running})
     assert not bridge.is_alive
+
+
+async def test_one_that_is_read_or_killed_twice_is_gone_all_the_same() -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "600", stdout=PIPE, stderr=PIPE, stdin=PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    reading = asyncio.create_task(process.stdout.readline())
+    waiting = asyncio.create_task(process.stderr.read())
+    await asyncio.sleep(0)
+    await asyncio.gather(kill_and_wait(process), kill_and_wait(process))
+    assert (await reading, await waiting) == (b"", b"")
+    assert process.returncode == -signal.SIGKILL
+
+
+async def test_one_whose_pipes_another_process_holds_leaves_nothing_open(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    before = open_descriptors()
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", f"setsid sh -c 'echo $$ > {child}; exec sleep 600' <&0 & wait"),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"x" * 1_000_000)
+    await until(lambda: child.exists() and child.read_text().endswith("\n"), "the other process runs")
+    try:
+        await kill_and_wait(process, with_group=True)
+        await until(lambda: open_descriptors() <= before, "all is closed")
+        assert process.returncode == -signal.SIGKILL
+    finally:
+        os.kill(int(child.read_text()), signal.SIGKILL)
+
+
+async def test_one_is_killed_even_if_its_parent_is_cancelled_at_once() -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "600", stdout=PIPE)
+
+    async def end() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await kill_and_wait(process)
+
+    await asyncio.gather(asyncio.create_task(end()), return_exceptions=True)
+    await process.wait()
+    assert process.returncode == -signal.SIGKILL

@@ -17,6 +17,7 @@ from orchestrator.proxies import parsing_process
 from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.parsing_process import ORDINARY_BYTES, SMALL_BYTES, ParsingProcess
 from tests.doubles.clock import FakeClock
+from tests.support.until import until
 
 EVE, BOB = Folder("eve"), Folder("bob")
 LARGE = json.dumps({"messages": [{"role": "user", "content": "x" * SMALL_BYTES}]}).encode()
@@ -89,6 +90,27 @@ async def test_a_process_that_was_killed_costs_one_request_and_another_is_starte
     await parsing._ordinary.process.wait()
     assert await check(parsing, LARGE) == 400
     assert await check(parsing, LARGE) is None
+
+
+async def test_its_end_ends_what_is_being_parsed_and_every_process(parsing: ParsingProcess) -> None:
+    before = set(psutil.Process().children())
+    assert await check(parsing, LARGE) is None
+    [child] = set(psutil.Process().children()) - before
+    child.suspend()
+    waiting = asyncio.create_task(check(parsing, LARGE))
+    await until(parsing._ordinary.lock.locked, "its body is being parsed")
+    await parsing.aclose()
+    assert await waiting == 400
+    assert set(psutil.Process().children()) <= before
+
+
+async def test_its_end_is_also_that_of_a_process_that_is_being_started(parsing: ParsingProcess) -> None:
+    before = set(psutil.Process().children())
+    waiting = asyncio.create_task(check(parsing, LARGE))
+    await until(parsing._ordinary.lock.locked, "its process is being started")
+    await parsing.aclose()
+    assert await waiting == 400
+    assert set(psutil.Process().children()) <= before
 
 
 async def test_a_body_that_needs_more_processor_time_than_it_may_ends_its_child_and_not_the_next(

@@ -195,9 +195,10 @@ class VoiceTranscriber:
             code = await process.wait()
             return _parse_output(output, await errors, code)
         finally:
+            # First, so that a second cancellation finds the program killed.
+            await kill_and_wait(process)
             errors.cancel()
             await asyncio.gather(errors, return_exceptions=True)
-            await kill_and_wait(process)
 
 
 async def _read_bounded(stream: asyncio.StreamReader) -> bytes | None:

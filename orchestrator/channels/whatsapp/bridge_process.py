@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from agent_runner.wire.processes import discard, kill_and_wait
+from agent_runner.wire.processes import kill_and_wait
 from orchestrator.channels.whatsapp import protocol
 from orchestrator.channels.whatsapp.protocol import BridgeResponse, FromBridge, FromHost, StateReport
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
@@ -174,13 +173,16 @@ class BridgeProcess:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.close()
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(STOP_SECONDS):
                 # With unread bytes in its stdout, the process would neither end nor be seen to have ended.
-                await asyncio.gather(process.wait(), discard(process.stdout), stderr_reader)
+                await asyncio.gather(process.wait(), _discard(process.stdout), stderr_reader)
+        except TimeoutError:
+            pass
+        finally:
+            await kill_and_wait(process)
         stderr_reader.cancel()
         await asyncio.gather(stderr_reader, return_exceptions=True)
-        await kill_and_wait(process)
 
     async def request(self, make: Callable[[int], FromHost]) -> BridgeResponse:
         """Send a request to the bridge and wait for its response.
@@ -218,3 +220,9 @@ class BridgeProcess:
             await self._process.stdin.drain()
         except ConnectionError as error:
             raise ChannelDown(NOT_CONNECTED) from error
+
+
+async def _discard(pipe: asyncio.StreamReader) -> None:
+    """Read a pipe to its end and drop the bytes."""
+    while await pipe.read(65_536):
+        pass

@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
@@ -241,3 +242,20 @@ async def test_what_it_says_besides_is_read_to_the_end_and_its_last_words_are_lo
     voice = VoiceTranscriber(tmp_path, command=(sys.executable, "-c", noisy))
 
     assert (await voice.transcribe(tmp_path, seconds=0)).text == "heard"
+
+
+@pytest.mark.parametrize("turns_between", [1, 2, 3])
+async def test_the_program_is_killed_if_the_host_stops_just_after_its_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns_between: int
+) -> None:
+    monkeypatch.setattr(VoiceTranscriber, "seconds_for", lambda *_: 0.1)
+    before = set(psutil.Process().children())
+    voice = VoiceTranscriber(tmp_path, command=(sys.executable, "-c", "import time; time.sleep(600)"))
+    listening = asyncio.create_task(voice.transcribe(tmp_path / "note", seconds=1))
+    while not listening.cancelling():  # until the time limit cancels it  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+    for _ in range(turns_between):
+        await asyncio.sleep(0)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    await until(lambda: set(psutil.Process().children()) <= before, "it is killed")
