@@ -183,8 +183,8 @@ def _placed_in(answer: str, words: str) -> list[str]:
 def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext) -> str:
     """Return the words for the one of several possible times of a request that an answer picks.
 
-    It may name the place (`the second`), the half of the day (`evening`) or a time. Empty if it picks none,
-    or fits several.
+    The answer may name the place of the time in the question (`the second`), the half of the day (`evening`)
+    or a time. Empty if it picks none of them, or fits several.
     """
     earlier = context.read_time(request.slot("when"))
     is_move = request.intent == "move"
@@ -242,7 +242,7 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
         if isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.WHICH_HALF
     ]
     days = [form for form, parsed_time in tried if isinstance(parsed_time, DateOnly)]
-    # "next Friday" with "9am" can still mean two days: return both, so that the day is asked about.
+    # "next Friday" with "9am" can still mean two days: returned as one text, so that the day is asked about.
     whole = (f"{before} {words}", f"{words} {before}")
     several = [form for form, parsed_time in tried if form in whole and _is_several(parsed_time)]
     rhythms = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]

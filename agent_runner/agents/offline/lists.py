@@ -116,7 +116,8 @@ class Lists(RequestHandler):
 
         If the request names none, it is the list that has the entry, else the one last referred to, the only
         one, or the to-dos. New entries are not added to the to-dos by default: for them the name is empty
-        then. Raises `AnswerNow` to ask what is meant.
+        then. They may name the list themselves (`_take_name`), or belong on the shopping list
+        (`_for_goods`). Raises `AnswerNow` to ask what is meant.
         """
         name = self.slot("list")
         adds = self.parsed.intent == "add_items"
