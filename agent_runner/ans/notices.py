@@ -222,7 +222,8 @@ class RunNotices:
         """Return the text with the notices that are due at a point, for the model; empty if there are none.
 
         It has at most `limit` characters; notices that do not fit, or have a lower priority than `at_least`,
-        wait for a later point. A notice is delivered once. If this is cancelled, nothing counts as delivered.
+        wait for a later point. A notice is delivered once. If this is cancelled, or if the turn ends
+        meanwhile, nothing counts as delivered.
         """
         async with self._lock:
             if not self.pending:

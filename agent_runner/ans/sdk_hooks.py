@@ -137,7 +137,10 @@ class NoticeHooks:
         return self._output(hook_input, self._with_prompt, anew=text)
 
     async def _before_tool(self, hook_input: Any) -> dict[str, Any]:
-        """Report changes by others before an edit or a command; deny Andy's tools to subagents."""
+        """Report changes by others before an edit or a command; deny Andy's tools to subagents.
+
+        A subagent's edit is not looked at: it is the main agent that has read the file.
+        """
         name = str(hook_input["tool_name"])
         # Otherwise, a subagent could get or delete notices that are for the agent.
         if hook_input.get("agent_id") and name.startswith(OWN_TOOLS):

@@ -133,7 +133,7 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     lead = times.leading(answer)
     # The parts of the answer's time besides the time of day, such as a day of the week.
     written = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
-    cut = request.slot("what")[len(what) :]
+    cut = request.slot("what")[len(what) :]  # `without_time` cuts words off the end only
     # The answer names a day itself, or the cut-off words have a span such as "60 minutes", which may be part
     # of the text: cut off only the words that the answer repeats.
     if written or PATTERNS["a_span"].search(cut):
