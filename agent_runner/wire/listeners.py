@@ -58,7 +58,11 @@ class ScreenedListener(socket.socket):
         self._is_dropping = False
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Return the next connection that may stay. Raises `BlockingIOError` if there is none for now."""
+        """Return the next connection that may stay.
+
+        Raises `BlockingIOError` if there is none for now, or after `REFUSED_AT_ONCE` refusals: asyncio then
+        calls this again in the next turn of the event loop.
+        """
         for _ in range(REFUSED_AT_ONCE):
             connection, address = super().accept()
             if not self._is_full(str(address[0])):
