@@ -33,8 +33,8 @@ class Pace:
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
-        """By each container's address, when its last connection would be due at the steady pace, in seconds of
-        the event loop's clock.
+        """Map each container's address to the time when its last connection would be due at the steady pace,
+        in seconds of the event loop's clock.
         """
 
     def wait_seconds(self, peer: str, now_seconds: float) -> float:

@@ -94,8 +94,8 @@ class ClaudeAgent:
     async def begin(self, order: RunOrder) -> bool:
         """Take the first turn's order, for an agent that was started ahead of it.
 
-        Return True if the CLI that already runs can be used for the order. Otherwise it has ended or was
-        started with other settings: it is dropped, and `start` has to be called again.
+        Return True if the CLI that already runs can be used for the order. Otherwise there is none, it has
+        ended, or it was started with other settings: it is dropped, and `start` has to be called again.
         """
         self._order = order
         # With `is_standby`, as when the CLI was started: only then do the settings contain the state of the

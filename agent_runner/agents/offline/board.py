@@ -609,8 +609,9 @@ class Board(RequestHandler):
     ) -> list[str]:
         """Return a text with the tasks and one with the to-dos, in one numbering; empty ones are left out.
 
-        Without tasks, the to-dos have the numbers of their list. The numbers are remembered, in place of those
-        of the list shown before, so that a later message can use them. `head` names the heading of the tasks.
+        Without tasks, the to-dos have the numbers of their list. The numbers are remembered, so that a later
+        message can use them; those of the list shown before are forgotten. `head` names the heading of the
+        tasks.
         """
         shown = {str(number): _entry(task) for number, task in enumerate(tasks, 1)}
         described = [f"{number}. {self._described(task)}" for number, task in enumerate(tasks, 1)]

@@ -129,5 +129,5 @@ def _sum(pieces: list[tuple[float, str]]) -> TimeSpan | None:
 
 
 def _seconds(unit: str) -> int:
-    """Return the length of a unit in seconds; a month counts as 30 days, which is good only to compare units."""
+    """Return the length of a unit in seconds; a month counts as 30 days, only good to compare units."""
     return _SECONDS.get(unit) or (_DAYS.get(unit) or _MONTHS[unit] * 30) * 86_400

@@ -75,7 +75,10 @@ def _clock_en(match: re.Match[str]) -> Parts:
 
 
 def _offset(parts: dict[str, str | None]) -> timezone | NamedZone | None:
-    """Return the offset from UTC or the zone in the groups of a match of a time; None if none is named."""
+    """Return the offset from UTC or the zone in the groups of a match of a time; None if none is named.
+
+    An offset of 24 hours or more, which does not exist, gives None, too.
+    """
     if zone := parts.get("zone"):
         return named_zone(zone)
     return offset_of(parts["offset"] or "") if parts.get("offset") else None
