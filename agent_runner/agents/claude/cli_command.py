@@ -102,7 +102,7 @@ class CliSettings:
     output_tokens: int | None = None
     """The most tokens of one call of the model; None leaves it to the CLI."""
     resume_at: str | None = None
-    """The id of the last message of the resumed session that is continued; None continues after its end."""
+    """The id of the message after which the resumed session is continued; None continues at its end."""
     is_plain_service: bool = False
     """Whether its model service is not Anthropic's, and so has no deferred tools and no betas."""
     window: int | None = None
