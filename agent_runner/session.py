@@ -136,9 +136,10 @@ class RunnerSession:
     async def _handle(self, turn: TurnOrder) -> int | None:
         """Process one turn, and report its end to the host, whatever the agent does.
 
-        Of a turn that is cancelled, no end is reported. After a turn that did not break the agent, the notices
-        are loaded for the next one. Return None if the run goes on, else the exit code with which it has to
-        end.
+        The end of a cancelled turn is not reported. After a turn that did not break the agent, the notices
+        are loaded for the next turn.
+
+        Return None if the run goes on, else the exit code with which it has to end.
         """
         self._noticing.begin_turn(turn, session_id=self._agent.session_id)
         self._progress.begin_turn(turn.turn)

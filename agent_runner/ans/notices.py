@@ -43,7 +43,7 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNotices:
-    """The outcome of one turn's notices: those that the model read, and ids of the host's that it did not."""
+    """The outcome of one turn's notices: those that the model read, and the ids of the host's others."""
 
     delivered: tuple[DeliveredNotice, ...] = ()
     returned: tuple[int, ...] = ()

@@ -518,7 +518,7 @@ def _cut_end(body: str) -> tuple[str, str] | None:
 def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
     """Return the text of a body, and the words of its time; None if it is not sure where the text begins.
 
-    `lead` is the time at the start of the body. A second part of the time may stand at the end: `tomorrow to
+    `lead` is the time at the start of the body. A second part of the time may be at the end: `tomorrow to
     pay rent at 9am`.
     """
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
