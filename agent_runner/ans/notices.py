@@ -43,7 +43,9 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNotices:
-    """The outcome of one turn's notices: those that the model read, and the ids of the host's others."""
+    """The outcome of one turn's notices: those that the model read (`delivered`), and the ids of the host's
+    notices that it did not read (`returned`).
+    """
 
     delivered: tuple[DeliveredNotice, ...] = ()
     returned: tuple[int, ...] = ()

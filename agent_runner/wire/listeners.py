@@ -79,8 +79,7 @@ class ScreenedListener(socket.socket):
     def _count_refusal(self, address: str) -> None:
         """Count a refused connection; after `MAX_REFUSED` of an address, the kernel drops its next attempts.
 
-        That needs Linux and IPv4. The kernel drops those of at most `_MAX_DROPPED` addresses, the ones that
-        were first refused last.
+        That needs Linux and IPv4, and is done for at most `_MAX_DROPPED` addresses, the newest in `_refusals`.
         """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DROP_SECONDS, self._hear_all)

@@ -168,7 +168,7 @@ class About(RequestHandler):
 
 
 def _asks_to_recall(row: Any) -> bool:
-    """Return whether a person's message asks about earlier talk; a name (`Mia: `) may come before its text."""
+    """Return whether a person's message asks about earlier talk; a name (`Mia: `) may precede its text."""
     content = str(_at(row, "content") or "")
     texts = (content, content.partition(": ")[2]) if _at(row, "role") == "user" else ()
     return any(parsed.intent == "recall" for text in texts for parsed in reading.read(text))
