@@ -196,7 +196,7 @@ class RunNotices:
     def delivered(self) -> tuple[DeliveredNotice, ...]:
         """Return the notices that the model read in this turn, in their order, at most `MAX_DELIVERED`.
 
-        Of more, the host's are returned first, then those of higher priority.
+        If there are more, the host's are preferred, and among the others those of higher priority.
         """
         by_importance = sorted(
             enumerate(self._delivered),

@@ -1,4 +1,7 @@
-"""Parse a message as the answer to an open question."""
+"""Parse a message as the answer to an open question.
+
+The request that waits for the answer has slots: words under names such as `what` and `when`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Handle requests about the dashboard: add, change, end and show tasks.
 
-The list of what is open has the tasks and the to-dos under common numbers.
+The list of what is open has the tasks and the to-dos under common numbers. The slots of a request are the
+words that it has under names such as `title` and `when`.
 """
 
 from __future__ import annotations
@@ -542,7 +543,7 @@ class Board(RequestHandler):
     async def do_agenda(self) -> str:
         """Return the events, reminders and due tasks of a day.
 
-        Today also has the tasks that are due soon or have no deadline, and the to-dos.
+        Today also has the tasks that are overdue, due soon or without a deadline, and the to-dos.
         """
         today = self.context.now.date()
         day = self._day() or today

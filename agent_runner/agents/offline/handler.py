@@ -279,9 +279,9 @@ class RequestHandler:
         return await self.request(UseDashboard, tool=tool, arguments=named)
 
     async def answer_of_row(self) -> str:
-        """Return the sentence named after the intent, after sending the command of the intent's row, if any.
+        """Return the sentence that is named after the intent.
 
-        The row is that of `intents.toml`.
+        If the intent's row in `intents.toml` has a command, it is sent to the host first.
         """
         if command := ROWS.get(self.parsed.intent, {}).get("request"):
             return await self._send_row(command)

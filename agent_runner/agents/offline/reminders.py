@@ -1,4 +1,7 @@
-"""Handle requests about reminders, which the host stores; repeating ones are scheduled tasks there."""
+"""Handle requests about reminders, which the host stores; repeating ones are scheduled tasks there.
+
+The slots of a request are the words that it has under names such as `what` and `when`.
+"""
 
 from __future__ import annotations
 

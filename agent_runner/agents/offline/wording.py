@@ -1,7 +1,7 @@
 """Split the words of a request into its text, its time and further requests. Pure.
 
-A wrong cut would set a wrong reminder, so a request whose time is not sure gets the slot `trouble`, and the
-chat is asked about it.
+The slots of a request are the words that it has under names such as `what` and `when`. A wrong cut would set
+a wrong reminder, so a request whose time is not sure gets the slot `trouble`, and the chat is asked about it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BETWEEN = " \t\n,:："
 
 
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
-    """Return a request that a row has matched, with cleaned slots; None if it does not fit the row.
+    """Return a request that a row of `intents.toml` has matched, with cleaned slots; None if it does not fit.
 
     Words for a reminder (slot `news`) do not fit if they ask for news, as in `날씨 알려줘`. Words such as
     "the" and Korean particles are taken off the name of an entry.

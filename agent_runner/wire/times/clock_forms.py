@@ -53,8 +53,8 @@ _NO_HALF = r"(?![\d:]|\s*(?:am|pm|[ap]\.m)\b)"
 def _clock_en(match: re.Match[str]) -> Parts:
     """Return the time of day in `9:30 pm`, `at 9`, `seven thirty`.
 
-    It is marked as bare if am or pm is not named and people may mean either: an hour alone or in words, or
-    such as `3:30`, but not `09:30`.
+    It is marked as bare if am or pm is not named and people may mean either: an hour alone or in words, or a
+    time such as `3:30`, but not `09:30`.
     """
     parts = match.groupdict()
     hour, minute = parts["hour"], parts.get("minute")
