@@ -47,7 +47,7 @@ class _BlockRequest(http.server.BaseHTTPRequestHandler):
     server: BlockServer
 
     def do_GET(self) -> None:
-        """Send a block, or print the failure that a node reports."""
+        """Send the block that `/NUMBER/NODE` names, and print that; print what `/failed/NODE?REASON` reports."""
         request = urllib.parse.urlsplit(self.path)
         block, _, node = request.path.strip("/").partition("/")
         if block == "failed":

@@ -180,8 +180,8 @@ class ContextUse:
     ) -> EventDraft | None:
         """Return the event if use has reached the `threshold` and was not reported yet, else None.
 
-        `current_tokens` are used of a window of `max_tokens`, 0 if its size is not known; `compaction_at` is
-        that of `threshold`.
+        `current_tokens` are used of a window of `max_tokens`, 0 if its size is not known. `compaction_at` is
+        the number of tokens at which the CLI compacts the conversation, None if it is not known.
         """
         if max_tokens <= 0:
             return None

@@ -50,7 +50,10 @@ class LazyNotices:
         self._warming: asyncio.Task[None] | None = None
 
     async def load(self) -> NoticeRules:
-        """Return the rules. The first call loads them in a thread, so that other tasks go on."""
+        """Return the rules. The first call loads them in a thread, so that other tasks go on.
+
+        Then it makes the calls that `do` has stored until now.
+        """
         async with self._loading:
             if self.rules is None:
                 rules = await asyncio.to_thread(self._make, self._order, self._workspace)

@@ -192,7 +192,7 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     """Return the requests for the to-dos that a request names.
 
     One with a time after `by` becomes a task. For words that may be one or two to-dos, such as `call Bob and
-    buy stamps`, the request asks which.
+    buy stamps`, the request asks which. If a time in the words cannot be placed, the only request says so.
     """
     if parsed.slot("bare"):  # a statement or wish, which may name things to buy
         parts = entries(parsed.slot("bare"), parsed.language)

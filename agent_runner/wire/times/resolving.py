@@ -465,7 +465,7 @@ def _hour_in(half: Half, hour: int) -> int:
 
 
 def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy) -> Recurrence:
-    """Return the repetition that the parts name, with its first time ahead.
+    """Return the repetition that the parts name, with its first time ahead, from which steps are counted.
 
     Raises `_Refused` if it lacks a time of day, never occurs, or has what the host's schedules lack: seconds,
     another zone, or an interval that leaves out months.
