@@ -268,8 +268,8 @@ async def _answer_to_question(text: str, context: RequestContext) -> list[str] |
     """Take a text as the answer to the sender's first open question, and return the replies to it.
 
     The answer completes the request that the question belongs to; the question is then closed, and the
-    request is carried out and may lead to a new question. Otherwise the sender's next open question is
-    repeated as the last reply. None if the text is no answer or no question is open.
+    request is carried out. If that leads to no new question, the sender's next open question is repeated as
+    the last reply. None if the text is no answer or no question is open.
     """
     if not text.strip() or not context.own_questions:
         return None
