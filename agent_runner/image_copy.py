@@ -47,7 +47,7 @@ class _BlockRequest(http.server.BaseHTTPRequestHandler):
     server: BlockServer
 
     def do_GET(self) -> None:
-        """Send a block, or print the failure that a node reports."""
+        """Send the block of `/NUMBER/NODE`, and print that; for `/failed/NODE?REASON`, print the failure."""
         request = urllib.parse.urlsplit(self.path)
         block, _, node = request.path.strip("/").partition("/")
         if block == "failed":

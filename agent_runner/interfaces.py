@@ -47,8 +47,8 @@ class Agent(Protocol):
 
     @property
     def restored(self) -> RestoreMode | None:
-        """Return the mode in which its conversation really continues: known once it has started, corrected if
-        it has to start anew after that. None if nothing is restored.
+        """Return the mode in which its conversation really continues: known once the agent has started, and
+        corrected if it has to start anew after that. None before, and for an agent that restores nothing.
         """
         ...
 
@@ -59,8 +59,8 @@ class Agent(Protocol):
     async def begin(self, order: RunOrder) -> bool:
         """Follow `order` from now on, instead of the one that it was created with, before the first prompt.
 
-        Called once, before the first `answer` of a run that was started ahead, whether or not it has started.
-        Returns whether it is ready to answer by that order; if not, `start` is called again.
+        Called once, before the first `answer` of a run that was started ahead, also if `start` has failed.
+        Returns whether the agent is ready to answer by that order; if not, `start` is called again.
         """
         ...
 

@@ -64,7 +64,10 @@ class TurnProgress:
     def tool_started(
         self, call: str, tool: str, arguments: Mapping[str, Any], *, parent: str | None = None
     ) -> None:
-        """Report that a tool was called; ignore it outside of a turn and beyond `MAX_TOOL_CALLS`.
+        """Report that a tool was called.
+
+        A call that was reported already is ignored, as is any call outside of a turn or beyond
+        `MAX_TOOL_CALLS`.
 
         `call` is the id of the call. `parent` is the id of the call that started the subagent which made it;
         None for a call of the agent itself.

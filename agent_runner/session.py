@@ -82,9 +82,9 @@ class RunnerSession:
         self._progress = progress or TurnProgress()
         self._is_started = False
         self._is_order_pending = False
-        """Whether the agent has yet to get `_order`, which came with the first turn of a run started ahead.
+        """Whether the agent still has the provisional order with which its run was started ahead.
 
-        True from the arrival of that turn until `_answer` passes the order to the agent.
+        `_answer` then passes it the order that came with the first turn, `_order`.
         """
 
     async def run(self) -> int:
@@ -134,7 +134,10 @@ class RunnerSession:
             self._outlet.put(Heartbeat, new_session_id=self._agent.session_id)
 
     async def _handle(self, turn: TurnOrder) -> int | None:
-        """Process one turn, and report its end to the host, whatever happens.
+        """Process one turn, and report its end to the host, whatever the agent does.
+
+        The end of a cancelled turn is not reported. After a turn that did not break the agent, the notices
+        are loaded for the next turn.
 
         Return None if the run goes on, else the exit code with which it has to end.
         """

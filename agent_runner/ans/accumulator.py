@@ -17,7 +17,7 @@ MAX_REMEMBERED = 1_000
 MAX_WAITING = 500
 """Most entries of a subscriber that wait; beyond it, an event adds to the count of its type's last entry."""
 REPEATED = 3
-"""Occurrences after which, at each multiple, an entry is delivered again."""
+"""An entry is delivered again whenever the number of its occurrences reaches a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Accumulator:
         """Add an event that the subscriber takes, or count it if it repeats an earlier one.
 
         While too many entries wait, it is counted in the newest waiting entry of its type, if there is one.
-        `order` is greater for each later event.
+        `order` is greater for each later event. Windows that have ended by the event's time are closed first.
         """
         now_ms = event.at_ms
         self.close_windows(now_ms)
@@ -129,7 +129,10 @@ class Accumulator:
         return [notification for notification in self._ready if notification.is_due]
 
     def carry_over(self, now_ms: int) -> None:
-        """Make everything undelivered due at the next opportunity, because a turn has ended."""
+        """Make everything undelivered due at the next opportunity, because a turn has ended.
+
+        Later events are not counted as repetitions of those before.
+        """
         for key in list(self._seen):
             self._forget(key, now_ms)
         self.due(POINTS)  # called for its effect: all batches become notifications, which stay due

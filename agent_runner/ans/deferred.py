@@ -40,7 +40,7 @@ class DeferredNotices:
     def __init__(self) -> None:
         self._awaiting: dict[int, _Awaiting] = {}
         self._spent: dict[Condition, set[int]] = {}
-        """Map each condition that made notices due, and has not been false since, to the ids of these."""
+        """Map each condition that made notices due, and has not been false since, to the notices' ids."""
 
     def __len__(self) -> int:
         return len(self._awaiting)

@@ -144,7 +144,9 @@ def _past(payload: Mapping[str, Any]) -> str:
 WARN_SHARE = 0.70
 """Share of the window from which to warn."""
 OF_COMPACTION = 0.90
-"""Share of the tokens at which the CLI compacts from which to warn, if that is fewer."""
+"""Part of the number of tokens at which the CLI compacts: from it on, a warning is due even if the window is
+not yet full to `WARN_SHARE`.
+"""
 REARM_SHARE = 0.60
 """Share of the window below which use has to fall before the next warning."""
 
@@ -178,8 +180,8 @@ class ContextUse:
     ) -> EventDraft | None:
         """Return the event if use has reached the `threshold` and was not reported yet, else None.
 
-        `current_tokens` are used of a window of `max_tokens`, 0 if its size is not known; `compaction_at` is
-        that of `threshold`.
+        `current_tokens` are used of a window of `max_tokens`, 0 if its size is not known. `compaction_at` is
+        the number of tokens at which the CLI compacts the conversation, None if it is not known.
         """
         if max_tokens <= 0:
             return None
@@ -276,6 +278,7 @@ def pattern_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
 def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
     """Return a hash of a call of a tool, which is equal for calls that repeat each other."""
     # Three different edits of a file are progress, three equal ones a loop: compare written text as a whole.
+    # A call without any of the main arguments is compared by all that it has.
     has_key = any(arguments.get(key) for key in KEY_ARGUMENTS)
     compared = [name for name in sorted(arguments) if not has_key or name in WRITTEN]
     return hash((pattern_of(tool_name, arguments), *(f"{name}={arguments[name]}" for name in compared)))

@@ -53,7 +53,7 @@ class EventQueue:
         return len(self._pending)
 
     def emit(self, event: NoticeEvent) -> None:
-        """Add an event; when the queue is full, the least severe events are dropped."""
+        """Add an event; a full queue drops the least severe ones first, or this one if it has only errors."""
         # Room is made for many events at once, because it takes a sort of the queue.
         if len(self._pending) >= self._limit and not self._has_errors_alone:
             self._make_room()

@@ -50,7 +50,10 @@ class LazyNotices:
         self._warming: asyncio.Task[None] | None = None
 
     async def load(self) -> NoticeRules:
-        """Return the rules. The first call loads them in a thread, so that other tasks go on."""
+        """Return the rules. The first call loads them in a thread, so that other tasks go on.
+
+        Then it makes the calls that `do` has stored until now.
+        """
         async with self._loading:
             if self.rules is None:
                 rules = await asyncio.to_thread(self._make, self._order, self._workspace)
@@ -75,7 +78,7 @@ class LazyNotices:
         await asyncio.to_thread(importlib.import_module, "agent_runner.ans.templating")
 
     def warm_soon(self) -> None:
-        """Start loading in the background."""
+        """Start loading in the background, unless that was started before."""
         if self._warming is None:
             self._warming = asyncio.create_task(self.warm(), name="notices")
 
@@ -102,9 +105,10 @@ class LazyNotices:
         self.do(lambda rules: rules.begin_turn(turn, session_id=session_id))
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
-        """Close the turn and return the notices that its model read; none if the turn failed.
+        """Close the turn and return the notices that its model read.
 
-        `session_id` is the agent's session; None if it has none.
+        There are none if the turn failed, or if the rules are not loaded; then the turn is closed once they
+        are. `session_id` is the agent's session; None if it has none.
         """
         if self.rules is not None:
             return self.rules.end_turn(outcome, session_id=session_id)
@@ -112,7 +116,7 @@ class LazyNotices:
         return ()
 
     def end_session(self, *, session_id: str | None) -> None:
-        """Report to the rules, if they are loaded, that the run has ended.
+        """Report to the rules, if they are loaded, that the run has ended; stop loading them.
 
         `session_id` is the agent's session; None if it has none.
         """

@@ -43,7 +43,9 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNotices:
-    """The outcome of one turn's notices: those that the model read, and ids of the host's that it did not."""
+    """The outcome of one turn's notices: those that the model read (`delivered`), and the ids of the host's
+    notices that it did not read (`returned`).
+    """
 
     delivered: tuple[DeliveredNotice, ...] = ()
     returned: tuple[int, ...] = ()
@@ -194,7 +196,7 @@ class RunNotices:
     def delivered(self) -> tuple[DeliveredNotice, ...]:
         """Return the notices that the model read in this turn, in their order, at most `MAX_DELIVERED`.
 
-        Of more, the host's are returned first, then those of higher priority.
+        If there are more, the host's are preferred, and among the others those of higher priority.
         """
         by_importance = sorted(
             enumerate(self._delivered),
@@ -222,7 +224,8 @@ class RunNotices:
         """Return the text with the notices that are due at a point, for the model; empty if there are none.
 
         It has at most `limit` characters; notices that do not fit, or have a lower priority than `at_least`,
-        wait for a later point. A notice is delivered once. If this is cancelled, nothing counts as delivered.
+        wait for a later point. A notice is delivered once. If this is cancelled, or if the turn ends
+        meanwhile, nothing counts as delivered.
         """
         async with self._lock:
             if not self.pending:

@@ -18,7 +18,7 @@ OF_ONE_TURN = ("tool.", "budget.", "agent.loop.", "agent.turn.", "query.", "suba
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NoticeEntry:
-    """An event that happened `count` times; the model has read about `delivered_count` of them."""
+    """An event that happened `count` times; the model was informed of the first `delivered_count` of them."""
 
     event: NoticeEvent
     order: int

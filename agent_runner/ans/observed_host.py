@@ -31,7 +31,7 @@ class ObservedHost(HostClient):
     async def ask(self, command: Command) -> Reply:
         """Send a command to the host and return the reply; report the start and the end of the call.
 
-        They are reported to the progress and to the notices, whose notices for the end of a tool are then
+        The progress and the notices get the reports. Then the notices that are due at the end of a tool are
         delivered.
         """
         self._calls += 1

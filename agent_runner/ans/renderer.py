@@ -57,7 +57,7 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
     rest = list(candidates[len(delivered) :])
     is_whole = delivered[-1].notification is candidates[len(delivered) - 1]
     summed_up = [batch for batch in rest if batch.may_be_summed_up]
-    # A notification of which only a part was written waits with its other part.
+    # If only a part of the last notification was written, the rest of it waits, too.
     waiting = len(rest) - len(summed_up) + (not is_whole)
     lines = [notice.text or "" for notice in delivered] + _count_line(summed_up, waiting)
     counted = (RenderedNotice(notification=batch, text=None) for batch in summed_up)

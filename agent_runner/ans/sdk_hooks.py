@@ -44,7 +44,7 @@ LOOKED_AT = rf"^(?:{'|'.join((*EDITORS, *COMMANDS))}|{OWN_TOOLS}.*)$"
 NOT_CALLED = "<tool_use_error>"
 """The start of the CLI's result for a call that no hook has seen: unknown tool, wrong arguments."""
 OF_THE_MAIN_AGENT = "Notices are the main agent's: say what it should note in your report."
-"""The reason that a subagent gets when its call of one of Andy's tools is denied."""
+"""The reason that a subagent gets when its call of one of the tools for notices is denied."""
 ANSWER_STANDS = (
     "Your answer is sent as it stands. Say only what is to be added to it, or nothing between <internal> "
     "and </internal>."
@@ -137,7 +137,10 @@ class NoticeHooks:
         return self._output(hook_input, self._with_prompt, anew=text)
 
     async def _before_tool(self, hook_input: Any) -> dict[str, Any]:
-        """Report changes by others before an edit or a command; deny Andy's tools to subagents."""
+        """Report changes by others before an edit or a command; deny the tools for notices to subagents.
+
+        A subagent's edit is not looked at: it is the main agent that has read the file.
+        """
         name = str(hook_input["tool_name"])
         # Otherwise, a subagent could get or delete notices that are for the agent.
         if hook_input.get("agent_id") and name.startswith(OWN_TOOLS):

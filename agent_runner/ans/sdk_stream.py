@@ -85,7 +85,8 @@ class SdkStreamEvents:
     async def measure(self, at: InjectAt) -> None:
         """Report how full the model's window is, for a warning at the point `at`.
 
-        Nothing is reported for a small conversation. The CLI is asked once for the size of the window.
+        Nothing is reported for a small conversation, or if the size of the window is unknown. The CLI is
+        asked for the size until it has named one.
         """
         # Asking the CLI costs a round trip before a prompt, and a small conversation cannot fill a window.
         if self._context_tokens < max(MEASURED_FROM, self._expected * UNEVENTFUL):

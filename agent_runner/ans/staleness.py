@@ -106,7 +106,8 @@ class KnownFiles:
     def begin_command(self, call_id: str) -> None:
         """Record that a command of the agent starts (`call_id`), and look for changes by others until now.
 
-        If another command is running, its changes cannot be distinguished from others': none are reported.
+        If another command is running, its changes cannot be distinguished from those by others: none are
+        reported.
         """
         with self._lock:
             if self._commands:

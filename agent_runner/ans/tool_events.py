@@ -130,7 +130,10 @@ class ToolCallEvents:
         self._notices.emit("tool.batch.complete", "info", payload)
 
     def _end(self, call: ToolCall, *, has_failed: bool, duration_ms: int) -> None:
-        """Record that a call has ended, and how."""
+        """Record that a call has ended, and how.
+
+        Notices that wait for the tool become due at the next delivery, unless it is a tool for notices.
+        """
         self._failed[call.id] = has_failed
         self._durations[call.id] = duration_ms
         # A notice must not be released by the tool call that created it.

@@ -164,7 +164,7 @@ class HostLink:
 
     connection: CarrierConnection
     output_sent: int = 0
-    """The offset up to which the host has the runner's stdout, or it was sent to it."""
+    """Bytes of the runner's stdout that the host had before, or was sent over this connection."""
     requests_sent: set[tuple[str, str]] = field(default_factory=set)
     """The mailbox directory and the name of each request file that was sent over this connection."""
     requests_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -344,6 +344,7 @@ class Carrier:
                 link.end_stage(StaleFile("it was written to while it was sent"))
             case "too_much":
                 self._change_state(CarrierEvent.TOO_MUCH)
+                # Wakes `_send_files`, which ends because of the new state.
                 link.end_stage(ConnectionLost("the host takes no such files"))
             case "stop":
                 self.stop(message.number("milliseconds") / 1000)
@@ -393,7 +394,10 @@ class Carrier:
     # The runner's output
 
     async def _watch_end(self) -> None:
-        """Read the runner's output until it has ended; then record its exit and send its last files."""
+        """Read the runner's output until it has ended, and record its exit.
+
+        Then send its last changes of files, unless it ended in a turn: that turn does not count.
+        """
         process = self._process
         async with asyncio.TaskGroup() as tasks:
             reading = [
@@ -519,8 +523,9 @@ class Carrier:
     async def _send_files(self, n: int) -> None:
         """Have the host store the agent's changes of files, and return once it has all of them.
 
-        `n` is the number of the frame that ends the turn, 0 for the changes after the last turn. It is tried
-        on each connection. If the files exceed a limit, the turn fails instead.
+        `n` is the number of the frame that ends the turn, 0 for the changes after the last turn. If the
+        connection breaks, the changes are sent again over the next. If the files exceed a limit, the turn
+        fails instead.
         """
         link: HostLink | None = None
         while self._state in SENDING_FILES:
@@ -543,8 +548,8 @@ class Carrier:
         """Have the host store the changes that `find_changes` returns, and wait for its answer.
 
         `find_changes` blocks and returns the changes by target. If a file changes while it is sent, the
-        changes are found and sent again. `n` is the number of the frame that ends the turn, or 0 for changes
-        that count at once.
+        changes are found and sent again. `n` is the number of the frame that ends the turn, with which the
+        changes take effect, or 0 for changes that take effect at once.
 
         Raises:
             ConnectionLost, TreeError
@@ -642,7 +647,7 @@ class Carrier:
     def _kill(self, number: signal.Signals, *, only_runner: bool = False) -> None:
         """Send a signal to the runner and all that it started, or to the runner alone.
 
-        Do nothing if it has ended.
+        What has ended already is left out.
         """
         with suppress(ProcessLookupError):
             if only_runner:

@@ -87,7 +87,10 @@ def is_hardened() -> bool:
 
 
 def was_oom_killed() -> bool:
-    """Return whether the kernel has killed a process of this container because memory ran out."""
+    """Return whether the kernel has killed a process of this container because memory ran out.
+
+    False also if that cannot be found out.
+    """
     with suppress(OSError, ValueError):
         events = Path("/sys/fs/cgroup/memory.events").read_text().split()
         return int(events[events.index("oom_kill") + 1]) > 0

@@ -22,7 +22,7 @@ class IncomingFiles:
         self._announced: dict[str, Tree] = {}
         """Map each target to the entries that the host has described, also after their files have arrived."""
         self._incoming: dict[tuple[str, str], Any] = {}
-        """Map target and path of each file of which only parts have arrived to these parts."""
+        """Map target and path of each file that has not arrived whole to the parts that have arrived."""
         self._missing: set[tuple[str, str]] = set()
         """Target and path of each file that the container lacks."""
         self._file_arrived = asyncio.Event()
@@ -45,7 +45,7 @@ class IncomingFiles:
             self._missing.clear()
 
     def close(self) -> None:
-        """Close and drop the files of which only parts have arrived."""
+        """Close and drop the files that have not arrived whole."""
         for file in self._incoming.values():
             file.close()
         self._incoming.clear()

@@ -46,8 +46,9 @@ class LocalTrees:
     def update_tree(self, target: str, target_tree: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
         """Give a tree the host's directories and links, and return the paths of the files that it lacks.
 
-        `target_tree` is the host's description. If that `is_whole`, other entries are removed. `is_writable`:
-        whether the agent may change the tree, so that its changes are looked for later. Blocks.
+        `target_tree` is the host's description; if it `is_whole`, entries that it does not have are removed
+        here. `is_writable`: whether the agent may change the tree, so that its changes are looked for later.
+        Blocks.
         """
         path = self.path_of(target)
         path.mkdir(parents=True, exist_ok=True)

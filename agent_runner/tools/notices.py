@@ -109,8 +109,8 @@ class NotifySelfTool(Tool):
     async def _pass_to_run(self, note: NotifySelf, notice_id: int | None) -> str:
         """Pass a note that can be shown in this turn to the run's notices; return the id of its event.
 
-        `notice_id` is its number at the host; None if it is for this turn alone. A note about a discovery or
-        a checkpoint is also reported as an event of that kind.
+        Any other note is left to the host. `notice_id` is the note's number there; None if it is for this
+        turn alone. A note about a discovery or a checkpoint is also reported as an event of that kind.
         """
         notices = (await self.noticing.load()).notices
         event_id = f"notice-{notice_id}"

@@ -108,7 +108,7 @@ class Tool:
         return cast("Command", command)
 
     def _check_words(self, arguments: dict[str, Any]) -> None:
-        """Raise `BadArguments` for a word that is none of those which the model is offered for an argument.
+        """Raise `BadArguments` if an argument has a word that the model is not offered for it.
 
         The command itself accepts any word, since it leaves the check to the host.
         """

@@ -16,7 +16,7 @@ from agent_runner.wire.tools import Arguments, OfferedTool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedTool(Tool):
-    """A tool of one of the wire's tables: its command carries the arguments, which the host reads again."""
+    """A tool of one of the wire's tables: its command contains the arguments, which the host checks again."""
 
     arguments: type[Arguments]
 
@@ -25,7 +25,7 @@ class WrappedTool(Tool):
         return self.arguments.model_json_schema()
 
     def read(self, arguments: dict[str, Any]) -> Command:
-        """Return the command that carries the tool's name and these arguments. Raises `BadArguments`."""
+        """Return the command that contains the tool's name and these arguments. Raises `BadArguments`."""
         try:
             validated = self.arguments.model_validate(arguments)
         except ValidationError as error:

@@ -30,7 +30,7 @@ def new_observer() -> BaseObserver:
 def _observer_class() -> Callable[[], BaseObserver]:
     """Return the class of watchdog observers for this platform; on Linux one of our own.
 
-    That reports a file only when it is whole.
+    Ours reports a file only when it is whole; in a recursive watch, also when it is created.
     """
     # Imported on the first call: what only reads an order has no use for watchdog, which loads slowly.
     if sys.platform != "linux":
@@ -48,7 +48,8 @@ def _observer_class() -> Callable[[], BaseObserver]:
             # A file that was moved away is none that has arrived.
             unwanted = InotifyConstants.IN_MOVED_FROM
             if not self.watch.is_recursive:
-                # A file that was only created is not whole; its closing or renaming is reported.
+                # A file that was only created is not whole; its closing or renaming is reported. A recursive
+                # watch needs this event, by which watchdog learns of new directories.
                 unwanted = Mask(unwanted | InotifyConstants.IN_CREATE)
             return Mask(super().get_event_mask_from_filter() & ~unwanted)
 

@@ -157,7 +157,7 @@ class CarrierConnection:
         return json.loads(header)
 
     async def _receive(self, max_header_bytes: int, max_payload_bytes: int) -> CarrierMessage:
-        """Wait for the next message and return it; it may have at most so many bytes.
+        """Wait for the next message and return it; its header and payload may have at most so many bytes.
 
         Raises `ConnectionLost`, also after `SILENCE_SECONDS` without a message.
         """

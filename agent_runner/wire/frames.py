@@ -54,7 +54,7 @@ Mark = Annotated[Sendable, Field(max_length=64)]
 MAX_SUMMARY_CHARS = 600
 """Characters of a tool's input in a frame. The host shows fewer, because it first removes secrets."""
 MAX_TOOL_CALLS = 300
-"""Calls of tools in one turn that are shown; further ones run without being shown."""
+"""Calls of tools in one turn that are shown; the agent may make more, which are not shown."""
 MAX_DRAFT_PIECE = 4_000
 """Most characters of a text in one frame about it."""
 MAX_DRAFT_CHARS = 20_000

@@ -33,7 +33,9 @@ class Pace:
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
-        """For each container, when its next connection is allowed, by the loop's clock."""
+        """Map each container's address to the time when its last connection would be due at the steady pace,
+        in seconds of the event loop's clock.
+        """
 
     def wait_seconds(self, peer: str, now_seconds: float) -> float:
         """Count a new connection of the container at an address, and return the seconds that it has to wait.
@@ -66,9 +68,9 @@ class Gate:
         return self._open[peer] >= MAX_OF_ONE
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass one connection on until it ends; close it at once if its container has too many.
+        """Pass one connection on until it ends, after a delay if its container has made many.
 
-        It may be delayed first.
+        It is closed at once if the container has too many open connections.
         """
         # Only here is the connecting container visible: to the host, all come from the gate.
         peer = str((writer.get_extra_info("peername") or ("gone",))[0])

@@ -58,7 +58,11 @@ class ScreenedListener(socket.socket):
         self._is_dropping = False
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Return the next connection that may stay. Raises `BlockingIOError` if there is none for now."""
+        """Return the next connection that may stay.
+
+        Raises `BlockingIOError` if there is none for now, or after `REFUSED_AT_ONCE` refusals: asyncio then
+        calls this again in the next turn of the event loop.
+        """
         for _ in range(REFUSED_AT_ONCE):
             connection, address = super().accept()
             if not self._is_full(str(address[0])):
@@ -73,11 +77,15 @@ class ScreenedListener(socket.socket):
         super().close()
 
     def _count_refusal(self, address: str) -> None:
-        """Count a refused connection, and drop further ones of an address that had too many refused."""
+        """Count a refused connection; after `MAX_REFUSED` of an address, the kernel drops its next attempts.
+
+        That needs Linux and IPv4. Of more than `_MAX_DROPPED` such addresses, only the last in `_refusals`
+        are dropped.
+        """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DROP_SECONDS, self._hear_all)
         self._refusals[address] += 1
-        # Elsewhere than on Linux, and with IPv6, they are refused one by one.
+        # Otherwise, they are refused one by one.
         if self._refusals[address] == MAX_REFUSED and sys.platform == "linux" and "." in address:
             addresses = [other for other, count in self._refusals.items() if count >= MAX_REFUSED]
             _attach_filter(self, addresses[-_MAX_DROPPED:])  # replaces an earlier filter
@@ -101,7 +109,7 @@ _LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _SENDER = 0xFFF00000 + 12
 """The place of the sender's address: 12 bytes into the header of IP."""
 _MAX_DROPPED = 100
-"""Most addresses of which a filter drops the attempts to connect: a jump passes over at most 255."""
+"""Most addresses whose attempts to connect a filter drops: a jump passes over at most 255."""
 
 
 def _attach_filter(listener: socket.socket, addresses: Sequence[str]) -> None:

@@ -167,8 +167,10 @@ class _Scan:
                 self._read_entry(directory_fd, name, path)
 
     def _read_entry(self, directory_fd: int, name: str, path: str) -> None:
-        """Add the entry `name` of an open directory under `path`; one that is no file, directory or link is
-        left out.
+        """Add the entry `name` of an open directory under `path`, with those below it.
+
+        One that is no file, directory or link is left out. A directory that may not be opened raises
+        `PermissionError`; if the limits have `names_the_rest`, it is added without what is in it.
         """
         info = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if stat.S_ISDIR(info.st_mode):

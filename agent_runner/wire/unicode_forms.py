@@ -54,7 +54,8 @@ def is_emoji(text: str) -> bool:
     match = _EMOJI_PARTS.fullmatch(text) if len(text) <= MAX_EMOJI_CHARS else None
     if match is None:
         return False
-    # U+200D, the zero-width joiner, makes one emoji of several, such as a family.
+    # U+200D, the zero-width joiner, makes one emoji of several, such as a family. Flags of countries and
+    # keycaps need no further check: the pattern names their characters.
     signs = text.split("\u200d") if match[1] is not None else []
     return all(sign and (category(sign[0]) == "So" or sign[0] in _EMOJI_AMONG_SIGNS) for sign in signs)
 

@@ -66,7 +66,7 @@ class ClaudeAgent:
         self._restoring = RestoreHooks(order.restore, host)
         self._resumed: str | None = None
         self._was_started_ahead = False
-        """Whether the CLI was started ahead of the first turn."""
+        """Whether the CLI in use was started before the first turn's order came."""
         self._cli = CliProcess(started, self._tools) if started else None
         self._client: claude_agent_sdk.ClaudeSDKClient | None = None
         self._sdk: Any = None
@@ -94,8 +94,8 @@ class ClaudeAgent:
     async def begin(self, order: RunOrder) -> bool:
         """Take the first turn's order, for an agent that was started ahead of it.
 
-        Return whether the CLI that already runs can be used for the order. A CLI that was started with other
-        settings is killed; `start` has to be called again then.
+        Return True if the CLI that already runs can be used for the order. Otherwise there is none, it has
+        ended, or it was started with other settings: it is dropped, and `start` has to be called again.
         """
         self._order = order
         # With `is_standby`, as when the CLI was started: only then do the settings contain the state of the
@@ -115,9 +115,10 @@ class ClaudeAgent:
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         """Ask the model, and pass its answer to `say`, which sends a text to the chat. Return the outcome.
 
-        If the CLI ended before anything reached the model, another one is started and asked once more: with
-        the same session if the CLI was started ahead, else with a new one if a session was to be resumed,
-        because that is gone. Any other error is raised.
+        If the CLI ended before anything reached the model, another CLI is started and gets the turn once
+        more. A CLI that was started ahead may have died while it waited, so its session is resumed again.
+        Otherwise the session to resume must be gone, and a new session replaces it. Any other error is
+        raised, also this one if there was no session to resume.
         """
         self._tools.turn = turn.turn
         self._hooks.begin_turn()
@@ -202,7 +203,10 @@ class ClaudeAgent:
         return self._cli
 
     async def _drop_unused_cli(self) -> None:
-        """Kill and disconnect a CLI that got no prompt: it died while it waited, or has other settings."""
+        """Kill and disconnect a CLI that got no prompt: it died while it waited, or has other settings.
+
+        The hooks and the reader of messages are set back to the order, for the CLI that follows.
+        """
         self._was_started_ahead = False
         # Killed first: it has no transcript to finish, so `close` need not wait for it.
         if self._cli is not None:
@@ -221,7 +225,7 @@ class ClaudeAgent:
         await self.close()
         self._restoring.begin_new_session()
         if self._stream is not None:
-            self._stream.compacted()  # the size of the old session, which it knows, no longer counts
+            self._stream.compacted()  # so that it forgets the size of the old session
         await self._connect(None)
 
     def _is_session_gone(self, error: Exception) -> bool:
@@ -244,7 +248,8 @@ class ClaudeAgent:
     async def _compact(self, say: Say) -> TurnOutcome:
         """Make the CLI summarise the conversation, and return the outcome.
 
-        `say` sends the chat a text: that it was done, or why not.
+        `say` sends the chat a text: that it was done, or why not. An error is returned in the outcome and not
+        said.
         """
         if self._resumed is None and self.session_id is None:  # the CLI has no session yet
             await say(NOTHING_TO_COMPACT)

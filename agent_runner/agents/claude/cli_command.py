@@ -102,7 +102,7 @@ class CliSettings:
     output_tokens: int | None = None
     """The most tokens of one call of the model; None leaves it to the CLI."""
     resume_at: str | None = None
-    """The last message of the resumed session that counts."""
+    """The id of the message after which the resumed session is continued; None continues at its end."""
     is_plain_service: bool = False
     """Whether its model service is not Anthropic's, and so has no deferred tools and no betas."""
     window: int | None = None
@@ -164,8 +164,8 @@ class CliSettings:
             is_plain_service=bool(order.get("is_plain_service")),
             window=order.get("window"),
             resume=order.get("session_id"),
-            # The last message of the session that counts. After it there may be a question whose answer never
-            # came, which the CLI would ask again.
+            # After this message the session may have a question whose answer never came; the CLI would ask
+            # it again.
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
             mcp_servers=() if instructions else tuple(order.get("mcp_servers") or ()),
             mcp_programs=() if instructions else _programs(order, workspace),
@@ -222,7 +222,8 @@ class CliSettings:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             **FEW,
             **LEAN,
-            # Otherwise it is off when ANTHROPIC_BASE_URL is not the service's: here it is the host's proxy.
+            # Without this variable the CLI would not search tools, since ANTHROPIC_BASE_URL is the host's
+            # proxy. In a bare turn, and for a service without deferred tools, all tools are in each request.
             "ENABLE_TOOL_SEARCH": str(not self.is_bare and not self.is_plain_service).lower(),
             # The CLI's maximum, which lasts six minutes of an overloaded model. The CLI repeats one request;
             # if it gave up, the turn would start again and call its tools a second time. The host's proxy

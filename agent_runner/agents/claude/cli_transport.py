@@ -105,9 +105,9 @@ class CliProcess:
             self._stdin().flush()
 
     def _is_for_tools(self, message: dict[str, Any]) -> bool:
-        """Handle a message for one of Andy's MCP servers; return False for another, which is the SDK's.
+        """Handle a message for one of Andy's MCP servers; return False for any other, which the SDK handles.
 
-        A request is answered in a task of its own, which a cancel request of the CLI cancels.
+        A request is answered in a task of its own; a cancel request of the CLI cancels this task.
         """
         match message:
             case {
@@ -132,7 +132,7 @@ class CliProcess:
         """
         try:
             answer = await self._tools.answer(call, server=server)
-            # The CLI waits for a response to each request, also to one that carries a notification.
+            # A notification has no answer, but the CLI waits for a response to each of its requests.
             response = {"mcp_response": answer or {"jsonrpc": "2.0", "result": {}}}
             body = {"subtype": "success", "request_id": request_id, "response": response}
             await self.write(json.dumps({"type": "control_response", "response": body}) + "\n")

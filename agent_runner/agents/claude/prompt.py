@@ -74,8 +74,8 @@ def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
 def _outside(order: Mapping[str, Any]) -> str:
     """Return the sentences about what can be searched and reached of the internet.
 
-    The order's `egress` is `open` (all), `allowlist` (the places in `reachable`) or closed, as if it is
-    missing.
+    The order's `egress` is `open` (all) or `allowlist` (the places in `reachable`); any other value, or none,
+    means that nothing can be reached.
     """
     search = _search(order)
     match order.get("egress"):
@@ -126,7 +126,7 @@ def _read(path: Path, *, limit: int) -> str:
         # No link is followed, and a pipe without a writer is not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            # `fdopen` would refuse a folder, and leave it open.
+            # Checked before `fdopen`, which raises an error for a folder.
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return ""
             with os.fdopen(descriptor, "rb", closefd=False) as file:

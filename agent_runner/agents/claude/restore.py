@@ -45,7 +45,10 @@ class RestoreHooks:
         self._fallback, self._meta = restore.fallback, restore.meta
 
     def begin_new_session(self) -> None:
-        """Record that the session to resume is gone: the order's fallback text goes into a new one."""
+        """Put the order's fallback text before the next prompt, because the session to resume is gone.
+
+        The mode becomes `rehydrate`, or `fresh` if the order has no such text.
+        """
         self._pending = self._fallback
         self.mode = "rehydrate" if self._fallback else "fresh"
 

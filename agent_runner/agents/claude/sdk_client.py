@@ -52,7 +52,8 @@ def options(
 ) -> sdk.ClaudeAgentOptions:
     """Return `settings` as SDK options, with the hooks that only the SDK can have.
 
-    `noticing` has the hooks that deliver notices, `subagents` counts subagents; None leaves them out.
+    `hooks` are further hooks by event. `noticing` has the hooks that deliver notices, `subagents` limits the
+    number of subagents; None leaves these out.
     """
     return sdk.ClaudeAgentOptions(
         cli_path=settings.cli,
@@ -145,7 +146,7 @@ def _subagent(settings: CliSettings) -> sdk.AgentDefinition:
 def sdk_command(chosen: sdk.ClaudeAgentOptions, settings: CliSettings) -> list[str] | None:
     """Return the command with which the SDK would start the CLI for the options in `chosen`.
 
-    None if the SDK's private class, which alone builds it, is another in this release.
+    Only a private class of the SDK builds it; None if that class has changed in the installed release.
     """
     try:
         from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport

@@ -61,8 +61,8 @@ class Nothing:
 def import_sdk() -> None:
     """Import the modules of the Claude SDK that the agent needs. Slow: call it in a thread.
 
-    While they are imported, empty modules stand in for those in `ABSENT`, of which the SDK only names classes
-    and which take most of the time. If the import with stand-ins fails, or if the SDK or `mcp` is imported
+    While they are imported, empty modules stand in for those in `ABSENT`: these take most of the time, and
+    the SDK only names classes of them. If the import with stand-ins fails, or if the SDK or `mcp` is imported
     already, the modules are imported without them.
     """
     if SDK in sys.modules or "mcp" in sys.modules:

@@ -74,7 +74,7 @@ class About(RequestHandler):
     async def do_know_me(self) -> str:
         """Return everything that is remembered of the sender.
 
-        The host finds them by their messenger's address, which the agent does not have.
+        The host finds the person by the messenger's address, which the agent does not have.
         """
         # Several people may ask in one turn; the short name shows which of them is meant.
         person = (await self._memory("person", people=[self.context.request.person]))["people"][0]
@@ -93,7 +93,7 @@ class About(RequestHandler):
         return self.say("keep_note", note=self.slot("note"))
 
     async def do_forget(self) -> str:
-        """Delete remembered items and messages that contain the words for good, after a confirmation.
+        """Delete for good, after a confirmation, remembered items and messages that contain the words.
 
         Raises `AnswerNow` with the question, which lists what would be deleted.
         """
@@ -168,7 +168,7 @@ class About(RequestHandler):
 
 
 def _asks_to_recall(row: Any) -> bool:
-    """Return whether a person's message asks about earlier talk; `Mia: ` may stand before its text."""
+    """Return whether a person's message asks about earlier talk; a name (`Mia: `) may precede its text."""
     content = str(_at(row, "content") or "")
     texts = (content, content.partition(": ")[2]) if _at(row, "role") == "user" else ()
     return any(parsed.intent == "recall" for text in texts for parsed in reading.read(text))

@@ -110,8 +110,8 @@ class OfflineAgent:
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         """Carry out every request of the turn, and pass the answers to `say` in one text.
 
-        Each notice of the turn is a line before them. The questions that the answers ask are stored for the
-        next turn. A turn without a request gets no answer.
+        Each notice of the turn that people have not read yet is a line before them. The questions that the
+        answers ask are stored for the next turn. A turn without a request gets no answer.
         """
         if turn.command == "compact":
             await say(NOTHING_TO_COMPACT)
@@ -244,7 +244,8 @@ async def _answer_request(context: RequestContext) -> str:
 
     The message is taken as the answer to the sender's open question if it can be one, else as new requests.
     After new requests, that question is repeated if nothing was requested, and dropped if something was
-    changed.
+    changed. If the message could only answer the question of another person, nothing is done, and the reply
+    says whose question it is.
     """
     text = context.request.text
     texts = await _answer_to_question(text, context)
@@ -266,8 +267,9 @@ async def _answer_request(context: RequestContext) -> str:
 async def _answer_to_question(text: str, context: RequestContext) -> list[str] | None:
     """Take a text as the answer to the sender's first open question, and return the replies to it.
 
-    The answer completes the request that the question belongs to, which is then carried out and may lead to
-    another question. None if the text is no answer or no question is open.
+    The answer completes the request that the question belongs to; the question is then closed, and the
+    request is carried out. If that leads to no new question, the sender's next open question is repeated as
+    the last reply. None if the text is no answer or no question is open.
     """
     if not text.strip() or not context.own_questions:
         return None
@@ -277,7 +279,7 @@ async def _answer_to_question(text: str, context: RequestContext) -> list[str] |
         return None
     others = tuple(other for other in context.state.questions if other is not question)
     context.state = replace(context.state, questions=others)
-    # The request stays that of the person who made it, also if another one has answered.
+    # The request stays that of the person who made it, also if another person has answered.
     sender = question.request.slot("sender") or question.sender
     texts = await _do_all([parsed.having(sender=sender) for parsed in completed], context)
     if not completed:  # the answer was "no": the request is given up

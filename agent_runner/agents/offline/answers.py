@@ -1,4 +1,7 @@
-"""Parse a message as the answer to an open question."""
+"""Parse a message as the answer to an open question.
+
+The request that waits for the answer has slots: words under names such as `what` and `when`.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,7 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     lead = times.leading(answer)
     # The parts of the answer's time besides the time of day, such as a day of the week.
     written = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
-    cut = request.slot("what")[len(what) :]
+    cut = request.slot("what")[len(what) :]  # `without_time` cuts words off the end only
     # The answer names a day itself, or the cut-off words have a span such as "60 minutes", which may be part
     # of the text: cut off only the words that the answer repeats.
     if written or PATTERNS["a_span"].search(cut):
@@ -183,8 +186,8 @@ def _placed_in(answer: str, words: str) -> list[str]:
 def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext) -> str:
     """Return the words for the one of several possible times of a request that an answer picks.
 
-    It may name the place (`the second`), the half of the day (`evening`) or a time. Empty if it picks none,
-    or fits several.
+    The answer may name the place of the time in the question (`the second`), the half of the day (`evening`)
+    or a time. Empty if it picks none of them, or fits several.
     """
     earlier = context.read_time(request.slot("when"))
     is_move = request.intent == "move"
@@ -242,7 +245,7 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
         if isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.WHICH_HALF
     ]
     days = [form for form, parsed_time in tried if isinstance(parsed_time, DateOnly)]
-    # "next Friday" with "9am" can still mean two days: return both, so that the day is asked about.
+    # "next Friday" with "9am" can still mean two days: returned as one text, so that the day is asked about.
     whole = (f"{before} {words}", f"{words} {before}")
     several = [form for form, parsed_time in tried if form in whole and _is_several(parsed_time)]
     rhythms = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]

@@ -1,6 +1,7 @@
 """Handle requests about the dashboard: add, change, end and show tasks.
 
-The list of what is open has the tasks and the to-dos under common numbers.
+The list of what is open has the tasks and the to-dos under common numbers. The slots of a request are the
+words that it has under names such as `title` and `when`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class OpenTask(TypedDict):
 
 
 def _fits(words: str, text: str) -> bool:
-    """Return whether words name the entry with this text: they are all of it or, unless a number, part."""
+    """Return whether words name the entry with this text: all of it, or a part unless they are a number."""
     words, text = words.casefold(), text.casefold()
     return words == text or (not words.isdecimal() and has_words(text, words))
 
@@ -512,7 +513,10 @@ class Board(RequestHandler):
         return [task for task in await self._open_tasks() if since <= _due_day(task) <= until]
 
     def _due(self, tasks: Iterable[OpenTask], head: str = "due") -> str:
-        """Return tasks under the heading that `head` names, soonest first; empty if there are none."""
+        """Return tasks under the heading that `head` names, soonest first; empty if there are none.
+
+        Their numbers are remembered, in place of those of the list shown before.
+        """
         return "".join(self._sections(sorted(tasks, key=_due_day), [], head=head))
 
     async def do_week(self) -> str:
@@ -539,7 +543,7 @@ class Board(RequestHandler):
     async def do_agenda(self) -> str:
         """Return the events, reminders and due tasks of a day.
 
-        Today also has the tasks that are due soon or have no deadline, and the to-dos.
+        Today also has the tasks that are overdue, due soon or without a deadline, and the to-dos.
         """
         today = self.context.now.date()
         day = self._day() or today
@@ -607,7 +611,8 @@ class Board(RequestHandler):
         """Return a text with the tasks and one with the to-dos, in one numbering; empty ones are left out.
 
         Without tasks, the to-dos have the numbers of their list. The numbers are remembered, so that a later
-        message can use them. `head` names the heading of the tasks.
+        message can use them; those of the list shown before are forgotten. `head` names the heading of the
+        tasks.
         """
         shown = {str(number): _entry(task) for number, task in enumerate(tasks, 1)}
         described = [f"{number}. {self._described(task)}" for number, task in enumerate(tasks, 1)]

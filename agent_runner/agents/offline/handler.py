@@ -89,7 +89,10 @@ class RequestContext:
         return times.read(words, now=self.now, zone=self.zone, policy=policy)
 
     def read_span(self, words: str) -> times.Reading:
-        """Return the duration that words such as `20 minutes` or `한 시간` name; else mostly a refusal."""
+        """Return the `Duration` that words such as `20 minutes` or `한 시간` name.
+
+        Other words give a refusal, or sometimes another kind of time.
+        """
         return self.read_time(f"{words} 뒤" if PATTERNS["hangul"].search(words) else f"in {words}")
 
     def shifted(self, at: datetime, move: ParsedRequest) -> datetime | times.TimeRefusal:
@@ -208,8 +211,8 @@ class RequestHandler:
     def choose(self, options: Sequence[Option], form: str, *, is_sure: bool = True) -> ParsedRequest:
         """Return the request of the only option. Raises `AnswerNow` to ask which of several is meant.
 
-        `form` names the sentence that asks about several. If `is_sure` is false, a single option is asked
-        about, too: "did you mean …?"
+        `options` has at least one. `form` names the sentence that asks about several. If `is_sure` is false,
+        a single option is asked about, too: "did you mean …?"
         """
         if len(options) > 1:
             raise self.question("which", self.say(form), options)
@@ -276,9 +279,9 @@ class RequestHandler:
         return await self.request(UseDashboard, tool=tool, arguments=named)
 
     async def answer_of_row(self) -> str:
-        """Return the sentence named after the intent, after sending the command of the intent's row, if any.
+        """Return the sentence that is named after the intent.
 
-        The row is that of `intents.toml`.
+        If the intent's row in `intents.toml` has a command, it is sent to the host first.
         """
         if command := ROWS.get(self.parsed.intent, {}).get("request"):
             return await self._send_row(command)

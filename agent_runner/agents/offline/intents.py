@@ -84,7 +84,7 @@ ANSWERS: dict[str, list[str]] = _DATA["answers"] | {
 
 @cache
 def patterns_of(name: str, language: Language) -> tuple[re.Pattern[str], ...]:
-    """Return the compiled patterns of an intent in one language, of which a request matches one."""
+    """Return the compiled patterns of an intent in one language; a request has to match one of them."""
     written = ROWS[name][language.value]
     patterns = [written] if isinstance(written, str) else written  # a row may have one pattern or a list
     return tuple(re.compile(_expand(pattern, _WORDS), FLAGS) for pattern in patterns)

@@ -1,4 +1,7 @@
-"""Handles requests about to-dos and other lists: find or ask for the list, then read or change its file."""
+"""Handles requests about to-dos and other lists: find or ask for the list, then read or change its file.
+
+The slots of a request are the words that it has under names such as `item` and `list`.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,8 @@ class Lists(RequestHandler):
 
         If the request names none, it is the list that has the entry, else the one last referred to, the only
         one, or the to-dos. New entries are not added to the to-dos by default: for them the name is empty
-        then. Raises `AnswerNow` to ask what is meant.
+        then. They may name the list themselves (`_take_name`), or belong on the shopping list
+        (`_for_goods`). Raises `AnswerNow` to ask what is meant.
         """
         name = self.slot("list")
         adds = self.parsed.intent == "add_items"
@@ -144,7 +148,8 @@ class Lists(RequestHandler):
     def _list_of_item(self) -> str:
         """Return the name of the list that contains the entry in the slot `item`; empty if none does.
 
-        If several do, it is the one last referred to, or `AnswerNow` is raised to ask which one is meant.
+        It has to be an open entry, for `untick` a ticked one; if none fits, a misspelt one counts. If several
+        lists have it, it is the one last referred to, or `AnswerNow` is raised to ask which one is meant.
         """
         item, last = self.slot("item").casefold(), self.context.state.list
         entries = self._entries([], is_open=self.parsed.intent != "untick")

@@ -1,6 +1,7 @@
 """Parse the requests in a message: one splitter, then the table of intents. Pure.
 
-Nothing is dropped: a part that no row matches becomes a request of its own, `unknown`.
+Nothing is dropped: a part that no row of the table (`intents.toml`) matches becomes a request of its own,
+`unknown`. The slots of a request are the words that it has under names such as `what` and `when`.
 """
 
 from __future__ import annotations

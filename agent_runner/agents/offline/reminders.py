@@ -1,4 +1,7 @@
-"""Handle requests about reminders, which the host stores; repeating ones are scheduled tasks there."""
+"""Handle requests about reminders, which the host stores; repeating ones are scheduled tasks there.
+
+The slots of a request are the words that it has under names such as `what` and `when`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class UpcomingReminder:
     number: str
     """The number by which people know it: `7`, or `R2` of one that repeats."""
     at: datetime | None
-    """The next time when the reminder is due."""
+    """The next time when the reminder is due; None if the host has planned none."""
     notification_id: str = ""
     person: str = ""
     """The short name of the person who requested it, if the host knows it."""
@@ -59,6 +62,7 @@ class UpcomingReminder:
         """Return the slots by which a request refers to this reminder and no other."""
         at = self.at.isoformat() if self.at else ""
         known = {"at": at, "repeats": self.repeats, "notification": self.notification_id}
+        # Emptied, because they may name another reminder: the words of the message, and "all".
         return self.entry.slots | known | {"item": "", "all": ""}
 
     def time_on(self, day: date) -> time | None:
@@ -114,8 +118,8 @@ class Reminders(RequestHandler):
     def _time(self) -> times.Reading:
         """Return the time of the reminder, or a refusal if the words in the slots give none.
 
-        An hour that leaves am or pm open is in the half of the day of the slot `half`. With the slot
-        `before`, the reminder is as much earlier than the time in the slot `when`.
+        An hour that leaves am or pm open is in the half of the day of the slot `half`. With a span in the
+        slot `before`, the reminder is that much earlier than the time in the slot `when`.
         """
         parsed_time = self.context.read_time(self.slot("when"))
         if (
@@ -171,7 +175,7 @@ class Reminders(RequestHandler):
         return "\n".join(texts)
 
     def _before(self, parsed_time: Instant | times.Duration | Recurrence) -> times.Reading:
-        """Return the time that is as much before an event's time as the span in the slot `before`.
+        """Return the time that is earlier than an event's time by the span in the slot `before`.
 
         It replaces the event's time in the slot `when`. Raises `AnswerNow` for a repeating event, or for
         words that are no span.
@@ -339,7 +343,7 @@ class Reminders(RequestHandler):
     def _note(self) -> str:
         """Return the text that the chat will read when the time comes: who is reminded, and of what.
 
-        Unless the request names another person or everyone, that is the person who asked.
+        The person who asked is reminded, unless the request names another person or everyone.
         """
         whom, sender = self.slot("whom"), self._sender
         if PATTERNS["for_everyone"].fullmatch(whom):

@@ -1,7 +1,7 @@
 """Split the words of a request into its text, its time and further requests. Pure.
 
-A wrong cut would set a wrong reminder, so a request whose time is not sure gets the slot `trouble`, and the
-chat is asked about it.
+The slots of a request are the words that it has under names such as `what` and `when`. A wrong cut would set
+a wrong reminder, so a request whose time is not sure gets the slot `trouble`, and the chat is asked about it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BETWEEN = " \t\n,:："
 
 
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
-    """Return a request that a row has matched, with cleaned slots; None if it does not fit the row.
+    """Return a request that a row of `intents.toml` has matched, with cleaned slots; None if it does not fit.
 
     Words for a reminder (slot `news`) do not fit if they ask for news, as in `날씨 알려줘`. Words such as
     "the" and Korean particles are taken off the name of an entry.
@@ -192,7 +192,7 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     """Return the requests for the to-dos that a request names.
 
     One with a time after `by` becomes a task. For words that may be one or two to-dos, such as `call Bob and
-    buy stamps`, the request asks which.
+    buy stamps`, the request asks which. If a time in the words cannot be placed, the only request says so.
     """
     if parsed.slot("bare"):  # a statement or wish, which may name things to buy
         parts = entries(parsed.slot("bare"), parsed.language)
@@ -518,7 +518,7 @@ def _cut_end(body: str) -> tuple[str, str] | None:
 def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
     """Return the text of a body, and the words of its time; None if it is not sure where the text begins.
 
-    `lead` is the time at the start of the body. A second part of the time may stand at the end: `tomorrow to
+    `lead` is the time at the start of the body. A second part of the time may be at the end: `tomorrow to
     pay rent at 9am`.
     """
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]

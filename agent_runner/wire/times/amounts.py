@@ -108,7 +108,7 @@ def _count_ko(word: str) -> float:
 def _sum(pieces: list[tuple[float, str]]) -> TimeSpan | None:
     """Return the span that amounts, given with their units, add up to.
 
-    None unless each unit is smaller than the one before, or for a part of a month.
+    None if a unit is not smaller than the one before, or if an amount has a part of a month.
     """
     sizes = [_seconds(unit) for _, unit in pieces]
     if not pieces or any(size <= smaller for size, smaller in pairwise(sizes)):
@@ -129,5 +129,5 @@ def _sum(pieces: list[tuple[float, str]]) -> TimeSpan | None:
 
 
 def _seconds(unit: str) -> int:
-    """Return the length of a unit in seconds, a month counted as 30 days. Only good to compare units."""
+    """Return the length of a unit in seconds; a month counts as 30 days, only good to compare units."""
     return _SECONDS.get(unit) or (_DAYS.get(unit) or _MONTHS[unit] * 30) * 86_400

@@ -53,8 +53,8 @@ _NO_HALF = r"(?![\d:]|\s*(?:am|pm|[ap]\.m)\b)"
 def _clock_en(match: re.Match[str]) -> Parts:
     """Return the time of day in `9:30 pm`, `at 9`, `seven thirty`.
 
-    It is marked as bare if am or pm is not named and people may mean either: an hour alone or in words, or
-    such as `3:30`, but not `09:30`.
+    It is marked as bare if am or pm is not named and people may mean either: an hour alone or in words, or a
+    time such as `3:30`, but not `09:30`.
     """
     parts = match.groupdict()
     hour, minute = parts["hour"], parts.get("minute")
@@ -75,7 +75,10 @@ def _clock_en(match: re.Match[str]) -> Parts:
 
 
 def _offset(parts: dict[str, str | None]) -> timezone | NamedZone | None:
-    """Return the offset from UTC or the zone in the groups of a match of a time; None if none is named."""
+    """Return the offset from UTC or the zone in the groups of a match of a time; None if none is named.
+
+    An offset of 24 hours or more, which does not exist, gives None, too.
+    """
     if zone := parts.get("zone"):
         return named_zone(zone)
     return offset_of(parts["offset"] or "") if parts.get("offset") else None

@@ -170,7 +170,7 @@ class Rhythm:
         return self.month_day == LAST and day.day == monthrange(day.year, day.month)[1]
 
     def _is_in_step(self, day: date) -> bool:
-        """Return whether a day is a whole number of steps after the start."""
+        """Return whether a day is a whole number of steps after the start; True without a start."""
         if self.start is None:
             return True
         match self.unit:

@@ -215,8 +215,12 @@ def _month_ahead(today: date, months: int) -> tuple[int, int]:
 
 
 def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
-    """Return the first day from today on that the parts name without a time of day. Raises `_Refused`."""
-    # A part of the day without a time in the policy needs an hour.
+    """Return the first day from today on that the parts name without a time of day.
+
+    If all are past, return the last. Raises `_Refused` if the named day does not exist, a time of day is
+    needed, or the parts name a date and another weekday than that of the date.
+    """
+    # A part of the day without a time in the policy needs an hour; so do parts that name nothing.
     if parts.half is not None or not parts.written():
         raise _Refused(Reason.NEEDS_CLOCK)
     day = None
@@ -234,8 +238,8 @@ def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
 def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
     """Return the first moment ahead with this time of day on one of the days that the parts name.
 
-    If all are past, return the last. Raises `_Refused` if the parts name no day, or a date and another
-    weekday than that of the date.
+    If all are past, return the last. Raises `_Refused` if the named day does not exist, or if the parts name
+    a date and another weekday than that of the date.
     """
     instant = day = None
     offset = parts.clock.offset if parts.clock is not None else None
@@ -337,7 +341,9 @@ def _calendar_days(day: CalendarDay, today: date) -> Iterator[date]:
 
 
 def _month_days(day: MonthDay, today: date) -> Iterator[date]:
-    """Yield the days from today on that a day of the month can mean; a month that lacks it is skipped."""
+    """Yield the days that a day of the month can mean: in a named month that day, even if it is past, else
+    the one of each month from today on. A month that lacks the day is skipped.
+    """
     ahead = range(_MONTHS_SEARCHED) if day.months_ahead is None else (day.months_ahead,)
     for months in ahead:
         year, month = _month_ahead(today, months)
@@ -413,8 +419,9 @@ def _clock(parts: Parts, policy: TimePolicy) -> time | None:
 
 
 def _exact(hour: int, minute: int, second: int, minutes_before: int) -> time:
-    """Return the time of day that is `minutes_before` minutes earlier than these figures.
+    """Return the time of day with these figures, or the one that is `minutes_before` before the full hour.
 
+    Beside `minutes_before`, the minute and the second are not used: forms such as `ten to nine` have none.
     Raises `_Refused` if there is no such time.
     """
     if not minutes_before:
@@ -458,9 +465,10 @@ def _hour_in(half: Half, hour: int) -> int:
 
 
 def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy) -> Recurrence:
-    """Return the repetition that the parts name, with its first time ahead.
+    """Return the repetition that the parts name, with its first time ahead, from which steps are counted.
 
-    Raises `_Refused` if it lacks a time of day, or never occurs.
+    Raises `_Refused` if it lacks a time of day, never occurs, or has what the host's schedules lack: seconds,
+    another zone, or an interval that leaves out months.
     """
     if repeat.interval is not None:
         if parts.months is not None:  # the host's schedules of an interval leave out no months

@@ -81,7 +81,7 @@ def say_moment(at: datetime, language: Language, *, has_seconds: bool | None = N
     shows_seconds = at.second != 0 if has_seconds is None else has_seconds
     clock = f"{at:%H:%M:%S}" if shows_seconds else f"{at:%H:%M}"
     is_twice = at.replace(fold=0).utcoffset() != at.replace(fold=1).utcoffset()
-    offset = f"{at:%z}" if is_twice else ""
+    offset = f"{at:%z}" if is_twice else ""  # cut below to `+0900`: it may have seconds
     return f"{say_day(at, language)} {clock}{offset[:5]}"
 
 
@@ -151,7 +151,10 @@ def _days_of_any_month_en(rhythm: Rhythm) -> str:
 
 
 def _weekdays_en(rhythm: Rhythm) -> str:
-    """Return the weekdays of a rhythm in words: `every other Monday`, `every weekday`."""
+    """Return the weekdays of a rhythm in words: `every other Monday`, `every weekday`.
+
+    With a step, only the first weekday is named: `read` has no English form for several.
+    """
     if rhythm.step > 1:
         step = "other" if rhythm.step == 2 else f"{rhythm.step}{_ordinal(rhythm.step)}"
         return f"every {step} {_DAYS_EN[rhythm.weekdays[0]]}"
@@ -198,7 +201,10 @@ def _days_ko(rhythm: Rhythm) -> str:
 
 
 def _month_ko(rhythm: Rhythm) -> str:
-    """Return the days of a rhythm in Korean, without the months: `매월 3일`, `매일`, `매주 월요일`."""
+    """Return the days of a rhythm in Korean, without the months: `매월 3일`, `매일`, `매주 월요일`.
+
+    For the last day of the month, a step is left out: `read` has no Korean form with both.
+    """
     if rhythm.month_day == LAST:
         return "매월 마지막 날"
     if rhythm.month_day is not None:
