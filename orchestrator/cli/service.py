@@ -347,7 +347,7 @@ def _unit(home: Path | None, name: str, *, is_system: bool) -> ServiceUnit:
 
 
 def _check_systemd() -> None:
-    """Raise `ServiceError` if systemd does not run this machine."""
+    """Raise `ServiceError` if systemd does not run this machine, or if this process is in a container."""
     from orchestrator.compose.self_inspect import own_id
 
     if own_id() is not None:

@@ -31,7 +31,7 @@ class FirewallOutOfReach(ContainerError):
 class Firewall:
     """The rule of one install. `bridge` is the interface of its network, `gateway` the host's address there.
 
-    All of it blocks.
+    All methods but `commands` block while they run iptables.
     """
 
     install: str
@@ -41,7 +41,7 @@ class Firewall:
     @property
     def chain(self) -> str:
         """The name of this install's chain of rules."""
-        return f"ANDY-{self.install}"[:28]  # the kernel accepts no longer names
+        return f"ANDY-{self.install}"[:28]  # the kernel refuses a longer name
 
     def apply(self, ports: Collection[int]) -> None:
         """Let agents reach these TCP ports of the gateway, and nothing else of the host.

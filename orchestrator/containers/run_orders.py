@@ -190,7 +190,7 @@ class RunOrders:
         """Create the group's folders, and return a container's mounts. Report refused mounts to the owner.
 
         With a `role`, the container is for that role alone, and `group` must have settings that are narrowed
-        to the role's rights.
+        to the role's rights. A role that may not call MCP servers gets no mount of their programs.
         """
         rights = None if role is None else roles.rights_of(role, group_config.of(group))
         made = await asyncio.to_thread(self._make_folders, group, rights)

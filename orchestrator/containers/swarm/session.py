@@ -488,8 +488,8 @@ class CarrierSession:
     async def _handle_problem(self, connection: CarrierConnection, problem: str) -> None:
         """Refuse a connection from a node that reports that it cannot store the group's files.
 
-        If the run has started, it is given up. Otherwise it is tried on another node, for which the problem
-        is remembered.
+        If the run has started, it is given up. Otherwise the start of the container, which finds the problem
+        in `problem`, tries another node.
         """
         self.problem = problem
         await connection.send("refused", reason="its node cannot take the files")
