@@ -80,7 +80,7 @@ AmbientCapabilities=
 Docker's socket can be reached: connecting writes to no file.
 """
 OWN_NAMESPACE = "PrivateUsers=yes\n"
-"""The line that lets the systemd of an ordinary user apply the others.
+"""The line that lets the systemd of an ordinary user apply `NAMESPACE_LIMITS`.
 
 The user's groups, such as Docker's, stay in force.
 """

@@ -128,7 +128,7 @@ async def _pair_in_process(home: Home, *, phone: str, anew: bool) -> AsyncGenera
     """Yield each state of a pairing that this process makes, until it succeeds, expires or fails.
 
     `phone` is the number of a phone that enters a code; empty for a QR code. `anew` sets an earlier login
-    aside. The result is stored for `andy whatsapp status`.
+    aside. The home is created if it is missing. The result is stored for `andy whatsapp status`.
     """
     from orchestrator.base.clock import SystemClock
     from orchestrator.channels import status as condition

@@ -55,6 +55,7 @@ class ContainersFeature:
         """`say` shows a line to the person who started the host.
 
         With `leaves_containers`, Docker's containers go on when the host ends. Otherwise they end with it.
+        From now on, the events of the host's event bus are written to the logs of their runs.
         """
         self._host = host
         self._say = say

@@ -86,7 +86,7 @@ class Firewall:
 
     def is_applied(self) -> bool:
         """Return whether the rule is in force. Raises `FirewallOutOfReach` when that cannot be determined."""
-        self._call("-n", "-L", "INPUT")  # checks that the firewall can be read at all; the next call does not
+        self._call("-n", "-L", "INPUT")  # raises if the firewall cannot be read; the next call returns False
         return self._succeeds("-C", *self._jump) and bool(self._rules())
 
     def commands(self, ports: Collection[int]) -> str:

@@ -88,7 +88,7 @@ class LiveRunState:
     """The turn whose further results are dropped, because it has reached its limit."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
     sign: Sign | None = None
-    """The event that made a turn likely, so that the container was started ahead; None if a turn started it."""
+    """The event that made a turn likely, so the container was started ahead; None if a turn started it."""
     is_unused: bool = False
     """Whether it was started ahead and has had no turn yet."""
     cpu_seconds: float | None = None

@@ -231,6 +231,7 @@ class OutputReader:
         """Add a piece of the text that the model is writing, and notify watchers, though not of each piece.
 
         The text is held in memory only: a lost piece costs nothing, but a row in the database for each would.
+        A piece that was read before is ignored.
         """
         await self._wait_for_rate(live, live.work_rate)
         if frame.n <= live.last_frame:

@@ -92,7 +92,8 @@ class CarrierSession:
         """`files` are the folders that the run shares with the host, and `observer` watches the host's files.
 
         `last_frame` returns the number of the last frame of a run that the store has recorded. `on_log`
-        receives pieces of stderr. `is_adopted` says whether an earlier host has started the run.
+        receives pieces of stderr. `is_adopted` says whether an earlier host has started the run. A
+        task begins to watch for a carrier that falls silent.
         """
         self.run_id = run_id
         self.folder = folder
