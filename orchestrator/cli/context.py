@@ -1,6 +1,6 @@
 """`andy context`: the stored contexts of groups' conversations, whether Andy runs or not.
 
-A context has a summary of the conversation, and the agent's plans, each with an objective and tasks.
+Beside a context, the plans of the group's agent are stored, each with an objective and tasks.
 The files have a lock of their own, so a running Andy and a command do not write at the same time.
 """
 
