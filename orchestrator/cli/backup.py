@@ -168,7 +168,7 @@ def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run:
     lock = own_home.lock()
     try:
         return run_async(change(home_option, import_work.run))
-    except move_in.DryRunEnded as dry_run:
+    except move_in.DryRunEnded as dry_run:  # raised so that the transaction is rolled back
         return dry_run.result
     finally:
         lock.release()

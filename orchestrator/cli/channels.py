@@ -186,6 +186,8 @@ def remove(channel: ChannelArgument, /, *, home: HomeOption = None) -> None:
 async def switch_off(home: Home, name: str) -> str:
     """Remove the channel (messenger) `name` from the setting and end its login; return a text about it.
 
+    The login stays if the channel cannot end it, or if its library is not installed.
+
     Raises:
         UnknownChannel: no channel has this name.
         UsageError: the channel cannot be switched off.

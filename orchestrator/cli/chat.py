@@ -232,8 +232,8 @@ async def _ignored_text(home_option: Path | None, state: dict[str, Any]) -> str:
 async def _converse(home_option: Path | None, group: str, *, sender: str) -> int:
     """Send each typed line to a group, and print all that Andy sends there, until Ctrl-D; return 0.
 
-    If stdin is no terminal but a pipe, its lines are sent one after another: then return the exit code of
-    that.
+    If stdin is no terminal but a pipe, its lines are sent one after another, and the highest exit code of
+    the lines is returned.
     """
     if not sys.stdin.isatty():
         return await _send_lines_of_pipe(home_option, group, sender=sender)

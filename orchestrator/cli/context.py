@@ -1,5 +1,6 @@
 """`andy context`: the stored contexts of groups' conversations, whether Andy runs or not.
 
+Beside a context, the plans of the group's agent are stored, each with an objective and tasks.
 The files have a lock of their own, so a running Andy and a command do not write at the same time.
 """
 
@@ -322,8 +323,12 @@ async def _last_restored_run(tx: Tx, folder: str) -> Run | None:
 def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapshot | None:
     """Change the stored context of a group's conversation, and end its agent's session.
 
-    `act` gets the context and the time, changes the context, and returns the snapshot that was taken before.
-    Return that snapshot; None if there was nothing to save.
+    `act` gets the manager of the context and the time in epoch milliseconds, changes the context, and returns
+    the snapshot that was taken before. Return that snapshot; None if there was nothing to save. The copies of
+    the context that containers read are written anew.
+
+    Raises:
+        ConversationBusy: the group's agent is answering.
     """
     manager = _manager_of(home, folder)
     copies = ContextCopies(terminal.home_of(home).data / "env", manager.files.redactor)

@@ -57,7 +57,10 @@ def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
 
 
 async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
-    """Run the demo; return 0 if every step succeeded, else print the failed one and return 1."""
+    """Run the demo; return 0 if every step succeeded, else print the failed one and return 1.
+
+    The demo's home is deleted at the end, unless `keeps_home`.
+    """
     root = Path(tempfile.mkdtemp(prefix="andy-demo-"))
     home = Home(root)
     problems: list[str] = []

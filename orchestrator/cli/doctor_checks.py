@@ -59,7 +59,7 @@ TIGHT_BYTES, LOW_BYTES = 200 * 1024**2, 2 * 1024**3
 """Free bytes of the disk below which a check is bad, and below which it is a note."""
 INOTIFY = Path("/proc/sys/fs/inotify")
 ENOUGH_WATCHES = {"max_user_watches": 8_192, "max_user_instances": 128}
-"""Limits of inotify → the least sufficient values: below them a desktop's other programs use them up."""
+"""The least sufficient value of each limit of inotify: a desktop's other programs use up a lower one."""
 AHEAD_MS = 5 * 60_000
 """Milliseconds by which the newest message may be ahead of the clock."""
 FIRST_YEAR = 2026
@@ -149,7 +149,7 @@ async def store(home: Home) -> DoctorFinding:
 
 
 def _store(path: Path) -> DoctorFinding:
-    """Check the database at a path, its version, and the size of its log. Blocks.
+    """Check the database at a path, its version, and the size of its write-ahead log. Blocks.
 
     Raises `StoreError` for a damaged one.
     """

@@ -91,6 +91,7 @@ def run(
 async def _serve(home_option: Path | None, overrides: Mapping[str, Any], *, is_verbose: bool) -> bool:
     """Run the host until SIGINT, SIGTERM or a request of its owner; a second signal ends it at once.
 
+    Before that, the home is created if it is missing, and a restore that was requested is carried out.
     `overrides` are settings of the command line; None counts as not set. Return whether the host is to be
     restarted.
     """

@@ -66,7 +66,10 @@ def logs(
 
 
 def _with_local_time(line: str, *, zone: ZoneInfo) -> str:
-    """Return a line of a log with its time in `zone`; a line without a time is unchanged."""
+    """Return a line of a log as text for people, with its time in `zone`.
+
+    A line of JSON, as the host writes it, becomes one of text; a line without a time is unchanged.
+    """
     stamp, blank, rest = line.partition(" ")
     if _STAMP.fullmatch(stamp):
         at_ms = int(datetime.fromisoformat(stamp).timestamp() * 1000)

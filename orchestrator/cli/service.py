@@ -80,7 +80,7 @@ AmbientCapabilities=
 Docker's socket can be reached: connecting writes to no file.
 """
 OWN_NAMESPACE = "PrivateUsers=yes\n"
-"""The line that lets the systemd of an ordinary user apply the others.
+"""The line that lets the systemd of an ordinary user apply `NAMESPACE_LIMITS`.
 
 The user's groups, such as Docker's, stay in force.
 """
@@ -347,7 +347,7 @@ def _unit(home: Path | None, name: str, *, is_system: bool) -> ServiceUnit:
 
 
 def _check_systemd() -> None:
-    """Raise `ServiceError` if systemd does not run this machine."""
+    """Raise `ServiceError` if systemd does not run this machine, or if this process is in a container."""
     from orchestrator.compose.self_inspect import own_id
 
     if own_id() is not None:

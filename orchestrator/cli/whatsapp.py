@@ -128,7 +128,7 @@ async def _pair_in_process(home: Home, *, phone: str, anew: bool) -> AsyncGenera
     """Yield each state of a pairing that this process makes, until it succeeds, expires or fails.
 
     `phone` is the number of a phone that enters a code; empty for a QR code. `anew` sets an earlier login
-    aside. The result is stored for `andy whatsapp status`.
+    aside. The home is created if it is missing. The result is stored for `andy whatsapp status`.
     """
     from orchestrator.base.clock import SystemClock
     from orchestrator.channels import status as condition
@@ -169,7 +169,7 @@ def _status_path(home: Home) -> Path:
 
 
 def _set_login_aside(store: Path) -> None:
-    """Rename the files of a WhatsApp login, the database `store` and its logs. Blocks.
+    """Rename the files of a WhatsApp login: the database `store`, and SQLite's own files beside it. Blocks.
 
     Raises `NotPaired` if another process has the login open.
     """
@@ -179,7 +179,7 @@ def _set_login_aside(store: Path) -> None:
     try:
         # The bridge process holds this lock while it has the login open.
         with FileLock(store.with_suffix(".lock"), timeout=0):
-            # The database and its log files, but none that was set aside earlier.
+            # The database, its write-ahead log and that log's index, but no file that was set aside earlier.
             for path in (store, *store.parent.glob(f"{store.name}-*")):
                 if path.exists() and ".before-" not in path.name:
                     path.rename(path.with_name(f"{path.name}.before-{now:%Y%m%d-%H%M%S}"))

@@ -55,6 +55,7 @@ class ContainersFeature:
         """`say` shows a line to the person who started the host.
 
         With `leaves_containers`, Docker's containers go on when the host ends. Otherwise they end with it.
+        From now on, the events of the host's event bus are written to the logs of their runs.
         """
         self._host = host
         self._say = say
@@ -64,6 +65,9 @@ class ContainersFeature:
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Select what runs the agents' containers, by the settings. `stack` closes it and the run logs.
+
+        If containers end with the host, `stack` also removes this install's networks and other objects from
+        the engine. The memory files that all groups share are written first, where they are missing.
 
         Raises:
             ContainerError: the runtime that the settings name cannot be used.
@@ -215,7 +219,10 @@ class ContainersFeature:
             log.warning("shared_memory.not_made", reason=str(error))
 
     async def stop_run(self, run_id: RunId, reason: str) -> None:
-        """Stop a run that exceeded a limit; `reason` is the text that its group reads."""
+        """Stop a run, because a person asked for that or it exceeded a limit.
+
+        `reason` is the text that its group reads.
+        """
         await self.pool.stop(run_id, reason)
 
     def stop_run_soon(self, run_id: RunId, reason: str) -> None:

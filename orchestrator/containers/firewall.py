@@ -31,7 +31,7 @@ class FirewallOutOfReach(ContainerError):
 class Firewall:
     """The rule of one install. `bridge` is the interface of its network, `gateway` the host's address there.
 
-    All of it blocks.
+    All methods but `commands` block while they run iptables.
     """
 
     install: str
@@ -41,7 +41,7 @@ class Firewall:
     @property
     def chain(self) -> str:
         """The name of this install's chain of rules."""
-        return f"ANDY-{self.install}"[:28]  # the kernel accepts no longer names
+        return f"ANDY-{self.install}"[:28]  # the kernel refuses a longer name
 
     def apply(self, ports: Collection[int]) -> None:
         """Let agents reach these TCP ports of the gateway, and nothing else of the host.
@@ -86,7 +86,7 @@ class Firewall:
 
     def is_applied(self) -> bool:
         """Return whether the rule is in force. Raises `FirewallOutOfReach` when that cannot be determined."""
-        self._call("-n", "-L", "INPUT")  # checks that the firewall can be read at all; the next call does not
+        self._call("-n", "-L", "INPUT")  # raises if the firewall cannot be read; the next call returns False
         return self._succeeds("-C", *self._jump) and bool(self._rules())
 
     def commands(self, ports: Collection[int]) -> str:

@@ -42,6 +42,7 @@ OnSuccess = Callable[[Tx, Turn], Awaitable[None]]
 """Called in the transaction in which a turn ends well, before its answers are released to the outbox."""
 
 LOST_SESSION = "session_gone"
+"""The error code of a turn that failed because its agent session does not exist any more."""
 SESSION_GONE = "its session was gone when it was to be resumed"
 MAX_RESULTS, MAX_RESULT_CHARS = 100, 1_000_000
 """Results of one attempt at a turn, and their characters in all; further results are dropped."""
@@ -58,13 +59,15 @@ class FrameEffect:
     reason: str | None = None
     """The reason why the turn was not answered; None if it was, or has not ended."""
     is_left_out: bool = False
-    """Whether its result was dropped, because the turn has reached its limit."""
+    """Whether the result in the frame was dropped, because the turn has reached its limit of results."""
     delivered_notices: tuple[int, ...] = ()
     """The ids of the turn's notices that reached the agent."""
     restored: RestoreMode | None = None
-    """The way in which the conversation was really restored, if this frame reported it first."""
+    """The way in which the conversation was really restored; None if the frame reports none, or the way that
+    is recorded already.
+    """
     is_progress: bool = False
-    """Whether a tool call started or ended."""
+    """Whether the start or the end of a tool call was recorded."""
 
 
 async def ignore_success(tx: Tx, turn: Turn) -> None:

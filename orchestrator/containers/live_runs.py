@@ -57,7 +57,10 @@ class LiveRunState:
     verdict: timeouts.TimeoutVerdict | None = None
     """The decision that the run has to end, with its reason; None before that."""
     stop: timeouts.TimeoutVerdict | None = None
-    """A person's decision that the run has to end: it applies until the runtime has carried it out."""
+    """The decision of a person, or of a limit, to stop the run at once; None without one.
+
+    Unlike `verdict`, it stays if the container could not be stopped, so that it is tried again.
+    """
     close_reason: str | None = None
     """The reason why the container was asked to close; None if it was not."""
     has_exited: bool = False
@@ -67,7 +70,7 @@ class LiveRunState:
     last_frame: int
     """The number of the last frame that was applied."""
     turn_id: TurnId | None = None
-    """The turn that the run is started for, until that is recorded: from then on the store has it."""
+    """The turn that the run is to get; None without one, and once the store has the turn as running in it."""
     session_id: str | None = None
     """The agent session that is recorded for the run, or was passed to it."""
     config: dict[str, Any] = field(default_factory=dict)
@@ -79,13 +82,13 @@ class LiveRunState:
     draft: DraftText = field(default_factory=DraftText)
     """The text that its model is writing at the moment."""
     free_replays: int = 0
-    """Repeated frames that no rate limit counts: those that an earlier host or stream has read."""
+    """The number of repeated frames still to come that no rate limit counts: they were applied before."""
     unreadable_frames: int = 0
     silenced_turn: int | None = None
     """The turn whose further results are dropped, because it has reached its limit."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
     sign: Sign | None = None
-    """The sign for which the container was started ahead; None if a turn started it."""
+    """The event that made a turn likely, so the container was started ahead; None if a turn started it."""
     is_unused: bool = False
     """Whether it was started ahead and has had no turn yet."""
     cpu_seconds: float | None = None
@@ -160,7 +163,7 @@ class ForesightFigures:
         live.is_unused = False
         if live.sign is not None:
             self.hits[live.sign] += 1
-        del self.unused_in_a_row[live.run.folder]  # resets it to 0: a Counter may lack the key
+        del self.unused_in_a_row[live.run.folder]  # resets it to 0; a Counter accepts a missing key
 
     def count_miss(self, live: LiveRunState, *, now_ms: int) -> None:
         """Count a container that was started ahead and ended without a turn, and the processor time it used.

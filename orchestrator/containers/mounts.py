@@ -30,7 +30,7 @@ class ContainerUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDirectory:
-    """A directory of a group: `path` is relative to the home."""
+    """A directory of a group: `path` is relative to the home, `target` is the path in the container."""
 
     path: Path
     target: str
@@ -124,8 +124,9 @@ def prepare(
     """Create a group's directories, set the owner of those that its container writes, and list its mounts.
 
     `uid` and `gid` are the container's user and group; without `gid`, the group has the user's number. A host
-    that is not root cannot change owners. With `rights` the container is restricted, and the files and
-    answers of earlier restricted containers are removed. Blocks.
+    that is not root cannot change owners. With `rights` the container is restricted: the files of the group's
+    earlier restricted containers are removed, and so are all answers to requests of the group's containers.
+    Blocks.
 
     Raises:
         ContainerError: a link or a file is in the way, or a directory is another user's.

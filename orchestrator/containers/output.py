@@ -231,6 +231,7 @@ class OutputReader:
         """Add a piece of the text that the model is writing, and notify watchers, though not of each piece.
 
         The text is held in memory only: a lost piece costs nothing, but a row in the database for each would.
+        A piece that was read before is ignored.
         """
         await self._wait_for_rate(live, live.work_rate)
         if frame.n <= live.last_frame:
@@ -256,7 +257,8 @@ class OutputReader:
     def _note_standby(self, live: LiveRunState, cpu_seconds: float) -> None:
         """Publish, once, that a container has booted which was started ahead of its first turn.
 
-        `cpu_seconds` is the processor time that its boot took.
+        `cpu_seconds` is the processor time that its boot took, which is remembered. Nothing is done for a
+        container that a turn started.
         """
         if live.sign is not None and live.cpu_seconds is None:
             live.cpu_seconds = cpu_seconds
@@ -305,8 +307,8 @@ class OutputReader:
     async def _act_on(self, live: LiveRunState, effect: frame_effects.FrameEffect) -> None:
         """Publish the changes that a stored frame has made to its turn.
 
-        If the turn has ended, the run becomes idle, or is asked to close, and the queue and the sending of
-        messages are woken.
+        The file with the order of an acknowledged turn is removed. If the turn has ended, the run becomes
+        idle, or is asked to close, and the queue and the sending of messages are woken.
         """
         ids = {"group": live.run.folder, "turn": effect.turn.id, "run": live.run.id}
         if effect.is_acked:

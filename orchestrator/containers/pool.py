@@ -252,7 +252,8 @@ class RunPool:
     async def stop(self, run_id: RunId, reason: str) -> None:
         """Kill a run, whatever its state. A turn in it fails with `reason` and is not tried again.
 
-        If the container cannot be stopped now, the loop that checks the timeouts tries again.
+        Nothing is done for a run that is gone or is being killed already. If the container cannot be stopped
+        now, the loop that checks the timeouts tries again.
         """
         live = self._live_runs.get(run_id)
         if live is not None and live.verdict is None:

@@ -79,8 +79,8 @@ class Reattachment:
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
         """Read a container of an earlier host again, from the start of its output, in a task of its own.
 
-        If its turn may not have reached it, the turn is written again. A container that was started ahead and
-        has had no turn is removed instead.
+        If its turn may not have reached it, the turn is written again, unless its group is gone. A container
+        that was started ahead and has had no turn is removed instead.
         """
         ports = self._context.ports
         async with self._context.database.reading() as tx:

@@ -107,9 +107,10 @@ class RunOrders:
     async def refusal(self, group: Group, turn: Turn) -> ModelRefusal | None:
         """Return why no model would answer a turn now; None if one may, or if the agent needs no model.
 
-        If the chosen model service refuses and the owner has named another one to follow it, that one is
-        chosen for the turn, and asked instead. The owner's choice of models is read from the database first,
-        so that it applies from the next turn.
+        If the chosen model service refuses and the owner has named a fallback for it, the turn is moved to
+        the fallback, which is asked instead, and the refusing service is treated as down for all turns.
+
+        The owner's choice of models is read from the database first, so that it applies from the next turn.
         """
         await self._proxies.models.refresh()
         refusal = await self._refusal(group, self._choice_of(group, turn))
@@ -190,7 +191,7 @@ class RunOrders:
         """Create the group's folders, and return a container's mounts. Report refused mounts to the owner.
 
         With a `role`, the container is for that role alone, and `group` must have settings that are narrowed
-        to the role's rights.
+        to the role's rights. A role that may not call MCP servers gets no mount of their programs.
         """
         rights = None if role is None else roles.rights_of(role, group_config.of(group))
         made = await asyncio.to_thread(self._make_folders, group, rights)
@@ -225,7 +226,10 @@ class RunOrders:
         return made
 
     async def _skills(self, group: Group) -> Sequence[Mount]:
-        """Return the mount of the group's skills; nothing if there are none or they cannot be read."""
+        """Copy the group's skills into a folder for its containers, and return the mount of that folder.
+
+        Nothing is returned if there are no skills, or if they cannot be read.
+        """
         live = await self._host.database.read(runs.live)
         # One of the group's live runs is the one that is prepared; any other uses the skills already.
         is_in_use = sum(run.folder == group.folder for run in live) > 1

@@ -61,6 +61,7 @@ class SelectedRuntime:
     forget: Callable[[], Awaitable[None]]
     """Remove the install's networks and other objects from the engine, when no agent of it is to go on."""
     image: str | None = None
+    """The name of the agent image; None for ordinary processes."""
     firewall: Firewall | None = None
     """The rule that blocks agents from other ports of the host.
 
@@ -111,7 +112,8 @@ class SelectedRuntime:
     async def remove_port_block(self) -> None:
         """Remove the firewall rule that blocks agents from the host's ports.
 
-        Call it when no agent runs any more.
+        Call it when no agent runs any more. Nothing is done without a `firewall`. If this user may not change
+        the firewall, the rule stays.
         """
         if self.firewall is not None:
             with suppress(FirewallOutOfReach):
@@ -158,7 +160,7 @@ async def choose(
     """Return the requested runtime; with `auto`, Docker if an engine answers, else ordinary processes.
 
     With `auto`, a missing image does not lead to ordinary processes: no agent starts then, and
-    `SelectedRuntime.problem` has the reason.
+    `SelectedRuntime.problem` has the reason. In Andy's container of Docker Compose, `auto` means Docker.
 
     `home` is the host's directory, `install` the id of this installation, and `tag` the agent image.
     `used_runtimes` contains the names of the runtimes with containers of an earlier host, which may still
@@ -232,10 +234,11 @@ async def _docker_if_there(
 async def _end_in_runtimes(
     runtimes: Collection[str], *, home: Path, install: str, own_paths: HostPaths | None
 ) -> None:
-    """End the agents that an earlier host left in the runtimes of these names, and remove their networks.
+    """End the agents that an earlier host left in the runtimes of these names.
 
-    They must not live on, because they would read the input files of their groups' next agents. `own_paths`
-    are set if this host is a container itself.
+    They must not live on, because they would read the input files of their groups' next agents. The networks
+    on a swarm are removed, too. `own_paths` are set if this host is a container itself: then the groups'
+    networks on this engine are removed as well. If no engine answers, its agents are given up.
     """
     if "process" in runtimes:
         await ProcessRuntime(home=home).adopt()  # which ends the processes of an earlier host

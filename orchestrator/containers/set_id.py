@@ -53,7 +53,8 @@ def clear(top: Path) -> int:
 
     Return the number of changed files. No link is followed. A directory that its owner may not read is made
     readable for the owner first, because it can contain such files. A directory at `MAX_DEPTH` is not
-    searched but closed to all other users, so that they cannot reach anything below it.
+    searched but closed to all other users, so that they cannot reach anything below it. A directory that
+    cannot be opened or listed is skipped.
     """
     cleared = 0
     # Paths of directories that are still to be searched, each as its components below `top`.

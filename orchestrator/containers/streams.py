@@ -162,7 +162,7 @@ class Demultiplexer:
 
 
 class Tail:
-    """The last bytes of a stream, for the log."""
+    """The last bytes of a stream, for a log or the report of an exit."""
 
     def __init__(self, limit: int = 4096) -> None:
         """`limit` is the number of bytes to store."""

@@ -151,7 +151,7 @@ def _failed_start(kind: RunEndKind, reason: str, error: Exception) -> RunEnd:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line of a text, or its last `MAX_DETAIL_CHARS` characters; empty for an empty text."""
+    """Return the last line of a text, of a long one only the last `MAX_DETAIL_CHARS` characters."""
     lines = text.strip().splitlines()
     return lines[-1][-MAX_DETAIL_CHARS:] if lines else ""
 

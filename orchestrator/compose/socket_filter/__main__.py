@@ -53,7 +53,8 @@ async def serve(
 
     Allowed requests are passed on to Docker's socket at `engine_path`. `image` is the tag of the agents'
     image, and `has_swarm` allows agents on the nodes of a swarm. `own` is the id of the filter's container,
-    and `home` is the path of Andy's home in his own container.
+    and `home` is the path of Andy's home in his own container. A file at `listen_path` is replaced. Meanwhile
+    Andy's container is started again if a port in use prevented its start.
     """
     async with Engine(engine_path) as engine:
         checks = Checks(

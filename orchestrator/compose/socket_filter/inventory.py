@@ -27,6 +27,7 @@ from orchestrator.domain.home import SHOWN_TO_MAIN
 ASK_SECONDS = 30.0
 """Seconds that the engine may take to answer."""
 RUNS = (httpx.codes.NO_CONTENT, httpx.codes.NOT_MODIFIED)
+"""Statuses of an answer to a start: the container was started, or ran already."""
 
 
 class Engine:
@@ -122,6 +123,7 @@ class Engine:
 ROLE_LABEL, ROLE = "andy.role", "orchestrator"
 COMPOSE_LABEL = "com.docker.compose.project"
 PER_GROUP = ("ipc", "env", "sessions", "skills")
+"""Folders in `data` that contain one folder for each group."""
 VIEW = PurePosixPath("data/project")
 """The empty folder in which main's view of the project is put together."""
 
@@ -142,8 +144,8 @@ class EngineInventory:
     def owns_container(self, container: Mapping[str, Any], labels: Mapping[str, str] | None) -> bool:
         """Return whether a container is an agent of this home, judged by its labels and all of its mounts.
 
-        `container` is what the engine knows of it; `labels` are its labels, which stand at different places
-        of different answers.
+        `container` is what the engine knows of it. Its `labels` are passed separately, because a list of
+        containers has them in another field than the answer about one container.
         """
         binds = [mount for mount in container.get("Mounts") or () if mount["Type"] == "bind"]
         # Labels alone prove nothing, since whoever creates a container chooses them.

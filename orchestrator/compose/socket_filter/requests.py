@@ -75,7 +75,10 @@ class RequestRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
-    """An allowed request, provided that its objects are Andy's. `target` and `body` are rebuilt."""
+    """An allowed request, provided that its objects are Andy's. `target` and `body` are rebuilt.
+
+    `ref` is the id or the name of the object in the path; empty if the path names none.
+    """
 
     kind: RequestKind
     method: str

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 OnLog = Callable[[RunId, bytes], None]
 """Receives pieces of stderr on the event loop; it must not block."""
 BREAK_SECONDS = 5.0
-"""Seconds after the end of its output in which a container must exit; else the stream broke off."""
+"""Seconds that a container may take to exit after its output has ended; after them, the stream broke off."""
 
 
 class DockerContainer:

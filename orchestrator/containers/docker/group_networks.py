@@ -67,8 +67,9 @@ class GroupNetworks:
     def _find_or_create(self, client: APIClient, name: str) -> dict[str, Any]:
         """Return the engine's description of the internal network `name`, which is created if missing.
 
-        If the engine has no addresses left for a new one, unused group networks are removed, and it is tried
-        once more.
+        For an `APIError` that says that the engine has no addresses left, unused group networks would be
+        removed and the creation tried once more. But `network` turns that error into a `ContainerError`,
+        which is raised here unchanged.
         """
         import docker.errors
 

@@ -66,7 +66,7 @@ def find_network(client: APIClient, install: str) -> NetworkInfo | None:
 async def remove_network(install: str) -> None:
     """Remove both networks of the install with this id: its own, and the one of open containers.
 
-    A missing one is no error.
+    Open containers reach the internet directly. A missing network is no error.
 
     Raises:
         EngineGone: no engine answers.

@@ -34,6 +34,7 @@ PULL_SILENCE_SECONDS = 60.0
 """Seconds without an answer of the engine after which a pull fails."""
 UNWANTED = ("dev", "proc", "sys", "run", "tmp", "var/log", "var/cache/apt", "var/lib/apt/lists",
             "usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale")  # fmt: skip
+"""Folders of the unpacked system that are empty in the base: `pack_root` leaves out their contents."""
 
 
 class BaseImage(StrEnum):

@@ -150,7 +150,7 @@ def prune(root: Path, *, now_ms: int, keep: Collection[Path]) -> int:
 
 
 def _folders(root: Path) -> list[str]:
-    """Return the names of the folders in `root`, of which each has the logs of one group."""
+    """Return the names of the folders in `root`, each of which has the logs of one group."""
     try:
         with os.scandir(root) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]

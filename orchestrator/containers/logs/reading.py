@@ -113,9 +113,9 @@ def follow_group(
 ) -> Iterator[str]:
     """Yield each line that is added to a group's logs, without end, also to the logs of later runs.
 
-    Before the lines of another run than before, a heading is yielded. `shown` is the log whose lines up to
-    byte `start` were shown already, or None. Lines that other logs contain at the call are left out. `wait`
-    is called between two reads of all logs.
+    Where the run changes from one line to the next, a heading with its id is yielded. `shown` is the log
+    whose lines up to byte `start` were shown already, or None. Lines that other logs contain at the call are
+    left out. `wait` is called between two reads of all logs.
     """
     followers = {log.path: Follower(log.path, start=_size(log.path)) for log in files.of_group(root, folder)}
     if shown is not None:

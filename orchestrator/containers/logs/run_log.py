@@ -62,7 +62,7 @@ class _Log:
     is_full_noted: bool = False
     """Whether it was logged that the log takes no more stderr."""
     is_break_noted: bool = False
-    """Whether the last write failed, of which the host's own log has a warning."""
+    """Whether the last write failed; the host's own log has one warning for all writes that fail in a row."""
     has_ended: bool = False
     """Whether its run has ended."""
     # The fields below are used by the writing thread only.
@@ -121,7 +121,8 @@ class RunLogs:
     def take_event(self, event: HostEvent) -> None:
         """Log an event from the event bus, if it is of a run with an open log. Does not block.
 
-        The run's end closes its log. After the container was found again, its stderr is repeated.
+        The run's end closes its log. After `run.rejoined` the engine repeats the container's stderr from the
+        start, so the part that was processed before is skipped.
         """
         opened = self._logs.get(RunId(event.run)) if event.run else None
         if opened is None:
@@ -264,7 +265,10 @@ class RunLogs:
 
 
 def _has_gap_to_log(opened: _Log) -> bool:
-    """Return whether a log has a gap that is to be logged even if no further output comes."""
+    """Return whether a log has a gap that is to be logged even if no further output comes.
+
+    The gap of a full log is only logged at the end of its run.
+    """
     return opened.gap_since_ms is not None and not opened.flow.is_full
 
 

@@ -229,7 +229,7 @@ class ProcessContainer:
             await asyncio.wait([self._stderr_task], timeout=STDERR_SECONDS)
 
     def _write_identity(self) -> None:
-        """Write the process's identity to its directory, so that a later host can end it."""
+        """Set `ref` to the process's identity, and write that to a file, so that a later host can end it."""
         self.ref = str(ProcessIdentity.of(self._started.process.pid))
         write_whole(self._layout.identity, self.ref, mode=0o600)
 

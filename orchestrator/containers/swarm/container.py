@@ -74,7 +74,10 @@ class SwarmContainer:
     def __init__(
         self, session: CarrierSession, ref: str, engine: SwarmEngine, forget: Callable[[], None]
     ) -> None:
-        """`ref` is the id of the run's service; `forget` is called once the container was removed."""
+        """`ref` is the id of the run's service; `forget` is called once the container was removed.
+
+        A task begins to watch whether the container is gone.
+        """
         self.run_id = session.run_id
         self.folder = session.folder
         self.ref = ref

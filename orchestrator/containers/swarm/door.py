@@ -24,9 +24,10 @@ log = structlog.get_logger(__name__)
 HELLO_SECONDS = 10.0
 """Seconds that a connection has to show the token of a known run."""
 MAX_UNIDENTIFIED = 128
-"""Connections that may be open without having shown a token: more than one container may open at all.
+"""Connections that may be open without having shown a token.
 
-Each takes some 310 KiB, of which 256 are asyncio's buffer for TLS.
+The gate lets a single container have fewer (`MAX_OF_ONE` of `agent_runner.wire.gate`). Each takes some 310
+KiB, of which 256 are asyncio's buffer for TLS.
 """
 UNDISTURBED_SECONDS = 1.0
 """Seconds that a connection has to send its first message even if another one needs its place."""
@@ -130,7 +131,8 @@ class CarrierDoor:
 
         The first message shows the token of a run. If it also names a port of the host, one connection of the
         agent is relayed to that port. Otherwise this is the run's control connection. If no run has the
-        token, the connection is refused.
+        token, the connection is refused. If `MAX_UNIDENTIFIED` others have not shown a token yet, the one
+        that has been silent for longest is ended first; if that is too young to be ended, this one ends.
         """
         connection = HostConnection(reader, writer)
         if self._unidentified >= MAX_UNIDENTIFIED and not self._end_oldest_silent():
@@ -240,7 +242,7 @@ def loopback_of(run_id: str) -> str:
 def ensure_certificate(certificate: Path, key: Path) -> None:
     """Create the certificate and the key by which containers on other nodes recognise the host. Blocks.
 
-    Nothing is done if both files exist. The certificate is signed by itself. Raises `OSError`.
+    Nothing is done if both files exist. The certificate is self-signed. Raises `OSError`.
     """
     if certificate.is_file() and key.is_file():
         return

@@ -273,7 +273,7 @@ class _Copy:
     def _drop_network(self) -> None:
         """Remove the network of the copy, if it exists.
 
-        While tasks are still leaving it, retry for 20 seconds.
+        While tasks are still leaving it, retry for 20 seconds; after that it stays.
         """
         import docker.errors
 

@@ -213,7 +213,8 @@ class Placement:
     def usable_nodes(self, label: str | None, *, excluded: Collection[str]) -> list[Node]:
         """Return the nodes that accept containers and have the `label` that a group wants; None for any.
 
-        Full nodes are included. Nodes whose id is in `excluded` are left out.
+        Full nodes are included. Nodes whose id is in `excluded` are left out. So are nodes that lately failed
+        to start a container, unless there are no others.
 
         Raises:
             ContainerError: no node accepts containers, or none with the label; the text has the fix.
@@ -239,7 +240,10 @@ class Placement:
 
     @property
     def room(self) -> int | None:
-        """The number of containers that all usable nodes may have together; None if there is no limit."""
+        """The number of containers that all usable nodes may have together; None if there is no limit.
+
+        None as well if no node is usable.
+        """
         try:
             return room_of(self.usable_nodes(None, excluded=()), slots=self._slots)
         except ContainerError:  # no node is usable; the start of a container reports that

@@ -412,8 +412,8 @@ class SwarmRuntime:
     async def _adopt_one(self, service: RunService) -> SwarmContainer | None:
         """Return the container of a run that an earlier host started.
 
-        The container will connect by itself soon. If this host has no record of the run's folders, or the
-        engine none of its token, the container is removed; return None.
+        The container's carrier connects again soon, without a request. If this host has no record of the
+        run's folders, or the engine none of its token, the container is removed; return None.
         """
         files = await asyncio.to_thread(self._stored_files, RunId(service.run_id))
         if files is None or not service.token_hash:

@@ -124,7 +124,8 @@ class SwarmServices:
         `secret` is written to a file that only the container can read. A label with `token_hash` identifies
         the run after a restart of the host. With `keeps_files` the container's workspace is the group's
         volume on that node, which only one run at a time may use. Otherwise it is a volume that the node
-        removes with the container. After an error nothing is left.
+        removes with the container. After an error neither a service nor a secret is left; the group's
+        network may stay.
         """
         labels = self._labels(spec.folder, spec.run_id) | {TOKEN_LABEL: token_hash, NODE_LABEL: node_id}
         name = _NOT_IN_NAMES.sub("-", f"andy-{spec.run_id}")
@@ -357,6 +358,8 @@ def remove_all(
     client: APIClient, *, install: str, services: SwarmServices, own_id: str | None = None
 ) -> None:
     """Remove the install's runs, secrets, gate and networks from the swarm. Blocks.
+
+    A network that a container has still not left after 20 seconds stays.
 
     If the host runs in a container, `own_id` is that container's id. The container is the gate then, so it is
     not removed but only leaves the networks.

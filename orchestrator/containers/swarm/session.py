@@ -92,7 +92,8 @@ class CarrierSession:
         """`files` are the folders that the run shares with the host, and `observer` watches the host's files.
 
         `last_frame` returns the number of the last frame of a run that the store has recorded. `on_log`
-        receives pieces of stderr. `is_adopted` says whether an earlier host has started the run.
+        receives pieces of stderr. `is_adopted` says whether an earlier host has started the run. A
+        task begins to watch for a carrier that falls silent.
         """
         self.run_id = run_id
         self.folder = folder
@@ -488,8 +489,8 @@ class CarrierSession:
     async def _handle_problem(self, connection: CarrierConnection, problem: str) -> None:
         """Refuse a connection from a node that reports that it cannot store the group's files.
 
-        If the run has started, it is given up. Otherwise it is tried on another node, for which the problem
-        is remembered.
+        If the run has started, it is given up. Otherwise the start of the container, which finds the problem
+        in `problem`, tries another node.
         """
         self.problem = problem
         await connection.send("refused", reason="its node cannot take the files")
