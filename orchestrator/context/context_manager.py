@@ -261,8 +261,9 @@ class ContextManager:
         """Store what the agent SDK reported of its session; None leaves a value unchanged.
 
         `context_tokens` is the number of tokens of the conversation. `checkpoint` is a turn and the uuid of
-        its last message. With a new session id, the checkpoints of the earlier session are dropped. Nothing
-        is written if nothing changes.
+        its last message. With a new session id, the checkpoints of the earlier session are dropped. `now_ms`
+        is the time of the report, which is stored as well: only the same report of the same time writes
+        nothing.
         """
         base = self.load(now_ms=now_ms).context
         sdk = memory.with_session(
@@ -293,8 +294,8 @@ class ContextManager:
         """Create a plan and make it the active one; return it.
 
         `tasks` are the titles of its tasks, all of them pending. `request_id` identifies the request: if one
-        with this id made a plan before, that plan is returned and nothing changes. None: it is never
-        repeated.
+        with this id made a plan before, that plan is returned and nothing changes. With None, each call
+        creates a plan.
 
         Raises:
             PlanRefused: the plan has no title, is too long, or there are too many plans.
@@ -358,7 +359,8 @@ class ContextManager:
     ) -> Plan | None:
         """Make the plan with this id the active one, or no plan if it is None.
 
-        The plan's task in progress becomes the active task.
+        Unless the plan was active already, its task in progress becomes the active task; if it has none, no
+        task is active.
 
         With `resets_summary`, the plan's title and objective replace the summary, after a snapshot. Return
         the plan; None if no plan is active now.
@@ -448,7 +450,7 @@ class ContextManager:
         with self.files.changed(now_ms) as draft:
             snapshot = self._snapshot(draft, now_ms, "restore")
             old = draft.context
-            # Messages count as added if they were before the snapshot was taken, or are now.
+            # A message counts as added if the snapshot or the present context records it as added.
             registered = contents.context.conversation.seen.up_to(old.conversation.seen.floor)
             conversation = contents.context.conversation.model_copy(
                 update={"seen": registered.with_ids(old.conversation.seen.ids)}

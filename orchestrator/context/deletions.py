@@ -86,9 +86,10 @@ class DeletionSync:
             await self._end_session(group)
 
     async def _end_session(self, group: Group) -> None:
-        """End the agent's session of a group that has forgotten something, once no turn runs in it.
+        """End the agent's session of a group that has forgotten something, and the group's containers.
 
-        The session would still contain the forgotten texts. Its transcripts are deleted.
+        The session would still contain the forgotten texts. Its transcripts are deleted. While a turn of the
+        group runs, nothing is done: a later sweep ends the session.
         """
         async with self._database.transaction() as tx:
             if await turns.running_of(tx, group.folder) is not None:

@@ -49,7 +49,7 @@ class RegisteredMessages:
     evicted: tuple[ContextMessage, ...] = ()
     """The whole messages that left the window; they are in the summary now."""
     old_summary: str = ""
-    """The summary before that."""
+    """The summary before these messages were folded into it."""
 
 
 def registered(
@@ -120,7 +120,8 @@ def closed(context: Context, *, through_turn: int | None = None) -> Context:
 def _message(spoken: NewMessage, in_window: Iterable[ContextMessage]) -> ContextMessage:
     """Return a new message in its stored form: redacted, and timed no earlier than earlier turns' messages.
 
-    `in_window` are the newest stored messages, with which its time is compared.
+    Null characters are removed, and characters that UTF-8 cannot encode are replaced. `in_window` are the
+    newest stored messages, with which its time is compared.
     """
     # Redacted before anything is cut: the redactor recognises a secret only if it is whole.
     text = redact(spoken.content.replace("\0", "")).encode("utf-8", "replace").decode("utf-8")
@@ -164,8 +165,8 @@ def _counted(stats: Stats, message: ContextMessage, counter: TokenCounter) -> St
 def _pending(pending: str | None, message: ContextMessage, context: Context, *, is_new: bool) -> str | None:
     """Return the id of the question that waits for an answer after `message` was added; None if none does.
 
-    `pending` is the id before that, and `context` the context. `is_new` says whether the message was never
-    added before: a question that only got another text does not start to wait again.
+    `pending` and `context` are those before the addition. `is_new` says whether the message was never added
+    before: a question that only got another text does not start to wait again.
     """
     if message.role == "user":
         return message.id if is_new else pending

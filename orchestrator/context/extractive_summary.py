@@ -164,7 +164,8 @@ def _by_worth(sentences: Sequence[_Sentence]) -> list[int]:
         bonus = DECISION_BONUS if sentence.is_decision else 1.0
         return ranks[number] * sentence.weight * bonus * RECENCY ** (newest - number)
 
-    # Rounded, so that machines whose floating point differs in the last bit give the same order.
+    # Rounded, so that machines whose floating point differs in the last bit give the same order. Of sentences
+    # with the same worth, the newer comes first.
     return sorted(range(len(sentences)), key=lambda number: (-round(worth(number), 9), -number))
 
 

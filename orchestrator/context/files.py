@@ -58,6 +58,7 @@ class ContextRepair:
 
     folder: str
     kind: Literal["corrupt", "unknown_version", "dangling"]
+    """`dangling`: the context named an active plan or task that was gone."""
     text: str
     """A sentence for a person."""
     moved_to: str | None = None
@@ -142,9 +143,11 @@ class ContextFiles:
     def read(self, now_ms: int) -> SnapshotContents:
         """Return the stored context and workflow; empty ones if nothing is stored.
 
+        Damaged files are repaired on the disk, and the repairs reported.
+
         Raises:
             ContextBusy: another writer did not release the lock in time.
-            OSError: the files cannot be read.
+            OSError: the files cannot be read or repaired.
         """
         if not self.path.is_dir():
             return self._empty_contents(now_ms)
@@ -155,8 +158,8 @@ class ContextFiles:
     def changed(self, now_ms: int) -> Iterator[ContextDraft]:
         """Yield a draft of the stored context and workflow; write those of the two that the block replaces.
 
-        The group's lock is held from the read to the write. If the block raises, nothing is written.
-        Directories are created where they are missing.
+        The group's lock is held from the read to the write. Damaged files are repaired before the block. If
+        the block raises, nothing else is written. Directories are created where they are missing.
 
         Raises:
             ContextBusy: another writer did not release the lock in time.
@@ -373,7 +376,7 @@ class ContextFiles:
 
 
 class _NewerVersion(Exception):
-    """The major version of a file is another than this program's: a newer program wrote it."""
+    """A file has another major version than this program's, or none; mostly a newer program wrote it."""
 
 
 def _major(document: dict[str, Any]) -> str:

@@ -64,8 +64,9 @@ class ForgetRequests:
         """Return the reply to a message by which its sender wants to be forgotten; None for other messages.
 
         A first request is only recorded: the reply asks the sender to confirm it. A confirmation in time
-        makes the removal due, and it is carried out soon. A request to forget somebody else is refused.
-        `text` is the message without the words that call Andy; `is_asked` says whether it calls him.
+        makes the removal due, and it is carried out soon. While a removal is due, a repeated request gets the
+        reply to a confirmation. A request to forget somebody else is refused. `text` is the message without
+        the words that call Andy; `is_asked` says whether it calls him.
         """
         if message.reaction or not is_asked or is_hook(message.sender) or len(text) > MAX_CHARS:
             return None

@@ -186,7 +186,7 @@ class GroupMemory:
         """Return the remembered items as the reply's text and its data.
 
         `about` is the id of one item, or terms that an item must have; if it is empty, all are listed, with
-        counts of what else is stored.
+        counts of what else is stored. Raises `BadSearch` for terms that cannot be searched for.
         """
         async with self._database.reading() as tx:
             items = await self._items(tx, group)
@@ -225,13 +225,17 @@ class GroupMemory:
     async def _forget_items(self, group: Group, about: str) -> _MemoryAnswer:
         """Forget the item with the id `about`, or all items and messages that have its terms.
 
-        They are removed from files and rows for good, except lines that the owner wrote about themselves. The
-        agent's session, which may contain them, is ended after the turn. Return the reply's text, and as its
-        data the number of what was forgotten by kind.
+        Of the messages, only those by the agent or the asking person are forgotten. All is removed from files
+        and rows for good, except lines that the owner wrote about themselves. What was stored to undo earlier
+        turns is deleted whole, since it may contain the same texts. The agent's session, which may contain
+        them too, is ended after the turn. Return the reply's text, and as its data the number of what was
+        forgotten by kind.
 
         Raises:
+            BadSearch: `about` is no id, and its terms cannot be searched for.
             NothingRemembered: nothing matches.
             TooMuchToForget: more than `MAX_AT_ONCE` items and messages match.
+            ContextBusy, OSError: a file cannot be written now.
         """
         now_ms, folder = self._clock.now_ms(), group.folder
         await self._recorder.catch_up(folder)
@@ -276,7 +280,7 @@ class GroupMemory:
         """Return all that is remembered about a group, in the order in which it is listed.
 
         These are items in files, notes about people, what was learned, imported people, and the agent's own
-        reminders. Blank ones are left out.
+        reminders, as far as they are among the `MAX_NOTICES` most urgent notices. Blank items are left out.
         """
         folder = group.folder
         items = await asyncio.to_thread(self._in_files, folder)
@@ -318,7 +322,9 @@ class GroupMemory:
     async def _messages(self, tx: Tx, group: Group, selection: ItemSelection) -> list[Message]:
         """Return the group's messages with all chosen terms, only those by the agent or the asking person.
 
-        That is the person who asked in the running turn. None are found if an item was chosen by its id.
+        The asking person is the one who asked in the running turn; without such a turn, only the agent's
+        messages are returned. Of the messages with the terms, the newest `MAX_MESSAGES` are looked at. The
+        list is empty if an item was chosen by its id.
         """
         if not selection.terms:
             return []
@@ -331,7 +337,8 @@ class GroupMemory:
         """Return the note files of a group that have lines to forget. Blocks.
 
         The key is (folder, file name); the value is (the text without those lines, the number of those
-        lines).
+        lines). Only files that `memory_templates.own_texts` returns are searched: large ones are not, nor are
+        any beyond the first `MAX_TEXTS` of a folder.
         """
         changed = {}
         for place in (folder, f"{folder}/{ARCHIVE}"):

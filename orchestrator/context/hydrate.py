@@ -99,10 +99,11 @@ def hydrated(
 ) -> Hydrated:
     """Return the text for a new session: at most 4,096 tokens and 9,500 characters.
 
-    `exclude` has the ids of messages that are in the session's next prompt anyway. The text is empty if the
-    conversation is. If it is too long, these are left out in this order: the plan's tasks, the older open
-    files, the older decisions, the older messages. The active plan and task, the summary and the user's
-    newest message always stay, but are shortened if necessary.
+    `exclude` has the ids of messages that are in the session's next prompt anyway. The text is empty if there
+    is nothing to tell: no message, summary, active plan, decision, open file or note. If it is too long,
+    these are left out in this order: the plan's detail from its end, the older open files, the older
+    decisions, the older messages, the working directory, the note. The active plan and task, the summary and
+    the user's newest message always stay, but are shortened if necessary.
     """
     parts = _parts_of(context, workflow, exclude)
     if not (parts.window or parts.summary or _has_meta(parts)):
@@ -129,8 +130,8 @@ def delta(
     """Return the text for a resumed session that lost messages: the lost ones, and the summary.
 
     `missing` has the ids of the lost messages; those of `exclude` are left out. The text has at most
-    `max_chars` characters: the longest messages are shortened first, then the oldest left out. It is empty if
-    none of the messages is stored in full any more.
+    `max_chars` characters: the longest messages are shortened first, then the oldest left out, at last the
+    summary. It is empty if none of the messages is stored in full any more.
     """
     window = [
         message
@@ -207,9 +208,10 @@ def _titles(
 
 
 def _detail_lines(plan: Plan | None) -> tuple[str, ...]:
-    """Return the lines on a plan: its texts, the count of completed tasks, and the tasks to do.
+    """Return the lines on a plan: its texts, the count of completed tasks, and the first tasks to do.
 
-    There are none without a plan. Cancelled tasks are not counted.
+    At most `MAX_DETAIL_TASKS` tasks to do are named. There are no lines without a plan. Cancelled tasks are
+    not counted.
     """
     if plan is None:
         return ()
@@ -351,7 +353,8 @@ def _fewer_messages(parts: _Parts) -> _Parts | None:
     if len(parts.window) <= 1:
         return None
     users = [number for number, message in enumerate(parts.window) if message.role == "user"]
-    # The newest message of a user is what the next answer is about, so it goes last.
+    # The newest message of a user is what the next answer is about, so it goes last. Without one, the newest
+    # of all messages goes last.
     newest_user = users[-1] if users else len(parts.window) - 1
     droppable = next(number for number in range(len(parts.window)) if number != newest_user)
     return replace(parts, window=(*parts.window[:droppable], *parts.window[droppable + 1 :]))

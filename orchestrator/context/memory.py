@@ -144,7 +144,7 @@ def with_session(
     """Return the state of the SDK's session updated by what the SDK reported; None leaves a value unchanged.
 
     With a new `session_id`, the checkpoints of the old session are dropped, and its id goes to the history.
-    `context_tokens` are the tokens of the conversation.
+    `context_tokens` are the tokens of the conversation. `now_ms` becomes the time of the last report.
     """
     # Never earlier than before, because the clock may have been set back.
     changes: dict[str, Any] = {"last_active_ms": max(now_ms, sdk.last_active_ms)}

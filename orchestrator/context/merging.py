@@ -36,7 +36,8 @@ def merged(base: Context, disk: Context, mine: Context) -> Context:
 def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
     """Return the merged memory of two that were changed from the same `base`; `mine` is saved later.
 
-    Of a single value, that of `mine` counts if it was changed there; lists have the changes of both sides.
+    A single value is that of `mine` if it was changed there, else that of `disk`; lists have the changes of
+    both sides.
     """
     return disk.model_copy(
         update={
@@ -118,8 +119,8 @@ def _changed_value(base: T, disk: T, mine: T) -> T:
 def _merged_items(base: Sequence[str], disk: Sequence[str], mine: Sequence[str]) -> tuple[str, ...]:
     """Return the merged list of two that were changed from the same `base`; each item once.
 
-    These are the items of `disk`, without those that are in `base` but no longer in `mine`, and then those
-    that are in `mine` but not in `base`. An item that both sides have added is among the latter.
+    First come the items of `disk`, without those that `mine` has removed from `base`, then the items that
+    `mine` has added. An item that both sides have added is among those of `mine`.
     """
     removed = set(base) - set(mine)
     new = [item for item in mine if item not in base]

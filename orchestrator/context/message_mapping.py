@@ -65,7 +65,8 @@ def spoken_in(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[Ne
 def _question(kind: TurnKind, requests: Iterable[Request]) -> str:
     """Return the text of a turn's question: one line for each person's message that is in it.
 
-    Where no person asked, a fixed text says so; `TAKEN_BACK` is that of messages that were all deleted.
+    If the agent woke by itself or a scheduled task asked, a fixed text says so; the task's text follows it.
+    If all messages were deleted, the text is `TAKEN_BACK`.
     """
     match kind:
         case TurnKind.AUTO:

@@ -174,9 +174,9 @@ class PersonRemovals:
         self._bus = bus
 
     async def sweep(self) -> None:
-        """Carry out the confirmed removals of people, unless the group is busy or its files are.
+        """Carry out the confirmed removals of people.
 
-        Those are tried again by the next call.
+        A removal in a group that is busy, or whose files cannot be written now, is left for the next call.
         """
         for removal in await self._database.read(person_removals.due):
             try:
@@ -219,7 +219,8 @@ class PersonRemovals:
         """Remove a person from all rows of a group, and report the end of the removal to its chat.
 
         Return False, without a change, if a turn has started meanwhile. The agent's session, which contains
-        the person's words, is dropped. Removed rows are added to the counts of `report`.
+        the person's words, is dropped, and so are the records by which the group's turns could be undone.
+        Removed rows are added to the counts of `report`, and the counts are audited.
         """
         removal, folder, now_ms = facts.removal, facts.group.folder, self._clock.now_ms()
         if await _is_busy(tx, removal):
@@ -261,7 +262,10 @@ async def _is_busy(tx: Tx, removal: PersonRemoval) -> bool:
 
 
 async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
-    """Read from the database what the removal of a person needs to know; nothing is changed."""
+    """Read from the database what the removal of a person needs to know; nothing is changed.
+
+    Messages after `removal.last_seq`, which came later than the request, are not included and stay.
+    """
     folder, last_seq = group.folder, removal.last_seq
     addresses: set[str] = set(removal.addresses)
     for address in removal.addresses:
@@ -287,7 +291,8 @@ async def _searched(
     """Return those of the person's names by which texts of others may be removed.
 
     Empty if the person requests the removal without the right to change memory: they could choose any name.
-    Names that others in the group have, or that are too short to be searched, are left out.
+    Names that others in the group have, also as a first name, or that are too short to be searched, are left
+    out.
     """
     if removal.by in addresses:
         role = await people.role_in(tx, group, removal.by, is_from_me=False)
@@ -305,7 +310,11 @@ async def _searched(
 
 
 async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
-    """Delete the person's names, and the texts of their messages and of answers to this person alone."""
+    """Delete the person's names, and the texts of their messages and of answers to this person alone.
+
+    Their votes in polls, their names in the results of polls, and the summaries of tool calls in turns in
+    which nobody else asked are deleted, too.
+    """
     folder = facts.group.folder
     # The turns are noted, so that the stored context, made of the same messages, loses these texts later.
     for message in facts.messages:
@@ -343,7 +352,8 @@ async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> No
 async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, now_ms: int) -> None:
     """Remove insights, imported people and the agent's own reminders that have the person's name.
 
-    Reminders with one of the person's messages go, too. All are added to `counts` as insights.
+    Reminders with one of the person's messages go, too. Only reminders among the group's newest `MAX_NOTICES`
+    notices are found. All that is removed is added to `counts` as insights.
     """
     folder = facts.group.folder
     insights = await board_knowledge.insights(tx, folder)
@@ -510,7 +520,10 @@ def _all_without_name(facts: RemovalFacts, texts: Iterable[str]) -> tuple[str, .
 
 
 def _archives(home: Path, folder: Folder) -> Iterator[tuple[str, str]]:
-    """Yield the file name and the text of each archive of an earlier conversation of a group."""
+    """Yield the file name and the text of each archive of an earlier conversation of a group.
+
+    They are the first `memory_templates.MAX_TEXTS` by name, without those of `MAX_ARCHIVE_BYTES` and more.
+    """
     place = f"{folder}/{ARCHIVE}"
     for name in memory_templates.own_texts(home, place, limit=MAX_ARCHIVE_BYTES):
         text = memory_templates.own_text(home, place, name, limit=MAX_ARCHIVE_BYTES)

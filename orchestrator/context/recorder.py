@@ -160,7 +160,7 @@ class ContextRecorder:
             log.warning("context.not_kept_out_of_git", home=str(home), reason=str(error))
 
     async def _handle_events(self, events: asyncio.Queue[HostEvent]) -> None:
-        """Update the groups that events name, until all groups are to be updated.
+        """Update the groups that events name, and return when the caller has to update all groups.
 
         That is so after a minute, or once a message that is already stored was changed.
         """
@@ -397,7 +397,8 @@ class ContextRecorder:
         """Carry out a call of a tool by which an agent reads and changes its group's stored context.
 
         `tool` and `arguments` are those of `agent_runner.wire.context_tools`. If the call fails, also because
-        it took too long, the reply has an error code. A repetition of `request_id` changes nothing.
+        it took too long, the reply has an error code. A repetition of `request_id` makes no second plan or
+        task.
         """
         folder = group.folder
         try:
@@ -475,7 +476,7 @@ class ContextRecorder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NewExchanges:
-    """A group's exchanges after a mark, and the oldest turn that is not settled yet."""
+    """A group's newest exchanges after the last turn that was read, and the oldest turn not settled yet."""
 
     group: Group
     exchanges: list[TurnExchange]
@@ -483,7 +484,7 @@ class _NewExchanges:
 
 
 async def _exchanges_after(tx: Tx, *, folder: Folder, last_read_turn: int) -> _NewExchanges | None:
-    """Return a group's questions and answers of the turns after `last_read_turn`, at most `MAX_EXCHANGES`.
+    """Return the questions and answers of a group's newest `MAX_EXCHANGES` turns after `last_read_turn`.
 
     None if the group is gone.
     """

@@ -47,7 +47,7 @@ def question(*, messages: int, notes: int, is_korean: bool) -> str:
 def accepted(*, is_busy: bool, is_korean: bool) -> str:
     """Return the reply to a person who confirmed that they want to be forgotten.
 
-    `is_busy` says whether it has to wait for the end of a running turn.
+    `is_busy` says whether the removal has to wait for the end of a running turn.
     """
     if is_korean:
         return "알겠어요. 지금 하는 일이 끝나는 대로 잊을게요." if is_busy else "알겠어요. 지금 잊을게요."

@@ -170,6 +170,7 @@ def _other_model_reason(facts: RestoreFacts, answered: AnsweredSession) -> str |
     """Return why the model that would answer cannot resume the session; None if it can.
 
     A model cannot if it is asked at another provider than the session's, or if its window is too small.
+    Nothing is compared if the session's provider is not known.
     """
     if answered.provider is not None and answered.provider != facts.provider:
         return f"the model is asked at {facts.provider or 'no service'} now, no more at {answered.provider}"

@@ -110,6 +110,8 @@ class SessionRestorer:
     async def _decide(self, group: Group, facts: RestoreFacts, agent: ChosenAgent) -> Restoration:
         """Return how the conversation continues, decided by the facts and the stored context.
 
+        The offline agent has no sessions: it is only told whether a conversation is stored, and of its plans.
+
         Raises:
             ContextBusy, OSError: the stored context cannot be read.
         """
@@ -234,7 +236,9 @@ class _RestorePlan:
     part: Hydrated
     """The text with the messages that the resumed session lacks."""
     meta: str | None
+    """The text on plans, decisions and open files, for after a compaction; None if there are none."""
     so_far: RestoredConversation
+    """Figures about the conversation before the next prompt."""
 
     def restore(self) -> RestoreOrder:
         """Return the part of the container's order that says how its conversation continues."""

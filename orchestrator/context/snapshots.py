@@ -1,8 +1,8 @@
 """Write, list, pin and delete snapshots: each is one file with a context and its workflow.
 
 A snapshot is `context-YYYYMMDDTHHMMSSZ-r<revision>.json`; an empty file of its name with `.pin` in place of
-`.json` pins it. `surplus`, which is pure, decides which snapshots are deleted. The other functions block;
-call them with the group's lock held.
+`.json` pins it. `surplus`, which is pure, decides which snapshots are deleted. The methods of
+`ContextSnapshots` block. `create` and `rewrite` are called with the group's lock held.
 """
 
 from __future__ import annotations

@@ -155,7 +155,10 @@ class SummaryJob:
     extractive_summary: str
 
     def extended_by(self, registered: RegisteredMessages) -> SummaryJob:
-        """Return the job with the messages that are only summarised since, and with their newer summary."""
+        """Return the job with the messages that left the window since, and the extractive summary with them.
+
+        Only the newest `MAX_MESSAGES` messages of the job are retained.
+        """
         return replace(
             self,
             evicted=(*self.evicted, *registered.evicted)[-MAX_MESSAGES:],

@@ -41,7 +41,7 @@ def use(
     """Carry out a call of a tool on a group's stored context and return the reply. Blocks.
 
     A call that fails gets a reply with an error code. A request that arrives again with the same `request_id`
-    changes nothing.
+    makes no second plan or task, and changes no task again; what the other tools store is stored once more.
     """
     try:
         request = _read(tool, arguments)
@@ -86,7 +86,7 @@ class _ToolRunner:
     """Carries out one request on one context."""
 
     def __init__(self, manager: ContextManager, request_id: str, now_ms: int) -> None:
-        """`request_id` identifies the request, so that a repeated one changes nothing."""
+        """`request_id` identifies the request, so that a repeated one makes no second plan or task."""
         self._manager = manager
         self._request_id = request_id
         self._now_ms = now_ms
@@ -112,7 +112,10 @@ class _ToolRunner:
                 assert_never(request)
 
     def _set_plan(self, request: wire.SetActivePlan) -> Reply:
-        """Make the plan of the request the active one, or no plan if it names none."""
+        """Make the plan of the request the active one, or no plan if it names none.
+
+        If the request says so (`resets_summary`), the plan's text replaces the conversation's summary.
+        """
         plan = self._manager.set_active_plan(
             request.plan_id, resets_summary=request.resets_summary, now_ms=self._now_ms
         )

@@ -154,9 +154,10 @@ def _names(directory_fd: int) -> list[str]:
 
 
 def _find_longest(projects_fd: int, name: str, limits: TranscriptLimits) -> Transcript:
-    """Return the longest transcript of the file name `name` in any project folder of an open directory.
+    """Return the longest transcript of the file name `name` in the project folders of an open directory.
 
-    A project folder is named after a working directory of the agent.
+    A project folder is named after a working directory of the agent; at most `limits.projects` are looked at.
+    A refused transcript counts as one without messages.
     """
     with os.scandir(projects_fd) as entries:
         # In all projects: measured, the CLI resumes a session from whatever working directory.
@@ -243,6 +244,7 @@ def _lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
     is_rest = False
     while remaining > 0 and (piece := file.readline(min(remaining, limits.line_bytes))):
         remaining -= len(piece)
+        # A shorter piece without a line break is the last line of the file.
         is_whole = piece.endswith(b"\n") or len(piece) < limits.line_bytes
         if is_whole and not is_rest:
             yield piece
@@ -308,7 +310,8 @@ def _transcript(entries: dict[str, _Entry]) -> Transcript:
 
     It is the last entry, its parent, the parent of that and so on, in the order oldest first. The agent's
     program follows them in the same way. Other entries, such as those of a branch that was left, are not in
-    it.
+    it. The state is `HEADLESS` if the oldest entry found has a parent that is missing, or if parents form a
+    circle.
     """
     if not entries:
         return Transcript(TranscriptState.EMPTY)

@@ -223,9 +223,9 @@ class DashboardFeature:
     ) -> str | None:
         """Record the votes of a poll as the answer to its question on the dashboard, and return the reply.
 
-        `newest` is the answer that was chosen last; `is_text` says that the poll was sent as a numbered text.
-        The reply is empty where the messenger's poll itself shows the votes; None where the question is
-        closed.
+        `newest` is the answer that was chosen last; `is_text` says that it was written as a text, not chosen
+        in the messenger's poll. The reply is empty if the poll itself shows the vote and no task was changed;
+        None where the question was removed or is closed.
         """
         caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
         ctx = self.service.service_context(tx, group, caller)

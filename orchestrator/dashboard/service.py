@@ -245,7 +245,7 @@ def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
 async def call_tool(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
     """Check the arguments and the caller's rights, then call a tool of the dashboard, and return its result.
 
-    A refusal is returned as a result, with its code; nothing was written then.
+    A refusal is returned as a result, with its code; no row of the dashboard was changed then.
     """
     try:
         checked = _checked(ctx, tool, arguments)

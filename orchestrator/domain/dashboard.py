@@ -122,7 +122,7 @@ class Dashboard:
     worker_revision: int | None = None
     """The revision that this model saw."""
     worker_digest: str | None = None
-    """A digest of what this model saw, as JSON, to find what has changed since."""
+    """A digest of what this model saw (`BoardDigest` as text), to find what has changed since."""
     lease_owner: str | None = None
     """The process that works on it now; None if none does."""
     lease_until_ms: int | None = None
@@ -287,7 +287,7 @@ class Notification(NotificationRequest):
     number: int | None = None
     """The number that people call a reminder by; None for other notifications."""
     chat_jid: ChatJid | None = None
-    """The chat that a reminder goes to once its group is no longer registered."""
+    """The chat in which a reminder was requested, and to which it goes; None for the group's notify chat."""
     asked_by: str | None = None
     """The address of the person who asked for it; None if nobody did or it is unknown."""
 
@@ -381,7 +381,7 @@ class ToolResult:
 
 
 class ToolRefused(Exception):
-    """A refused call of a dashboard tool. Raised before anything is written.
+    """A refused call of a dashboard tool. Raised before a row of the dashboard is changed.
 
     Codes: VALIDATION, NOTHING_TO_CHANGE, NOT_FOUND, UNKNOWN_TASK, UNKNOWN_QUESTION, TASK_TERMINAL,
     NOT_TERMINAL, NOT_PENDING, ALREADY_DELIVERED, ALREADY_ANSWERED, CLOSED, EMPTY, DUPLICATE, COOLDOWN, CAP,

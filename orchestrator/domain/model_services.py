@@ -165,7 +165,7 @@ def read_choice(text: str | None, services: Collection[ModelService]) -> ModelCh
     """Return the model service and the model that a text names.
 
     The text is `SERVICE/MODEL`, `SERVICE`, or a model of the service in `.env`. `services` are the services
-    that the owner has added to that one. If the word before the first `/` names no service, the whole text is
+    that the owner has added. If the word before the first `/` names no service, the whole text is
     the name of a model, since gateways have models with a `/` in their names. Without a text, the choice is
     the service in `.env`, with the model left open.
     """

@@ -262,7 +262,7 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_quoted(text: str, tag: ScheduleTag) -> bool:
-    """Return whether a tag stands in quotation marks, and so is only mentioned."""
+    """Return whether a tag is in quotation marks, and so is only mentioned."""
     before, after = text[max(0, tag.start - 1) : tag.start], text[tag.end : tag.end + 1]
     return bool(before and after) and before in _CLOSING and after in _CLOSING[before]
 

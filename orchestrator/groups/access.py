@@ -27,9 +27,9 @@ from orchestrator.store.groups import groups
 
 DAY_MS = 24 * 3_600_000
 MAX_NOTIFIED_A_DAY = 3
-"""Chats about which main is asked within 24 hours; further ones are only listed."""
+"""Chats about which main is asked within 24 hours; any more are only listed."""
 MAX_WAITING = 100
-"""Requests that wait at a time; further callers are not stored."""
+"""Requests that wait at a time; a chat that calls while so many wait is not stored."""
 IGNORED_MS = 30 * DAY_MS
 """Milliseconds until an ignored chat may be asked about again."""
 MAX_WORDS, MAX_NAME, MAX_ADDRESS = 200, 80, 200
@@ -73,8 +73,9 @@ class DecidedAccess:
 async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
     """Store the request of a chat without a group that calls Andy, and ask the owner about it.
 
-    Return the request. None if the owner is not asked: the chat's request waits, the chat is blocked or was
-    ignored lately, the message is from a program of this machine, or too many requests wait.
+    Return the stored request. After `MAX_NOTIFIED_A_DAY` questions in a day, the owner is not asked about the
+    chat, but told that one more calls. None if nothing is stored: the chat's request waits, the chat is
+    blocked or was ignored lately, the message is from a program of this machine, or too many requests wait.
     """
     earlier = await access_requests.of_chat(tx, message.chat_jid)
     if earlier is not None and not _may_ask_again(earlier, now_ms=now_ms):
@@ -99,7 +100,7 @@ def _may_ask_again(request: AccessRequest, *, now_ms: int) -> bool:
         case AccessState.IGNORED:
             return now_ms >= (request.decided_ms or 0) + IGNORED_MS
         case AccessState.REGISTERED:
-            return True
+            return True  # it has no group any more, or its message would not come here
 
 
 async def _shown_parts(tx: Tx, message: Inbound) -> NewAccessRequest:
@@ -127,9 +128,10 @@ def _bounded(text: str, limit: int) -> str:
 
 
 async def _notify(tx: Tx, request: AccessRequest, *, listed: int, now_ms: int) -> None:
-    """Ask the owner in the main group about a request; after `MAX_NOTIFIED_A_DAY`, only report more.
+    """Ask the owner in the main group about a request.
 
-    That is reported once a day. `listed` is the number of waiting requests about which nobody was asked.
+    After `MAX_NOTIFIED_A_DAY` questions in 24 hours, the owner is only told, in one text a day, how many more
+    chats call. `listed` is the number of earlier waiting requests about which the owner was not asked.
     """
     if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
         # The key begins with `ASKED`: main's agent may do more than others, and is never given a stranger's

@@ -47,7 +47,8 @@ async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
 async def notify_anew(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
     """Queue a text to the owner, in the main group, in place of an unsent one about the same subject.
 
-    `about` is the subject, a key of any form. A text that was sent already does not prevent this one.
+    `about` is the subject, a key of any form. A text that was sent already does not prevent this one. Without
+    a main group, nothing is queued.
     """
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None or await outbox.replace_unsent(tx, f"owner:{about}:", text):
@@ -66,7 +67,7 @@ async def notify_once(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
     """Queue a text to the owner, in the main group, that is the only one ever about its subject.
 
     `about` is the subject, a key of any form. A text about it that is queued and not yet sent is replaced;
-    after one was sent, nothing is queued.
+    after one was sent, or without a main group, nothing is queued.
     """
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     key = f"owner:{about}:"

@@ -291,7 +291,7 @@ async def _known(tx: Tx, group: Group) -> set[str]:
 
 
 async def _who_is_there(tx: Tx, group: Group, address: str) -> str:
-    """Return the text of the error that nobody in a group has an address, with the people it has."""
+    """Return the text of the error that nobody in a group has an address, with `MAX_LISTED` of its people."""
     listed = [person for person in await of_group(tx, group.folder) if person.address != EVERYBODY]
     there = ", ".join(all_visible(f"{person.address} ({person.name})") for person in listed[:MAX_LISTED])
     return (

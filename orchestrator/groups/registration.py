@@ -187,12 +187,14 @@ async def register(tx: Tx, group: Group) -> Group:
     """Register the chat of a new group, and return the group as it is stored.
 
     A folder that had a group before keeps its files, history, session and roles, so that nobody gains rights
-    by a new registration. The registration is audited and published.
+    by a new registration. A request about the chat that waits for the owner's decision is settled by this.
+    The registration is audited and published.
 
     Raises:
         BadRequest: the address, the name or the configuration cannot be used.
         FolderRefused: the folder's name breaks the rule.
-        AlreadyRegistered: the chat, or the folder in any case, belongs to a group.
+        AlreadyRegistered: the chat, or the folder in any case, belongs to a group; or a second main group is
+            to be registered.
     """
     group = _checked(group)
     taken = await groups.by_jid(tx, group.jid) or await groups.by_folder(tx, group.folder)
@@ -334,9 +336,10 @@ def with_profile(group: Group, profile: GroupProfile) -> Group:
 async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     """Remove a group's registration, and return what became of what it had; its files and history stay.
 
-    Waiting turns (questions to its agent) fail, and their chats are notified. A running turn is not stopped
-    here: `GroupReconciler` lets the group's containers end after their turns. The removal is audited and
-    published.
+    Waiting turns (questions to its agent) fail, and their chats are notified. The group's scheduled tasks are
+    paused; its hooks, calendars and requests for approval are deleted, its reminders stay. A running turn is
+    not stopped here: `GroupReconciler` lets the group's containers end after their turns. The removal is
+    audited and published.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -358,10 +361,11 @@ async def end_waiting(
 ) -> tuple[int, int]:
     """End what a folder still has after its group was removed, or its registration was undone.
 
-    Its hooks, calendars and requests for approval are deleted, its waiting turns fail, its tasks are paused,
-    and the chats `chat_jids` are not asked about again for some time.
+    Its hooks, calendars and requests for approval are deleted, its waiting turns fail, and its tasks are
+    paused. The chats of the failed turns are notified. For some time the owner is not asked about the chats
+    `chat_jids` again.
 
-    Return the number of turns that failed, of which their chats are notified, and of tasks that were paused.
+    Return (the number of turns that failed, the number of tasks that were paused).
     """
     await approvals.remove_of(tx, folder)
     await secret_addresses.remove_of(tx, folder)
@@ -441,8 +445,10 @@ async def _give_chat(tx: Tx, wanted: Group, *, now_ms: int) -> None:
 async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDeparture:
     """Remove one of several chats from a group; its messages stay in the group's history.
 
-    Waiting turns (questions to the agent) of the chat fail, and it is notified. Later messages to it, such as
-    reminders, go to the group's notify chat. If the removed chat was that, the oldest other chat becomes it.
+    Waiting turns (questions to the agent) of the chat fail, and it is notified. Its scheduled tasks, and
+    later messages to it such as reminders, go to the group's notify chat. If the notify chat itself is
+    removed, the group's oldest other chat becomes the notify chat. For some time the owner is not asked about
+    the removed chat. The removal is audited and published.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -490,7 +496,7 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
     """Move the main group from its notify chat to the chat with the address `jid`, and return the group.
 
     Reminders and tasks move, too; messages of the old chat stay in the history. The move is audited and
-    published.
+    published. If main is in that chat already, nothing changes.
 
     Raises:
         BadRequest: `jid` is no address, or a question to main's agent is not answered yet.

@@ -22,7 +22,7 @@ EVERYBODY = "*"
 """Key in a group's people for everybody without a role of their own."""
 MAX_PEOPLE = 500
 MAY_NOT_CALL = "their role may not ask"
-"""The reason why a request is ignored whose sender's role may not call."""
+"""The reason for ignoring a request if the role of its sender may not call."""
 
 
 class Permission(StrEnum):

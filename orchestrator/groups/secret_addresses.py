@@ -132,9 +132,9 @@ def without_secret(path: str) -> str:
 
 
 def hook_wait_ms(hook: SecretAddress, now_ms: int) -> int:
-    """Return in how many milliseconds a hook takes the next text, by its limits a minute and a day. Pure.
+    """Return in how many milliseconds a hook takes the next text; 0 if it takes one at once. Pure.
 
-    0 if it takes one at once.
+    Its limits are for each minute and each day of the clock, in UTC.
     """
     if hook.used_ms is None:
         return 0

@@ -72,7 +72,8 @@ def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None, *, is_i
 
     No container ever has the owner's own folder. If a skill has changed, there is a new copy; older copies
     are deleted unless containers of the group live that may use them (`is_in_use`). `wanted` are the names of
-    the skills; None means all. Return None if there are no files to copy.
+    the skills; None means all. Unknown names are logged and left out. Return None if there are no files to
+    copy.
 
     Raises:
         OSError: a skill cannot be read, or the home cannot be written.

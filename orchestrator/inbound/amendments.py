@@ -51,8 +51,9 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
     """Remove the text of the stored message that `message` deletes, and return the effect.
 
     Only the sender of that message or a moderator of the chat may delete it. If the message belongs to a turn
-    (a question to the agent) that is still queued, it leaves the turn, and the turn is withdrawn if no other
-    message in it asks for anything. It is also noted that the text is to be removed from the agent's context.
+    (a question to the agent), it is noted that the text is to be removed from the stored conversation. If
+    that turn is still queued, the message leaves it, and the turn is withdrawn if no other message in it asks
+    for anything.
     """
     assert message.deletes is not None
     target = await messages.find(tx, message.chat_jid, message.deletes)

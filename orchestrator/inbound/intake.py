@@ -274,7 +274,7 @@ class Intake:
         if taken.trouble is not None or accepted.is_replied_to:
             self._wakeups.outbox.set()
         if accepted.is_replied_to:
-            self._wakeups.notifications.set()  # the reply may have changed when the next of them is due
+            self._wakeups.notifications.set()  # the time of the next notification may have changed
         # Nothing was stored now, so there is nothing to publish.
         if accepted.seq is None or accepted.outcome == "duplicate":
             return
@@ -353,10 +353,11 @@ class Intake:
     async def _complete(
         self, tx: Tx, known: Message, message: Inbound, group: Group, asker: Asker
     ) -> Accepted:
-        """Store the file of the stored message `known`, which has come again with it, and return the outcome.
+        """Store the file of the stored message `known`, or why there is none, and return the outcome.
 
-        A voice note that calls Andy by name asks something from now on, if its sender may ask: it joins a
-        turn, a question to the agent.
+        `message` is the same message, which the channel delivers again with the file. A voice note that calls
+        Andy by name asks something from now on, if its sender may ask: it joins a turn, a question to the
+        agent.
         """
         await messages.complete(tx, known, message)
         turn_id = known.turn_id
@@ -529,8 +530,8 @@ class Intake:
     ) -> Accepted:
         """Store a message that needed no agent in a turn of its own, which has ended already.
 
-        A turn is a question to the agent. The reply is put into the outbox unless its text is empty. Return
-        the outcome.
+        A turn is a question to the agent. The reply is put into the outbox unless its text is empty. A
+        command for the host is recorded as one, so that no agent reads it as a request. Return the outcome.
         """
         now_ms = self._clock.now_ms()
         turn_id = reply.turn_id

@@ -152,8 +152,8 @@ async def compose_on(
 async def _done_before(tx: Tx, turn: Turn, run_id: RunId) -> str | None:
     """Return a text for the prompt about the tool calls that a turn made in earlier, interrupted runs.
 
-    None if it made none. `run_id` is the present run. The agent's conversation may show the same calls, but
-    not those that a container made as it died.
+    The newest `MAX_CALLS` are listed. None if it made none. `run_id` is the present run. The agent's
+    conversation may show the same calls, but not those that a container made as it died.
     """
     calls = [call for call in await tool_calls.of_turn(tx, turn.id) if call.run_id != run_id]
     lines = [
@@ -171,9 +171,9 @@ async def _unreported(tx: Tx, turn: Turn, calls: Sequence[ToolCallRecord], run_i
     agent's output is not read, and so neither are the reports of its tool calls. Its commands arrive as files
     all the same.
 
-    If more commands were carried out than calls were reported, there is a line for each of these commands
-    that sends nothing, and for each message that was sent; also for those that were reported. Otherwise there
-    is none. `calls` are the reported tool calls, and `run_id` is the present run.
+    If more commands were carried out than tool calls were reported, the lines name each command that sends no
+    message, and each message that was sent, whether its call was reported or not. Otherwise there are no
+    lines. `calls` are the reported tool calls, and `run_id` is the present run.
     """
     done = [
         row["detail"]
@@ -342,10 +342,10 @@ async def _notes_of(tx: Tx, group: Group, requests: Sequence[Message]) -> list[s
 
 
 async def _before_joining(tx: Tx, group: Group, requests: Sequence[Message]) -> Seq:
-    """Return the number of the message after which people may read who have no right to the group's history.
+    """Return the number of the last message that people without the right to history may not read.
 
-    It is the last message before the newest member among the senders of the `requests` joined the group. If
-    it is not known when a sender joined, it is the last message before that sender's request.
+    These people are the senders of the `requests`. It is the last message before the newest of them joined
+    the group. If it is not known when a sender joined, that sender counts as joined with the request.
     """
     latest = 0
     for request in requests:

@@ -83,7 +83,7 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
 
 
 async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
-    """Let the turn that a vote started wait `COLLECT_MS` for further votes, and count it for the poll.
+    """Let the turn that a vote started wait `COLLECT_MS` for further votes, and count this turn for the poll.
 
     `message` is the stored message of the vote. A turn that existed before the vote does not wait.
     """
@@ -153,8 +153,9 @@ async def _starts_turn(
 ) -> bool:
     """Return whether a new vote starts a turn, a question to the agent.
 
-    The poll's first vote does, a changed one, and that of the last person who had not voted. A poll of a
-    dashboard question starts none, and no poll starts more than `MAX_BEGUN`.
+    The poll's first vote does, a changed one, and that of the last person who had not voted. A vote that is
+    taken back starts none, nor does any vote in a poll of a dashboard question. No poll starts more than
+    `MAX_BEGUN`.
 
     `chosen` are the indexes of the chosen options. `previous` is the earlier vote of the same person; None if
     they had none.

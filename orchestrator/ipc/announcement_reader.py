@@ -207,9 +207,9 @@ class AnnouncementReader:
 def _parse(name: str, body: bytes, batch: AnnouncementBatch) -> None:
     """Add the announcements in a file's content, `body`, to the batch.
 
-    Those that cannot be read, or are of an unknown kind, are left out, and the first reason for that is
-    added to the batch's rejections. The others count all the same, because a newer version may announce
-    something that this one does not know.
+    Announcements that cannot be read, or are of an unknown kind, are left out; the first reason for that is
+    added to the batch's rejections. The file's other announcements are added all the same, because a newer
+    version of Andy may announce something that this version does not know.
     """
     reasons = []
     try:

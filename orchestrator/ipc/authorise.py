@@ -120,7 +120,7 @@ NEEDED: Mapping[type, Permission] = {
         Permission.COMMAND,
     ),
 }
-"""Maps a kind of command to the permissions that the asker's role needs."""
+"""Maps a kind of command to the permission that the asker's role needs."""
 _NEEDED_OF_MEMORY: Mapping[str, Permission] = {
     "show": Permission.HISTORY,
     # Everybody may ask for what is known of themselves; the service refuses others by the same rule.

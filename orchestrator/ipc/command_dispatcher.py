@@ -285,7 +285,8 @@ class CommandDispatcher:
     async def _execute(self, group: Group, command: Command, request_id: str, prepared: _Prepared) -> Reply:
         """Carry out a command in one transaction, and return the reply. Then its event is published.
 
-        A repeated request is not carried out again but gets the reply that it got before.
+        A repeated request is not carried out again but gets the reply that it got before. Only a command that
+        reads stored texts runs again, as its reply is not stored.
         """
 
         async def reply_once(tx: Tx) -> tuple[Reply, bool]:
@@ -336,8 +337,9 @@ class CommandDispatcher:
     ) -> CommandResult:
         """Check whether the command is allowed, and call its handler. A refusal is returned as a result, too.
 
-        `turn` is the running turn of this group that the request is from; None if there is none. The changes
-        that the handler makes are recorded for the turn, so that they can be undone.
+        Unless the askers' rights are restricted, the group's agent also gets a notice of the refusal. `turn`
+        is the running turn of this group that the request is from; None if there is none. The changes that
+        the handler makes are recorded for the turn, so that they can be undone.
         """
         now_ms = self._clock.now_ms()
         # Here and not earlier: refusals are recorded and audited in the transaction of the command.

@@ -144,10 +144,10 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
     """Remove files for ended runs, and unreadable ones; a missing directory counts as empty.
 
     `is_over` returns whether the run with an id is over. Call this while nothing is written there, because
-    half a file counts as unreadable.
+    half a file counts as unreadable. At most `MAX_LEFT` files are looked at.
 
     Returns:
-        The remaining files, which are for other runs, oldest first.
+        Those of the files that remain, which are for other runs, oldest first.
 
     Raises:
         MailboxError: it is no directory of the host's any more.
@@ -168,7 +168,10 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
 
 
 def _look(directory_fd: int, name: str) -> LeftInput:
-    """Return the runs that a file in `input/` is for, and its turn; neither if it cannot be read."""
+    """Return the runs that a file in `input/` is for, and its turn; neither if it cannot be read.
+
+    A file whose name begins with a dot was never completed, and counts as unreadable.
+    """
     content = entries.read(directory_fd, name, frozenset({os.geteuid()}))
     if not isinstance(content, entries.EntryContent) or name.startswith("."):
         return LeftInput(name=name)

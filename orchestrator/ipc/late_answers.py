@@ -29,10 +29,11 @@ _LISTING = frozenset(tool.name for tool in TOOLS if tool.name.startswith("list_"
 async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply, *, now_ms: int) -> None:
     """Queue a message with the reply to `command` for the chat that asked, if the reply comes too late.
 
-    The agent waited for it `REPLY_SECONDS`, and then could only say that the host does not answer. Nothing is
-    queued for commands that people do not know of, nor for a reminder whose time has passed (`SENT_LATE`),
-    which is sent itself now. Nor is it if the turn is tried again, because the agent then repeats the request
-    and gets the reply.
+    The agent waited `REPLY_SECONDS` for the reply, and then could only say that the host does not answer.
+    Nothing is queued for commands that people do not know of, for turns of scheduled tasks and of the
+    dashboard worker, and for a reminder whose time has passed (`SENT_LATE`), since the reminder itself is
+    sent now. Nothing is queued either if the turn is tried again: the agent then repeats the request and gets
+    the reply.
     """
     waited_ms = now_ms - (command.asked_ms or now_ms)
     if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:

@@ -197,7 +197,10 @@ class SnapshotWriter:
         return event.kind in ALTERING
 
     async def _write(self, view: VisibleToGroup) -> None:
-        """Write the changed files of one group: its tasks, chats and calendar events, with local times."""
+        """Write the changed files of one group: its tasks, chats and calendar events, with local times.
+
+        Of the events, the first `MAX_EVENTS` by their start are written.
+        """
         zone = self._zone_of(view.group)
         known = known_chats(view, zone)
         now = local_iso(self._clock.now_ms(), zone)

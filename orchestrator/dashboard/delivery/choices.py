@@ -52,8 +52,9 @@ async def take(
     """Record the votes of a poll as the answer to its question on the dashboard.
 
     `newest` is the answer that was chosen last: the question's task is changed as it says, if it says so
-    clearly. `is_text` says that the poll was sent as a numbered text. Return the reply to the chat; it is
-    empty where the messenger's poll itself shows the votes. None where the question was removed or is closed.
+    clearly. `is_text` says that it was written as a text, not chosen in the messenger's poll. Return the
+    reply to the chat; it is empty if the messenger's poll itself shows the vote and no task was changed. None
+    where the question was removed or is closed.
     """
     question = await board_questions.get(ctx.tx, ctx.folder, poll.board_question or "")
     if question is None:

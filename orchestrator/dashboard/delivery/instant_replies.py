@@ -31,7 +31,7 @@ async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_aske
 
     It may be a reply to a notification (`quote` is the message that it quotes), the request for the list of
     questions, or answers by the numbers of that list. `is_asked` says whether the message calls Andy; one
-    that quotes a notification needs no call.
+    that quotes a notification needs no call. Raises `ToolRefused` if an answer by number cannot be stored.
     """
     notification = await _quoted_notification(ctx, quote)
     if notification is not None:
@@ -48,7 +48,8 @@ async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_aske
 async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> str:
     """Return the text that lists the open questions with numbers, or says that there are none.
 
-    The numbers are recorded: from now on people can answer by them. `texts` are in the people's language.
+    Only the oldest `MAX_LISTED` are listed, and count as shown to people. The numbers are recorded: from now
+    on people can answer by them. `texts` are in the people's language.
     """
     open_questions = (await board_questions.unanswered(ctx.tx, ctx.folder))[:MAX_LISTED]
     if not open_questions:
@@ -117,8 +118,8 @@ async def _done_by_emoji(ctx: ServiceContext, notification: Notification, emoji:
 async def _done(ctx: ServiceContext, notification: Notification, texts: rule_texts.AnswerTexts) -> str | None:
     """Complete the task of a notification, and return the reply.
 
-    A notification about nothing is only acknowledged. None for one about a question, which an agent has to
-    understand. Raises `ToolRefused`.
+    A notification about no task and no question is only acknowledged. None for one about a question, which an
+    agent has to understand. Raises `ToolRefused`.
     """
     if notification.task_id is None:
         return None if notification.question_id is not None else "✅"
@@ -180,7 +181,7 @@ async def _answer_by_numbers(ctx: ServiceContext, text: str) -> str | None:
 
     The numbers are those of the list of questions that was shown in the last hour; it can be answered once.
     Tasks are changed as the answers say. None unless the whole text consists of answers to questions that are
-    still open.
+    still open. Raises `ToolRefused` if an answer cannot be stored, such as one that is too long.
     """
     ids = await board_questions.newest_list(ctx.tx, ctx.folder, since_ms=ctx.now_ms - LIST_MS)
     numbered = reply_parser.answers(text, count=len(ids)) if ids else None

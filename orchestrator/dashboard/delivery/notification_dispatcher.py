@@ -67,7 +67,8 @@ class NotificationDispatcher:
     ) -> None:
         """`hours_of` returns a group's hours for notifications.
 
-        `daily_limit` is the number of automatic ones that are not urgent that a group gets in a day.
+        `daily_limit` is the largest number of automatic notifications, urgent ones not counted, that a group
+        gets in a day; 0 for no limit.
         """
         self._database = database
         self._clock = clock
@@ -105,7 +106,9 @@ class NotificationDispatcher:
     async def _dispatch_due(self) -> None:
         """Decide on the due notifications, at most `AT_ONCE`, and record that in one transaction.
 
-        Then wake the outbox, which sends them, and publish an event for each that is to be sent.
+        The transaction also notifies the chats of expired notifications, and ends held messages of the outbox
+        whose notification has ended. Then wake the outbox, which sends the due notifications, and publish an
+        event for each that is to be sent.
         """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
@@ -127,7 +130,8 @@ class NotificationDispatcher:
         """Decide what happens to a notification that is due, and record it in the transaction.
 
         One to be sent is claimed, so that no other dispatcher sends it, and put into the outbox. Return the
-        notification as it is after that, and the outcome, a word that `DispatchResult` explains.
+        notification as it was read, with its message updated, and the outcome, a word that `DispatchResult`
+        explains.
         """
         hours = None if due.group is None else self._hours_of(due.group)
         decided = decision.decide(due, hours, now_ms=now_ms)
@@ -199,7 +203,10 @@ class NotificationDispatcher:
 
 
 async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms: int) -> None:
-    """Queue a message to each group's chat that names the notifications which came too late to be sent."""
+    """Queue a message to each group's chat about the notifications that came too late to be sent.
+
+    It names the first `MAX_NAMED`, and counts the others.
+    """
     # One line a group: after a long pause there may be dozens.
     groups = {due.group.folder: due.group for due in expired if due.group is not None}
     for folder, group in groups.items():

@@ -106,7 +106,7 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
     """Convert the parsed files of a dashboard to rows of the group's dashboard.
 
     `documents` are as `read` returns them. Times without an offset are read in `zone`. `now_ms` is the time
-    of the import, which stands for missing times of creation.
+    of the import, which is used where a time of creation is missing.
 
     Raises:
         ImportRefused: rows do not fit; each is named with its file, place and field.
@@ -266,8 +266,8 @@ def _without_repeated(rows: ImportRows) -> ImportRows:
 async def _only_new(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
     """Return those of the imported rows that the dashboard lacks.
 
-    The others are left out: a note counts the rows whose id the dashboard has, and others name each row that
-    it has under another id.
+    The others are left out. One note counts those whose id the dashboard has; a note for each names those
+    that the dashboard has under another id.
     """
     stored_ids = {table: await dashboards.ids_in(ctx.tx, ctx.folder, table) for table in dashboards.TABLES}
     new = replace(

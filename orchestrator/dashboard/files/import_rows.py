@@ -51,7 +51,7 @@ class Reader:
     zone: ZoneInfo
     """The group's zone, in which local times are read."""
     now_ms: int
-    """The time of the import (epoch ms), which stands for a missing time of creation."""
+    """The time of the import (epoch ms), which is used where a time of creation is missing."""
     ids: set[str] = field(default_factory=set)
     """The ids that were read: each may be there only once."""
 

@@ -383,9 +383,9 @@ def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest
 def _replaces(row: Notification, request: NotificationRequest) -> bool:
     """Return whether a pending notification of the same type and task makes the requested one needless.
 
-    It does so, unless both are alerts about a deadline. Of these, it makes the new one needless if it has the
-    same cause, if it is the alert of the day before and the new one that of the day itself, or if it has no
-    cause and is due at about the same time.
+    It always does, except for alerts about a deadline. A pending alert about a deadline makes a new one
+    needless only if it has the same cause, if it is the alert of the day before and the new one that of the
+    day itself, or if it has no cause and is due at about the same time.
     """
     if request.type is NotificationType.DEADLINE_ALERT:
         # The alert of the day before is still pending, so it will come on the day itself.

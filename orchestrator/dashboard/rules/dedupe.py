@@ -104,7 +104,8 @@ def _is_same(request: NotificationRequest, row: Notification) -> bool:
 def _is_near(request: NotificationRequest, row: Notification) -> bool:
     """Return whether a requested and a stored notification are about the same, at about the same time.
 
-    It suffices, too, that they have the same cause: the rule that made them.
+    It suffices, too, that they have the same cause: the rule that made them. Two alerts about a deadline with
+    different causes are not near, whatever their times.
     """
     if not _is_about_same(request, row) or _is_another_alert(request, row):
         return False

@@ -84,7 +84,8 @@ def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | 
     """Return the question that a task needs; None if it needs none.
 
     The first that fits counts: the task is overdue, was not updated for long, was not updated for some days,
-    or has too little progress for the time left until its deadline.
+    or has too little progress for the time left until its deadline. A blocked task that is not overdue needs
+    none.
     """
     silent_ms = now_ms - task.last_update_ms
     if task.deadline is not None and now_ms >= slots.end_ms(task.deadline, hours):

@@ -150,7 +150,8 @@ class ServiceContext:
     async def check_seen(self, row: BoardTask | Question | Notification, current: Mapping[str, Any]) -> None:
         """Check that a row has not changed since the calling turn, or the caller, was shown it.
 
-        `current` is the present row as data, which the refusal shows.
+        `current` is the present row as data, which the refusal shows: from then on it counts as shown to the
+        turn.
 
         Raises:
             ToolRefused: STALE.

@@ -199,8 +199,9 @@ async def list_them(
 ) -> ToolResult:
     """List notifications by due time, at most `limit`; with an id, only that one and its history.
 
-    Each other argument restricts the list, unless it is None. The times are texts, such as `tomorrow 9am`.
-    Raises `ToolRefused` for an unknown id, or a text that is no time.
+    More than `MAX_LISTED` are never listed. Each other argument restricts the list, unless it is None. The
+    times are texts, such as `tomorrow 9am`. Raises `ToolRefused` for an unknown id, or a text that is no
+    time.
     """
     if notification_id is not None:
         return await _with_history(ctx, await ctx.notification(notification_id))

@@ -187,7 +187,7 @@ class ReminderService:
 
         Raises:
             UnknownReminder
-            ReminderRefused: it was sent, or the group has too many.
+            ReminderRefused: it was not cancelled, or `set` refuses the new one, as when there are too many.
         """
         row = await _find(tx, reminder)
         if row.status is not NotificationStatus.CANCELLED:

@@ -29,7 +29,10 @@ MAX_READ = 1_200
 
 
 async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
-    """Return the whole dashboard of a group as of now; None for a group without one."""
+    """Return the whole dashboard of a group as of now; None for a group without one.
+
+    Of the answers that the worker has not read, it has at most `MAX_ANSWERED`.
+    """
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
         return None

@@ -67,6 +67,7 @@ class WorkerPorts:
 
     mode: WorkerMode
     beat_ms: int
+    """Milliseconds between two passes of the rules over a dashboard."""
     hours_of: Callable[[Group], Hours]
     service_context: Callable[[Tx, Group, Caller], ServiceContext]
     has_model: Callable[[Group], bool]

@@ -61,6 +61,8 @@ async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> Command
 async def check_room(tx: Tx, group: Group, *, now_ms: int) -> None:
     """Check that a group may send another file now.
 
+    Files that were given up count for `RETENTION_MS`, as the owner may have them sent again.
+
     Raises:
         TooManyFiles: too many files of the group have not been sent yet.
     """

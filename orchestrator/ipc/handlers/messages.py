@@ -141,7 +141,8 @@ def _poll_of(caller: CommandCaller, command: SendPoll) -> Poll:
 async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> CommandResult:
     """Queue an emoji as a reaction to a message of the turn's chat. An empty emoji removes the reaction.
 
-    It is refused outside of a turn, and in a chat whose messenger has no reactions.
+    It is refused outside of a turn, in a chat whose messenger has no reactions, when no such message is
+    found, and when too many texts wait or were sent.
     """
     emoji, turn = command.emoji.strip(), caller.turn
     if emoji and not is_emoji(emoji):
@@ -171,8 +172,8 @@ async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> Comma
 async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
     """Return the newest message of a person in the turn's chat that contains `words`; None if there is none.
 
-    With empty `words`, return the newest message that the turn answers. Messages of hooks, which programs
-    brought, are left out, because no messenger has them.
+    With empty `words`, return the newest message that the turn answers. Messages without text are left out.
+    So are messages of hooks, which programs brought, because no messenger has them.
     """
     if words.strip():
         wanted = " ".join(composed(words).casefold().split())
@@ -187,7 +188,7 @@ async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
         for message in candidates
         if not (message.is_bot_message or is_hook(message.sender)) and message.text
     ]
-    return by_people[-1] if by_people else None
+    return by_people[-1] if by_people else None  # both lists are oldest first
 
 
 async def notify_model_missing(tx: Tx, caller: CommandCaller, command: ModelMissing) -> CommandResult:
