@@ -27,6 +27,7 @@ TELL_PLACE_AFTER_MS = 10_000
 LONGEST_PAUSE_MS = 3_600_000
 """Milliseconds that are longer than any pause before another attempt, by which a changed clock is noticed."""
 
+# `TurnKind` lists the most urgent kind first.
 _RANK = {kind: rank for rank, kind in enumerate(TurnKind, start=1)}
 _AGED = 0
 _WITHOUT_WORK = (RunState.READY, RunState.IDLE)

@@ -323,8 +323,8 @@ async def pass_back(
 
 
 class EventPace:
-    """Limits how long a stream may be without progress: no event or comment, or nothing but
-    those and pings.
+    """Limits how long a stream may bring no event or comment at all, and how long it may bring only
+    comments and pings.
     """
 
     def __init__(self, seconds: float, ping_seconds: float, now_seconds: float) -> None:

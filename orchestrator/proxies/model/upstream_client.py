@@ -241,9 +241,9 @@ async def _chunks(response: httpcore.Response) -> AsyncGenerator[bytes]:
 
 
 def _cause(error: Exception) -> str:
-    """Return the error's name, for the log, with its text if that cannot quote a request.
+    """Return the error's name, for the log, and the text of a failed connection.
 
-    Only the text of a failed connection cannot.
+    The texts of other errors are left out, because they may quote a request.
     """
     name = type(error).__name__
     return f"{name}: {error}" if isinstance(error, httpcore.ConnectError) else name
