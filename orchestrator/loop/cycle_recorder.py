@@ -101,8 +101,8 @@ class CycleRecorder:
 
         Such a turn is a cycle of the loop. Another cycle of the group that is still open ends first. The turn
         takes the pending wake requests that it answers: a question those of messages, a scheduled task those
-        of tasks, with one for itself, and both that of the timer. A free cycle, for which the agent has woken
-        by itself, takes all of them, and gets its prompt now.
+        of tasks (one for itself is added), and both that of the timer. A free cycle, for which the agent has
+        woken by itself, takes all of them, and gets its prompt now.
 
         Return the cycle. None if the loop is off, for a session command, and for a turn of the dashboard's
         worker; then nothing is recorded.

@@ -123,8 +123,8 @@ class WorkspaceChanges:
 def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> WorkspaceChanges:
     """Return the files that differ between two listings, by who changed them.
 
-    A change counts as the agent's if it was made while the agent worked, or just before or after. `recent` are the
-    group's newest turns, which show when that was.
+    A change counts as the agent's if it was made while the agent worked, or just before or after. `recent`
+    are the group's newest turns, which show when the agent worked.
     """
     by_agent: list[str] = []
     by_others: list[str] = []

@@ -284,8 +284,8 @@ class Delivery:
         """Record that a message is about to be sent, and return it, with the reason if it must not be sent.
 
         If it has several parts, it is split in the outbox, and the first part is returned. A poll that its
-        channel cannot show is recorded as one that is sent as a text. None if the message has changed since it
-        was read. `features` are the abilities of its channel.
+        channel cannot show is recorded as one that is sent as a text. None if the message has changed since
+        it was read. `features` are the abilities of its channel.
         """
         if not await outbox.is_as_read(tx, head):
             return None

@@ -342,7 +342,8 @@ class ContainerProxies:
             group = await groups.by_folder(tx, folder)
         if group is None:
             return None
-        # Whether a task continues the chat's conversation is not known here: it is taken for one that does not.
+        # Whether a task continues the chat's conversation is not known here: it is taken for one that does
+        # not.
         return self.models.choose(
             settings.of(group), kind or TurnKind.CHAT, is_isolated=kind is TurnKind.TASK
         ).model
