@@ -72,7 +72,7 @@ REQUESTS_A_TURN = 200
 SUMMARY_SECONDS = 10.0
 """Seconds that a summary may take if another service could write it instead.
 
-Half of what the summarizer waits in all, so that a slow service is noticed and the other still has time.
+Half of what the summarizer waits in all, so that a slow service is noticed while the next still has time.
 """
 _NOT_USABLE = "my model cannot be used at the moment; whoever runs me knows why."
 SESSION_KEY_FILE = "mcp-session-key"

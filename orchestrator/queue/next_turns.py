@@ -268,7 +268,8 @@ def _order(turn: Turn) -> tuple[int, bool, int]:
 
     The commands, such as `/clear`, separate the turns before them from those after them.
     """
-    # A turn that was asked before a command runs before it; so does the rest of it when it was split later.
+    # A turn that was asked before a command runs before the command, and so does a part that was split off
+    # such a turn later.
     return turn.after_command, turn.command is not None, turn.id
 
 
