@@ -37,7 +37,7 @@ async def prompt(
 ) -> str:
     """Return the prompt of a free cycle, a turn for which an agent has woken by itself.
 
-    It has the time, why the agent woke, the activity since its last cycle, and guidance.
+    It has the time, why the agent woke, the activity since its last cycle, the dashboard, and guidance.
 
     Args:
         tx: the transaction.

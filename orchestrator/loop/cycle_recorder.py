@@ -99,12 +99,13 @@ class CycleRecorder:
     async def begin(self, tx: Tx, turn: Turn) -> StartedCycle | None:
         """Record that a turn starts in a group whose agent wakes by itself at times (its loop is on).
 
-        Such a turn is a cycle of the loop. It takes the pending wake requests that it answers: a question
-        those of messages, a scheduled task those of tasks, and both that of the timer. A free cycle, for
-        which the agent has woken by itself, takes all of them, and gets its prompt now.
+        Such a turn is a cycle of the loop. Another cycle of the group that is still open ends first. The turn
+        takes the pending wake requests that it answers: a question those of messages, a scheduled task those
+        of tasks (one for itself is added), and both that of the timer. A free cycle, for which the agent has
+        woken by itself, takes all of them, and gets its prompt now.
 
         Return the cycle. None if the loop is off, for a session command, and for a turn of the dashboard's
-        worker.
+        worker; then nothing is recorded.
         """
         loop = await loops.get(tx, turn.folder)
         if loop is None or loop.status is LoopStatus.STOPPED:
@@ -178,7 +179,8 @@ class CycleRecorder:
     async def read_schedule_tags(self, tx: Tx, turn: Turn) -> None:
         """Read when the agent wants to wake next from the tags in its replies, before these are sent.
 
-        `turn` has just succeeded. Whether it has said anything to people is recorded, too.
+        `turn` has just succeeded. Whether it has said anything to people is recorded, too. If several replies
+        have a usable tag, the last of them counts. A turn that is no open cycle is ignored.
         """
         cycle = await cycles.of_turn(tx, turn.id)
         if cycle is None or cycle.ended_ms is not None:
@@ -398,7 +400,7 @@ class CycleRecorder:
 def _is_for(wake: WakeRequest, turn: Turn) -> bool:
     """Return whether a turn answers a wake request: a free cycle any, others only those of their kind.
 
-    Each answers that of the timer.
+    The request of the timer is answered by each of them.
     """
     if turn.kind is TurnKind.AUTO:
         return True

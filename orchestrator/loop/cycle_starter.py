@@ -226,8 +226,8 @@ class CycleStarter:
         """Return when a loop's next cycle without a message or task may start, in epoch milliseconds.
 
         None if the loop is paused, or if there is neither a wake request nor a time to wake. If changed files
-        have started too many cycles within an hour, wake requests of changed files are held for a while, and
-        the end of that counts as their time.
+        have started too many cycles within an hour, wake requests of changed files count only from a later
+        time on.
         """
         if loop.status is LoopStatus.PAUSED:
             return None
@@ -358,7 +358,7 @@ def _stop_blocking_cycles(at_work: Sequence[Turn], now_ms: int, result: _LookRes
 
     If so, add the containers of the free cycles to `result.blocking_runs`, to be ended. `at_work` are the
     turns of the group that are queued or run. Return when a waiting message will have waited too long, in
-    epoch milliseconds; None if none waits, or they are ended now.
+    epoch milliseconds; None if none waits, if no free cycle runs, or if the containers are ended now.
     """
     # Only free cycles are stopped: somebody requested a running question or task.
     queued = [

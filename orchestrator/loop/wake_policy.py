@@ -175,8 +175,8 @@ def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> Wa
 def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...]]:
     """Return the pause after a cycle if the agent requests none, in milliseconds, and the step for the trace.
 
-    It starts anew after a cycle that did something, and doubles up to a bound after one that did nothing. The
-    trace is the list of the decision's steps in words.
+    The pause starts anew after a cycle that did something, and doubles up to a bound after one that did
+    nothing. The trace is the list of the decision's steps in words.
     """
     if state.outcome is CycleOutcome.ACTION:
         return rules.base_ms, (f"something was done: the pause is {format_span(rules.base_ms)} again",)
@@ -234,7 +234,7 @@ def _uncapped(
 def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy) -> WakeDecision:
     """Return the decision, with an earlier wake if an unanswered message would wait too long.
 
-    After `max_caps` wakes for the same message that is not done any more.
+    A message that is still unanswered after `max_caps` such wakes shortens the sleep no more.
     """
     latest_ms = now_ms + rules.pending_cap_ms
     if state.caps is None or decision.next_ms <= latest_ms:
@@ -315,7 +315,7 @@ def start_ms(
     now_ms: int,
     rules: WakePolicy = RULES,
 ) -> int | None:
-    """Return when a free cycle may start, for which an agent wakes by itself, in epoch milliseconds.
+    """Return when the next free cycle, in which an agent wakes by itself, may start, in epoch milliseconds.
 
     None if there is neither a signal nor a time to wake. A cycle that started a short time ago delays it.
     After the clock was set back, nothing waits longer than the rules allow.

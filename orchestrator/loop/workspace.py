@@ -31,7 +31,8 @@ from orchestrator.store.runs.sessions import WorkspaceSnapshot
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
-"""Seconds between two listings of a group's files where the system signals changes, of the top folder only.
+"""Seconds between two listings of a group's files where the system signals changes. It signals those of the
+top folder only.
 """
 BLIND_SWEEP_SECONDS = 5.0
 """Seconds between two sweeps of a group's files where the system signals no changes."""
@@ -122,8 +123,8 @@ class WorkspaceChanges:
 def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> WorkspaceChanges:
     """Return the files that differ between two listings, by who changed them.
 
-    A change counts as the agent's if it was made while, or just after, the agent worked. `recent` are the
-    group's newest turns, which show when that was.
+    A change counts as the agent's if it was made while the agent worked, or just before or after. `recent`
+    are the group's newest turns, which show when the agent worked.
     """
     by_agent: list[str] = []
     by_others: list[str] = []
@@ -170,7 +171,7 @@ def _was_at_work(turn: Turn, at_ms: int) -> bool:
 def _was_at_work_since(turn: Turn, at_ms: int) -> bool:
     """Return whether a turn of the agent ran at the time `at_ms` or later, or up to `ECHO_MS` before.
 
-    A turn that waits for another attempt has ended for this.
+    A turn that waits for another attempt counts as running until the attempt is due.
     """
     if turn.started_ms is None:
         return False

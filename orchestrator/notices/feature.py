@@ -28,10 +28,11 @@ class NoticeFeature:
         return {"notices": self._sweeper.run}
 
     async def add(self, tx: Tx, turn: Turn, order: TurnOrder) -> TurnOrder:
-        """Return the order that a turn's container gets, with the notices that are due: texts for its agent.
+        """Return `order` with the notices that are due: texts for the agent of the turn.
 
-        The notices are claimed for the turn, so that no other gets them. `tx` has to be the transaction that
-        hands the turn to its container. A turn outside of the group's conversation gets none.
+        `order` is the document by which a container gets the turn. The notices are claimed for the turn, so
+        that no other gets them. `tx` has to be the transaction that hands the turn to its container. A turn
+        outside of the group's conversation gets none.
         """
         # Read again: a claim names the attempt, which the caller's copy may not have yet.
         turn = await turns.get(tx, turn.id) or turn

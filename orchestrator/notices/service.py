@@ -251,7 +251,10 @@ async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) ->
 
 
 async def _list(tx: Tx, group: Group) -> tuple[str, dict[str, Any]]:
-    """Return the waiting notices of the group's agent, as the text and the data of a reply to it."""
+    """Return a group's notices that wait or were not acknowledged, as the text and the data of a reply.
+
+    The most urgent come first, at most `LISTED`.
+    """
     waiting = await notices.of_group(tx, group.folder, with_ended=False, limit=LISTED)
     lines = [f"{notice.id} [{notice.priority}, {notice.state.value}] {notice.message}" for notice in waiting]
     return "\n".join(lines) or "No notices wait.", {"notices": [row(notice) for notice in waiting]}

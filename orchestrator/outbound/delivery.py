@@ -54,11 +54,13 @@ SEND_SECONDS = 60.0
 FILE_BYTES_PER_SECOND = 100_000
 """Bytes per second of the slowest line that is allowed for: a file's size extends the timeout of its send."""
 STUCK_MS = 3_600_000
-"""Milliseconds that a message may fail while its messenger is connected and others of its chat wait."""
+"""Milliseconds after which a message is given up as stuck, if its messenger is connected and others of its
+chat wait behind it.
+"""
 STUCK_ATTEMPTS = 5
-"""Least attempts before that: after a jump of the clock, the time alone would end it."""
+"""Least attempts before a message counts as stuck: after a jump of the clock, the time alone would end it."""
 STUCK_REACTION_MS = 60_000
-"""The same for a reaction, for which no message should wait long."""
+"""The same milliseconds for a reaction, for which no message should wait long."""
 SWEEP_SECONDS = 30.0
 """Most seconds between two looks at the outbox: a wake-up may be lost."""
 
@@ -181,7 +183,8 @@ class Delivery:
             if head.chat_jid in self._busy:
                 continue
             ahead_ms = head.next_attempt_ms - now_ms
-            if 0 < ahead_ms <= LONGEST_BACKOFF_MS:  # a time further ahead: the clock was set back
+            # A time further ahead means that the clock was set back: such a message is tried now.
+            if 0 < ahead_ms <= LONGEST_BACKOFF_MS:
                 wait = min(wait, ahead_ms / 1000)
                 continue
             self._busy.add(head.chat_jid)
@@ -191,7 +194,7 @@ class Delivery:
     async def _deliver_in_chat(self, head: Outgoing) -> None:
         """Deliver `head`, the first message of a chat, then let the chat's next delivery start.
 
-        It is that of the next message or, after an error, which is logged, of `head` again.
+        An error is logged; then `head` itself is delivered again.
         """
         try:
             await self._deliver(head)
@@ -207,7 +210,8 @@ class Delivery:
     async def _deliver(self, head: Outgoing) -> None:
         """Send a message, or the first part of a longer one; if nothing is to be sent, record why.
 
-        The other parts of a longer message become messages of their own in the outbox.
+        The other parts of a longer message become messages of their own in the outbox. A message that has
+        changed since it was read is left for the next look.
         """
         channel = self._channel_for(head.chat_jid)
         parts = _parts(head, channel.max_text_chars if channel else None)
@@ -279,8 +283,9 @@ class Delivery:
     ) -> _Attempt | None:
         """Record that a message is about to be sent, and return it, with the reason if it must not be sent.
 
-        If it has several parts, it is split in the outbox, and the first part is returned. None if the
-        message has changed since it was read. `features` are the abilities of its channel.
+        If it has several parts, it is split in the outbox, and the first part is returned. A poll that its
+        channel cannot show is recorded as one that is sent as a text. None if the message has changed since
+        it was read. `features` are the abilities of its channel.
         """
         if not await outbox.is_as_read(tx, head):
             return None

@@ -107,7 +107,7 @@ class Reactions:
         self._channel_for = channel_for
         self._bus = bus
         self._shown: dict[TurnId, Message] = {}
-        """For each unfinished turn, the message that bears its sign."""
+        """For each unfinished turn, the message with the turn's reaction."""
 
     async def run(self) -> None:
         """Show and remove reactions as turns start and fail, until cancelled.

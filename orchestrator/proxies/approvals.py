@@ -121,7 +121,8 @@ class Approvals:
         """Ask the owner about a request, unless they have decided it, and wait for the decision.
 
         Return None when it is allowed, else the reason for the agent, such as that no answer came in time.
-        The request is stored without secrets, and stays open for a later answer if none comes in time.
+        The request is stored without secrets, and stays open for a later answer if none comes in time. A
+        permission for a single call of a tool is used up.
         """
         redacted = await asyncio.to_thread(self._redact, request.detail)
         # The unredacted length counts, too: a long text that is taken for a secret is shortened to a mark.
@@ -146,9 +147,10 @@ class Approvals:
         return _refusal_reason(decision)
 
     async def _until_decided(self, approval: Approval, events: asyncio.Queue[HostEvent]) -> None:
-        """Wait until somebody has decided on a waiting request, or it has expired or is gone.
+        """Wait until somebody has decided on a waiting request, or the request is gone.
 
-        `events` receives the host's events, which only make the next look at the store come sooner.
+        A request that lapses meanwhile still counts as waiting: the caller has to limit the time. `events`
+        receives the host's events, which only make the next look at the store come sooner.
         """
         while True:
             await _wait_for_event(events)
@@ -156,7 +158,7 @@ class Approvals:
                 return
 
     async def _is_decided(self, approval: Approval) -> bool:
-        """Return whether a request waits no more: somebody has decided, it has expired or it is gone."""
+        """Return whether a request waits no more: somebody has decided on it, or it was deleted."""
         current = await self._reader.read(lambda tx: approvals.get(tx, approval.id))
         return current is None or current.state is not ApprovalState.WAITING
 
@@ -214,9 +216,9 @@ async def settle_refused(
     `turn_id` is the turn in which it was refused, if that is known; `by` says who decides.
 
     Raises:
-        UnknownGroup: there is none.
-        BadRequest: the group reaches all of the internet anyway; or the verdict is "once", and its network is
-            closed without questions to the owner.
+        UnknownGroup: there is no such group.
+        BadRequest: the group reaches all of the internet anyway; or the verdict is "once", and the group
+            reaches nothing and its owner is not asked about addresses.
     """
     group = await groups.known(tx, folder)
     config = settings.of(group)
@@ -269,7 +271,8 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
         raise ApprovalIsOver(
             f"Request {approval_id} has {state_text}: the agent asks again when it needs it."
         )
-    # After a withdrawal, the next attempt asks again.
+    # After a withdrawal, the next attempt asks again. A permission "from now on" has no end, whatever its
+    # time says.
     lasts_ms = 0 if is_taken_back else HOLD_MS
     await approvals.decide(
         tx, approval_id, _STATES[decision], by=by, expires_ms=now_ms + lasts_ms, now_ms=now_ms

@@ -72,7 +72,7 @@ REQUESTS_A_TURN = 200
 SUMMARY_SECONDS = 10.0
 """Seconds that a summary may take if another service could write it instead.
 
-Half of what the summarizer waits in all, so that a slow service is noticed and the other still has time.
+Half of what the summarizer waits in all, so that a slow service is noticed while the next still has time.
 """
 _NOT_USABLE = "my model cannot be used at the moment; whoever runs me knows why."
 SESSION_KEY_FILE = "mcp-session-key"
@@ -333,15 +333,17 @@ class ContainerProxies:
         raise first_error or NotAnswered("There is no model service.")
 
     async def _model_of_folder(self, folder: Folder, kind: TurnKind | None) -> str | None:
-        """Return the model that is set for a group's turns of a kind; None if no model or no such group is.
+        """Return the model that is set for a group's turns of a kind.
 
-        Without a kind, the model for chats is returned.
+        Return None if no model is set, or there is no such group. Without a kind, the model for chats is
+        returned.
         """
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, folder)
         if group is None:
             return None
-        # A task is taken for one outside of the chat's conversation: which it is, is not known here.
+        # Whether a task continues the chat's conversation is not known here: it is taken for one that does
+        # not.
         return self.models.choose(
             settings.of(group), kind or TurnKind.CHAT, is_isolated=kind is TurnKind.TASK
         ).model
@@ -517,7 +519,10 @@ class ContainerProxies:
         return server if server is not None and folder in server.groups else None
 
     async def _egress_caller(self, token: str) -> EgressCaller | None:
-        """Return the run of a token, with the targets that its group may reach now; None if unknown."""
+        """Return the run of a token, with the targets that its group may reach now; None if unknown.
+
+        Raises `ProxyRefused` if the run's model service was removed.
+        """
         identity = await self._identify(token_hash(token))
         if identity is None:
             return None

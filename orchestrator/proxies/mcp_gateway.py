@@ -241,7 +241,8 @@ async def _send_with_secret(send: Send, secret: str | None, held: BodyBytes) -> 
 async def _send_with_token(send: Send, tokens: McpTokens, server: McpServer, held: BodyBytes) -> None:
     """Send a message with the token of the owner's login, and again if the server rejects an old token.
 
-    `held` counts the bytes of the body in memory.
+    Without a login it is sent without a token, which some servers accept. `held` counts the bytes of the body
+    in memory.
 
     Raises:
         _MessageRefused: the owner has to log in, or to log in again for more rights.
@@ -252,6 +253,7 @@ async def _send_with_token(send: Send, tokens: McpTokens, server: McpServer, hel
         try:
             await send(token, held)
         except _Unauthorised:
+            # With an empty text as the rejected token, a login made meanwhile is still used.
             renewed = await tokens.token(server, refused=token or "")
             if renewed is None:
                 raise

@@ -79,9 +79,9 @@ class McpLogin(BaseModel):
     """The metadata of the MCP server, by RFC 9728, if it has any."""
     access_token: str = Field(repr=False)
     refresh_token: str | None = Field(repr=False)
-    """The token with which it is renewed; None if it cannot be."""
+    """The token with which the access token is renewed; None if it cannot be renewed."""
     scope: str | None
-    """The rights that it has, as the server names them; None if it names none."""
+    """The rights of the access token, as the server names them; None if it names none."""
     wanted_scope: str | None = None
     """The rights that the server has demanded since, for the next login."""
     obtained_ms: int
@@ -278,8 +278,8 @@ class McpTokens:
     async def _renew(self, server: McpServer, login: McpLogin) -> McpLogin:
         """Renew the token of a login, store the result, and return the login.
 
-        It has a new token, or the reason of a refusal, of which the owner is then notified. If another login
-        has replaced it meanwhile, that one is returned.
+        The returned login has a new token, or the reason of a refusal; the owner is notified of a refusal. If
+        another login has been stored meanwhile, the other login is returned.
 
         Raises `LoginUnreachable` if the token server or the disk fails; the old token stays stored.
         """

@@ -101,7 +101,7 @@ def read_message(body: bytes) -> McpMessage:
     message_id = message.get("id")
     method = message.get("method")
     params = message.get("params", {})
-    # Excluded by itself, because True and False are instances of `int`.
+    # Booleans are excluded separately, because they are instances of `int`.
     if isinstance(message_id, bool) or not isinstance(message_id, str | int | None):
         raise NotStrictJson("the id of a message is a text or a whole number")
     if method is None and not ({"result", "error"} & message.keys()):

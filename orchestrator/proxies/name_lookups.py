@@ -16,7 +16,7 @@ from contextlib import suppress
 LOOKUPS = 64
 """Names that are looked up at once. Each takes a thread, which mostly sleeps."""
 LOOKUPS_A_SHARE = 4
-"""Names that are looked up at once for one group or one server; its further ones wait."""
+"""Names that are looked up at once for one group or one server; the rest of its names wait."""
 LOOKUP_SECONDS = 8.0
 """Seconds that a lookup may take, including its wait. The C library asks a second name server after 5."""
 
@@ -40,7 +40,7 @@ class NameLookups:
         """Return the IP addresses of a host, each once. A host that is an address is returned as it is.
 
         `share` names the party, such as a group, for which the host is looked up; only `LOOKUPS_A_SHARE` of
-        its lookups run at once, and further ones wait.
+        its lookups run at once, and the rest wait.
 
         Raises:
             LookupRefused: no answer came in time, or too many lookups are running.

@@ -33,7 +33,9 @@ log = structlog.get_logger(__name__)
 SMALL_BYTES = 4 * 1024
 """Bytes up to which a body is parsed in the host's process, in about a millisecond."""
 ORDINARY_BYTES = 1024 * 1024
-"""Bytes up to which bodies have a child of their own: on a busy machine, 32 MiB take long just to arrive."""
+"""Bytes up to which a body goes to the child for ordinary bodies. Larger ones have a second child, so that
+the others do not wait for it: on a busy machine, 32 MiB take long just to arrive.
+"""
 JOB_SECONDS = 60.0
 """Seconds of real time that one body may take, including the start of a child, which took eight on a busy
 machine. A hostile body is ended by the limits of processor time.
@@ -50,7 +52,7 @@ BURST_MS, MS_A_SECOND = 2_000, 100
 MAX_GROUPS = 1_000
 """Groups whose use of the processor is stored in memory."""
 MAX_HEAD_BYTES = 1024 * 1024
-"""Bytes of an answer's line, which contains the arguments of a call as people are shown them."""
+"""Most bytes of an answer's line, which contains the arguments of a call as people are shown them."""
 
 Job = Callable[[bytes, dict[str, Any]], tuple[dict[str, Any], bytes]]
 """`(body, options)`: returns the result, as JSON and bytes."""

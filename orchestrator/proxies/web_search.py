@@ -41,7 +41,7 @@ BRAVE_URL = "https://api.search.brave.com/res/v1/web/search"
 ANSWER_SECONDS = 5.0
 """Seconds for a whole answer. Other commands of the group wait meanwhile, and an agent waits 10 seconds."""
 MAX_SEARCH_MS = int((REPLY_SECONDS - ANSWER_SECONDS) * 1000)
-"""Milliseconds after which the agent no longer waits for the answer to its search."""
+"""Milliseconds after its request at which a search is no longer started: its answer would come too late."""
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_WORDS = 50
 """Words of a query that Brave accepts."""

@@ -19,6 +19,7 @@ MOST_IN_VAIN = 2
 """Containers in a row that were started ahead and not used, after which talk alone starts none for the group.
 """
 
+# `Sign` lists the most certain sign first.
 _RANK = {sign: rank for rank, sign in enumerate(Sign)}
 
 
@@ -56,7 +57,7 @@ def choose(
         in_vain: for each group, how many containers in a row were started ahead and not used.
         now_ms: the present time, in epoch milliseconds.
     """
-    # The pool ends a container that was left by its turn before it starts another, so it needs no slot.
+    # A container that its turn has left counts for no slot: the pool ends it before it starts another.
     used_slots = sum(run.state is not RunState.LEFT for run in runs)
     unused = {run for run in runs if run.state is RunState.READY}
     about_to_start = _about_to_start(turns, runs, now_ms)

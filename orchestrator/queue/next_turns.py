@@ -27,6 +27,7 @@ TELL_PLACE_AFTER_MS = 10_000
 LONGEST_PAUSE_MS = 3_600_000
 """Milliseconds that are longer than any pause before another attempt, by which a changed clock is noticed."""
 
+# `TurnKind` lists the most urgent kind first.
 _RANK = {kind: rank for rank, kind in enumerate(TurnKind, start=1)}
 _AGED = 0
 _WITHOUT_WORK = (RunState.READY, RunState.IDLE)
@@ -267,7 +268,8 @@ def _order(turn: Turn) -> tuple[int, bool, int]:
 
     The commands, such as `/clear`, separate the turns before them from those after them.
     """
-    # A turn that was asked before a command runs before it; so does the rest of it when it was split later.
+    # A turn that was asked before a command runs before the command, and so does a part that was split off
+    # such a turn later.
     return turn.after_command, turn.command is not None, turn.id
 
 

@@ -68,6 +68,7 @@ class TurnActions:
 
         Raises:
             UnknownTurn: there is no such turn.
+            UnknownGroup: its group is no longer registered.
             TurnNotRepeatable: it is of another kind, or runs, or was answered.
         """
         now_ms = self._host.clock.now_ms()

@@ -78,7 +78,9 @@ async def requeue_or_fail(
 
     Messages of the attempt that were still held back are dropped, so that the chat reads only the next
     attempt's. The notices (texts for the agent) that the attempt had claimed are released. What the host has
-    recorded of the turn, such as that it refused the model, counts more than what the container reports.
+    recorded of the turn, such as that the model service refused it, counts more than what the container
+    reports. A turn is not tried again if its scheduled task was paused or cancelled, if its chat has left the
+    group, or if it is a dashboard worker's; one that moves to another model service is queued at once.
 
     Args:
         tx: the transaction.
@@ -87,8 +89,9 @@ async def requeue_or_fail(
         is_retryable: whether another attempt may succeed.
         now_ms: the present time, in epoch milliseconds.
         is_at_once: whether the next attempt does not wait, since nothing has to recover first.
-        fault: who caused the failure. One of the turn itself counts as an attempt; an outage or a restart of
-            the host does not, and the turn is tried again for as long as that may end.
+        fault: who caused the failure. One of the turn itself uses up an attempt. An outage or a restart of
+            the host does not; the turn is tried again until an outage has lasted too long, or the host was
+            restarted too often.
     """
     await outbox.drop_held(tx, turn.id)
     await notice_claims.release(tx, turn, now_ms=now_ms)

@@ -109,7 +109,10 @@ def show_lines(
 
 
 def plans(folder: str, contents: SnapshotContents) -> PlansView:
-    """Return a group's plans and the ids of its active plan and task, as the API and `--json` show them."""
+    """Return a group's plans and the ids of its active plan and task, as the API and `--json` show them.
+
+    A plan is a list of tasks that the group's agent has made for longer work.
+    """
     memory = contents.context.memory
     return {
         "group": folder,
@@ -120,7 +123,10 @@ def plans(folder: str, contents: SnapshotContents) -> PlansView:
 
 
 def plan_lines(folder: str, contents: SnapshotContents) -> list[str]:
-    """Return a group's plans as lines for people, with an arrow at the active plan and its active task."""
+    """Return a group's plans as lines for people, with an arrow at the active plan and its active task.
+
+    A plan is a list of tasks that the group's agent has made for longer work.
+    """
     memory = contents.context.memory
     lines: list[str] = []
     for plan in contents.workflow.plans:

@@ -300,7 +300,7 @@ class CostOverview:
     models: list[CostLine]
     kinds: list[CostLine]
     others: list[CostLine]
-    """By the other way to divide them that was requested: tasks, services, or agent and subagents."""
+    """The costs divided in the other way that was requested: by task, service, or agent and subagents."""
 
 
 async def overview(

@@ -232,6 +232,7 @@ def _server_rules(
             # started while a rule asks for it.
             yield _row("reaches", "server", [NO for _ in columns], server.name)
             continue
+        # No tool has an empty name, so only a rule for the whole server, or for every server, matches here.
         asks_for_whole_server = config.asks_mcp(server.name, "")
         answers = [column.if_may(ASKS if asks_for_whole_server else YES, mcp) for column in columns]
         yield _row("reaches", "server", answers, server.name)

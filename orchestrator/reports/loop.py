@@ -94,7 +94,7 @@ async def one(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
 async def _loop_row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
     """Return the loop of a group as the API and `--json` show it.
 
-    The row of a loop that is off has only `group` and `status`.
+    The row of a group whose loop was never on has only `group` and `status`.
     """
     loop = await loops.get(tx, folder)
     if loop is None:

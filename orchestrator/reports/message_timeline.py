@@ -434,7 +434,7 @@ def steps(stored: StoredTimeline) -> list[TimelineStepView]:
 def lines(stored: StoredTimeline, *, zone: ZoneInfo) -> list[str]:
     """Return the history of a message as lines for people, and what it cost, with times in `zone`.
 
-    Requests to the host are left out.
+    Requests to the host, the model and the network are left out.
     """
     step_lines = [
         f"{local_second(step['at_ms'], zone) if step['at_ms'] else '':14}  {step['text']}"

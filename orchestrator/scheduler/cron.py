@@ -171,7 +171,7 @@ def _counted(expression: str, counted: re.Match[str], rhythm: Rhythm) -> Rhythm:
 def usual_dst(expression: str) -> Dst:
     """Return the default for a time that the clocks show twice when daylight saving time ends.
 
-    It is `both` for an expression that runs in every hour, else `once`.
+    It is `both` for an expression whose hour begins with `*`, as in `*/2`; else `once`.
     """
     hour = expression.split()[1]
     return Dst.BOTH if hour.startswith("*") else Dst.ONCE

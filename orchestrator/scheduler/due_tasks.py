@@ -45,6 +45,7 @@ class FiredTask:
 
     task: ScheduledTask
     outcome: str
+    """The outcome in the name of the event: `due`, `skipped` or `paused`."""
     turns: tuple[TurnId, ...] = ()
 
 

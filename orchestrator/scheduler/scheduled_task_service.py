@@ -142,6 +142,7 @@ async def update(
     Raises:
         BadSchedule, BadTime: the new schedule is invalid; nothing is changed.
         TaskRefused: the task is cancelled, or it is completed and the request sets no schedule.
+        UnknownGroup: the request sets a schedule, but the task's group is no longer registered.
     """
     schedule_fields = (request.schedule_type, request.schedule_value, request.dst)
     is_moved = any(field is not None for field in schedule_fields)
@@ -377,6 +378,7 @@ async def change(tx: Tx, request: UpdateTask, times: ScheduleReader, *, now_ms: 
         UnknownTask: there is no such task.
         BadSchedule, BadTime: the new schedule is invalid; nothing is changed.
         TaskRefused: the task is cancelled, or it is completed and the request sets no schedule.
+        UnknownGroup: the request sets a schedule, but the task's group is no longer registered.
     """
     task = await update(tx, await find(tx, request.task_id), request, times, now_ms=now_ms)
     await _record(tx, task, "change", now_ms=now_ms)

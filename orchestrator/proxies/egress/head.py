@@ -65,7 +65,10 @@ async def read_connect(reader: asyncio.StreamReader) -> Connect:
 
 
 async def _next_event(parser: h11.Connection, reader: asyncio.StreamReader) -> object:
-    """Return the parser's next event, for which as many bytes are read as it needs. Raises `BadHead`."""
+    """Read until the parser has an event, and return it; a closed connection is an event, too.
+
+    Raises `BadHead`.
+    """
     try:
         while (event := parser.next_event()) is h11.NEED_DATA:
             parser.receive_data(await reader.read(MAX_HEAD_BYTES))

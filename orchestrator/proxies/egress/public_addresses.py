@@ -122,7 +122,7 @@ class Resolver:
 async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> EgressConnection:
     """Connect to a target on the internet, for the group `folder`, whose lookups of names are limited.
 
-    A name is refused if even one of its addresses is not public: nobody sets up such a name by mistake. The
+    A name is refused if even one of its addresses is not public, because such a name is hardly a mistake. The
     addresses are tried in turn, and the first that answers is used.
 
     Raises:

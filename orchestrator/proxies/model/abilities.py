@@ -100,7 +100,8 @@ async def examine_service(
 ) -> list[AbilityFinding]:
     """Send requests to a model service with its own key, and return a finding for each ability.
 
-    If `briefly`, or if the service does not answer a message at all, that is the only finding.
+    The first finding is whether the service answers a message at all. It is the only one if `briefly`, or if
+    the service does not.
 
     Raises `SettingError` if the service's key is not set or cannot be used.
     """
@@ -124,7 +125,8 @@ async def examine_abilities(
 ) -> list[AbilityFinding]:
     """Send a model service requests, and return a finding for each ability.
 
-    The first finding is whether the service answers a message at all. If it does not, that is the only one.
+    The first finding is whether the service answers a message at all. It is the only one if the service does
+    not.
     """
     tests = _AbilityTests(client, target, model)
     text_finding = await tests.text()

@@ -125,10 +125,12 @@ class Admission:
     async def _check_share(self, identity: RunIdentity) -> None:
         """Check that the role behind a turn has not used its share of a budget.
 
-        `identity.spend` is the share in percent. Usage of other turns that is not stored yet is left out; it
-        counts at a later request.
+        `identity.spend` is the share in percent. Also for a budget of all groups, only the usage in this
+        group counts, in turns of this role and of roles that may do less. Usage of other turns that is not
+        stored yet is left out; it counts at a later request.
 
-        Raises `ProxyRefused` if the share is used up, and records first that the turn is stopped.
+        Raises `ProxyRefused` if the share is used up, and records first that the turn is stopped. For a share
+        of 0 nothing is recorded.
         """
         if identity.spend == 0:
             raise ProxyRefused(error_responses.not_allowed(f"the model in a turn of a {identity.role}"))

@@ -124,7 +124,7 @@ class ClientSide:
 
     async def until_gone(self) -> None:
         """Wait until the client disconnects; raise `ClientGone` if its answer was not whole by then."""
-        # Messages can be received in one place only, and until its end that is `body`.
+        # Only one place may receive messages at a time: `body` does until the request's body has ended.
         await self._body_ended.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass

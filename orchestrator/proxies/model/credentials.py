@@ -353,7 +353,7 @@ class KnownSecrets:
     def __call__(self) -> tuple[str, ...]:
         """Return the forms of all present secrets, the longest first.
 
-        If `.env` cannot be read, these are the last known ones.
+        If `.env` cannot be read, these are the last known ones; none if it could not be read so far.
         """
         cached_dotenv, forms = self._cached_forms
         try:
@@ -400,7 +400,7 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a setting's name says that its value is secret: a part between underscores does."""
+    """Return whether a setting's name says that its value is secret, by a part such as `KEY` or `TOKENS`."""
     return not _SECRET_WORDS.isdisjoint(part.removesuffix("S") for part in name.upper().split("_"))
 
 

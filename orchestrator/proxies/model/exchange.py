@@ -78,7 +78,7 @@ class ExchangeEnd(StrEnum):
 
     WHOLE = "whole"
     REFUSED = "refused"
-    """The upstream gave no answer; the proxy told the container why."""
+    """The proxy refused the request, or the upstream gave no answer; the container was told why."""
     CUT = "cut"
     """The answer broke off in the middle."""
     GONE = "gone"

@@ -112,7 +112,7 @@ class Failover:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Test services that are suspected, at once, and those that are down, every `PROBE_EVERY_SECONDS`."""
+        """Test suspected services at once, and services that are down every `PROBE_EVERY_SECONDS`."""
         async with asyncio.TaskGroup() as group:
             while True:
                 # A service that is tested now may turn out to be down.

@@ -56,8 +56,8 @@ MAX_FIRST_EVENT_BYTES = 64 * 1024
 MAX_HEAD_BYTES = 256
 """Bytes of an event that contain its name."""
 MAX_JUDGED_BYTES = 4 * 1024 * 1024
-"""Bytes of an answer that is no stream which are read and judged before it is passed on. A model's longest
-answer has an eighth of it.
+"""Most bytes that are read and judged of an answer that is no stream, before the answer is passed on. A
+model's longest answer has an eighth of these.
 """
 _ERROR_EVENT = re.compile(rb'^(?:event: ?error\s|data: ?\{\s*"type": ?"error")', re.MULTILINE)
 _FIRST_EVENT = re.compile(rb"^data:.*?\n\r?\n", re.MULTILINE | re.DOTALL)
@@ -323,8 +323,8 @@ async def pass_back(
 
 
 class EventPace:
-    """Limits how long a stream may be without progress: no event or comment, or nothing but
-    those and pings.
+    """Limits how long a stream may bring no event or comment at all, and how long it may bring only
+    comments and pings.
     """
 
     def __init__(self, seconds: float, ping_seconds: float, now_seconds: float) -> None:

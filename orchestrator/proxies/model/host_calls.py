@@ -1,7 +1,7 @@
 """Send the host's own requests to a model, through the containers' proxy: counted and limited like theirs.
 
-Each request has its own token, valid once, for a group and outside of any turn: it is charged to that group's
-background work, and is refused when its budgets are spent.
+Each request has its own token, valid while the request runs, for a group and outside of any turn. The request
+is charged to that group's background work, and is refused when the group's budgets are spent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HostModelCalls:
         """The requests that are running, by the hash of their token."""
 
     def identify(self, token_hash_text: str) -> RunIdentity | None:
-        """Return the request whose token has this hash, while it is running; None if there is none."""
+        """Return the identity of the running request whose token has this hash; None if there is none."""
         return self._open.get(token_hash_text)
 
     async def ask(

@@ -54,7 +54,7 @@ class ModelProxyLimits:
     held_bytes: int = 256 * MIB
     """Bytes of request bodies held for all groups together."""
     reserved_bytes: int = 64 * MIB
-    """Bytes of `held_bytes` that only groups may use which hold at most half as many as this."""
+    """Bytes of `held_bytes` that are left for groups which hold at most half of this number."""
     requests_a_group: int = 16
     """Requests of one group that are under way at once."""
     requests: int = 256
@@ -84,9 +84,9 @@ class ModelProxyLimits:
     first_byte_seconds: float | None = None
     """Seconds for the upstream to start its answer, head and body. None: by service, see `first_byte_of`."""
     moving_seconds: float = 15.0
-    """Seconds for the same, and for each later event, if another internet service could continue. Those start
-    a stream at once and then send events or pings: silence, or bytes that never complete an event, mean a
-    lost request.
+    """Seconds for an internet service to start its answer, and for each later event, if another service could
+    continue. Internet services start a stream at once and then send events or pings: silence, or bytes that
+    never complete an event, mean a lost request.
     """
     moving_ping_seconds: float = 300.0
     """Seconds that such a stream may bring only pings, as it does while a model thinks."""
@@ -263,7 +263,7 @@ class BodyBytes:
         self._count += count
 
     def release(self) -> None:
-        """Release all counted bytes, because the body was sent. May be called twice."""
+        """Release all counted bytes: the body was sent, or its request has ended. May be called twice."""
         count, self._count = self._count, 0
         self._held.release(self._folder, count)
 

@@ -92,8 +92,8 @@ def _alternate_versions(addresses: Sequence[str]) -> list[str]:
 async def _connect_to_any(addresses: Sequence[str], port: int) -> AsyncioStream:
     """Connect to the first address that answers.
 
-    Each address is tried alone for `ATTEMPT_SECONDS`; then the next one is tried, too. All other attempts are
-    ended once one has connected.
+    Each address is tried alone until it fails, or for `ATTEMPT_SECONDS`; then the next one is tried, too. All
+    other attempts are ended once one has connected.
 
     Raises:
         OSError: no address answers; it is the error of the attempt that failed last.

@@ -217,7 +217,8 @@ class CredentialProxy:
     async def _serve(self, path: str, client: ClientSide) -> None:
         """Check one request of a container, and answer it; `path` is one that the router serves.
 
-        A refusal is counted and sent to the container. An error of the proxy itself is logged.
+        A refusal is counted and sent to the container. An error of the proxy itself is logged, and answered
+        with 500 unless an answer has started.
         """
         identity: RunIdentity | None = None
         try:
@@ -388,7 +389,8 @@ class CredentialProxy:
     ) -> ExchangeEnd:
         """Pass a request on and its answer back, and return how that ended.
 
-        A refusal is sent to the container. `parser` reads the usage from the answer.
+        A refusal is sent to the container. An answer that breaks off is judged as an outage, if another
+        service answers now. `parser` reads the usage from the answer.
         """
         from orchestrator.proxies.model import forwarder
 
@@ -398,8 +400,8 @@ class CredentialProxy:
             await forwarder.run_while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except ProxyRefused as error:
             self._log.unanswered(error)
-            # No cause means that the proxy has refused the request: that is noted for the audit, and is no
-            # outage.
+            # No cause means that the proxy itself has refused the request. Such a refusal is noted for the
+            # audit, and is no outage.
             if error.cause is None:
                 self._note_refusal(error.refusal, path, client, identity)
             refusal = await self._refusal_to_send(path, identity, error, started)

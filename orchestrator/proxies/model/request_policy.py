@@ -176,6 +176,7 @@ def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
         raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
     if kind == "container_upload":
         raise ProxyRefused(error_responses.not_allowed("containers of the model service"))
+    # A source of the type "url" is judged above when it is `part` itself: every object is checked once.
     is_stored = isinstance(source, dict) and source.get("type") not in (*_INLINE_SOURCES, "url")
     if is_stored or kind in _STORED_FILE_TYPES or "file_id" in part:
         raise ProxyRefused(error_responses.not_allowed("files that are stored at the model service"))

@@ -294,7 +294,10 @@ class ModelRouter:
     def has_other(
         self, service: str, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
     ) -> bool:
-        """Return whether another service than `service` answers that a turn could use, left before or not."""
+        """Return whether a turn could use another service than `service` that answers now.
+
+        It may be one that the turn has left before.
+        """
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         return any(candidate.service != service and self._answers_now(candidate) for candidate in candidates)
 

@@ -210,7 +210,7 @@ _TAKEN = {errno.EADDRINUSE, errno.EACCES}
 def bind(host: str, preferred_port: int) -> socket.socket:
     """Return a socket that listens on the address `host`.
 
-    Its port is `preferred_port` or, if that is taken, one that the system chooses.
+    Its port is `preferred_port` or, if that is taken or not permitted, one that the system chooses.
 
     Raises:
         AndyError: this machine has no such address.

@@ -386,7 +386,8 @@ class Prices:
         """Estimate the cost of an answer of a service, by the price that the owner set for the service.
 
         For Anthropic's service without such a price, and for the one of `.env` (None), `cost_of` is used. For
-        another service without a price the cost is unknown.
+        another service without a price the cost is unknown. At a service with a price of its own, web
+        searches cost `SEARCH_USD`.
         """
         if service is None or (service.kind == "anthropic" and service.price is None):
             return self.cost_of(usage)

@@ -128,9 +128,10 @@ class UpstreamClient:
             yield UpstreamResponse(status=response.status, headers=response.headers, chunks=_chunks(response))
         finally:
             await response.aclose()
-            # Prevents that bytes after this response are taken for the response to the next request: httpcore
-            # looks for such bytes on the connection before it reuses it, but not among those that it has read
-            # together with the response. Without the parser, the bytes that it has read cannot be seen here.
+            # Bytes after this response must not be taken for the response to the next request. Before it
+            # reuses a connection, httpcore looks for such bytes in the socket, but not among those that it
+            # has read together with the response. So the connection is closed if there are some, or if they
+            # cannot be seen here, for want of the parser.
             if parser is None or parser.trailing_data[0]:
                 await response.extensions["network_stream"].aclose()
 
@@ -241,9 +242,9 @@ async def _chunks(response: httpcore.Response) -> AsyncGenerator[bytes]:
 
 
 def _cause(error: Exception) -> str:
-    """Return the error's name, for the log, with its text if that cannot quote a request.
+    """Return the error's name, for the log, and the text of a failed connection.
 
-    Only the text of a failed connection cannot.
+    The texts of other errors are left out, because they may quote a request.
     """
     name = type(error).__name__
     return f"{name}: {error}" if isinstance(error, httpcore.ConnectError) else name
