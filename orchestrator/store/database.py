@@ -177,8 +177,8 @@ class Database:
         database.
 
         Raises:
-            StoreError: for a read-only connection, when the database cannot be read or is damaged. A writing
-                connection raises the `sqlite3.Error` itself.
+            StoreError: for a read-only connection, when the database cannot be read or is damaged. A
+                connection that also writes raises the `sqlite3.Error` itself.
         """
         async with self.reading():
             return await self._in_thread(run_at_once, self._direct, query)
@@ -254,8 +254,8 @@ class Database:
         It waits while a transaction of this connection is open.
 
         Raises:
-            StoreError: for a read-only connection, when the database cannot be read or is damaged. A writing
-                connection raises the `sqlite3.Error` itself.
+            StoreError: for a read-only connection, when the database cannot be read or is damaged. A
+                connection that also writes raises the `sqlite3.Error` itself.
         """
         if self._read_path is not None:
             try:
@@ -383,6 +383,7 @@ def cut_log(path: Path) -> bool:
 
     Raises:
         StoreError: the database cannot be written.
+        sqlite3.DatabaseError: it is damaged.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:

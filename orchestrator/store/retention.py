@@ -68,8 +68,8 @@ POLICIES = (
     RetentionPolicy(
         table="notifications",
         time="coalesce(delivered_ms, cancelled_ms, due_ms)",
-        # The rules look up the last notification about an open task or question, to avoid a repetition; those
-        # before it that are like it may go.
+        # The rules look up the last notification about an open task or question, to avoid a repetition;
+        # earlier ones of the same kind may go.
         is_over="status NOT IN ('pending', 'sending') AND (NOT ("
         + _OPEN_TASK.format("notifications")
         + f" OR {_OPEN_QUESTION}) OR {_LATER_ALIKE})",

@@ -103,7 +103,7 @@ async def next_rules_ms(tx: Tx) -> int | None:
 
 
 async def hasten_rules(tx: Tx) -> None:
-    """Let the rules run over each dashboard already when a deadline may need a notification.
+    """Let the rules run over each dashboard as early as a deadline may need a notification.
 
     The rules are code that looks over a dashboard without a model, and adds notifications. A deadline with a
     time of day may need one a day before, two hours before, and when it comes; a deadline of a whole day may

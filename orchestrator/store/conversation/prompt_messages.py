@@ -72,9 +72,9 @@ async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
 
 
 async def turns_of(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
-    """Return the ids of the turns to which the messages belong from which `find` selects those of a prompt.
+    """Return the ids of the turns whose messages `find` considers for the prompt of a turn.
 
-    The turn's own id may be among them, and the ids of turns whose messages `find` leaves out.
+    The turn's own id may be among them. Messages that `find` then leaves out count, too.
     """
     rows = await tx.execute_fetchall(
         f"SELECT DISTINCT m.turn_id FROM messages m WHERE {_SINCE} AND m.turn_id IS NOT NULL",  # noqa: S608

@@ -310,8 +310,8 @@ async def current(tx: Tx, effect: RowEffect) -> Row | None:
 def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
     """Return whether the row that a turn changed is still as the turn left it. Pure.
 
-    `present` is the row as it is stored now, or None if it is gone, as a row is that the turn itself deleted.
-    Columns that only the host itself changes are not compared.
+    `present` is the row as it is stored now; None if it is gone. A row that the turn deleted is unchanged if
+    it is still gone. Columns that only the host itself changes are not compared.
     """
     if present is None or effect.after is None:
         return present is None and effect.after is None

@@ -184,10 +184,10 @@ def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
 
 
 def quiet_runs(lines: list[MessageView]) -> dict[int, int]:
-    """Return how many messages in a row were ignored because they did not call Andy. Pure.
+    """Return the lengths of the sequences of messages that were ignored as they did not call Andy. Pure.
 
-    The keys are the `seq` of the last message of each such row. The other messages of a row are mapped to 0;
-    all other messages are left out.
+    The keys are the `seq` of the last message of each sequence. The other messages of a sequence are mapped
+    to 0; messages of no sequence are left out.
     """
     run_lengths: dict[int, int] = {}
     length = 0

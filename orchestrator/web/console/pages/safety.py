@@ -152,7 +152,7 @@ async def show(view: View) -> Response:
 
 
 def _is_of_machine(row: AuditView) -> bool:
-    """Return whether an audit row is about a refusal to a program, other than that to reach a place. Pure.
+    """Return whether an audit row is about a refusal to a program, but not about a refused place. Pure.
 
     False for a refusal of what a person has typed.
     """
