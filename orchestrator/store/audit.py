@@ -43,9 +43,10 @@ class AuditView(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainVerdict:
-    """The result of checking the whole chain. `fault` is None when no row was changed."""
+    """The result of checking the whole chain. `fault` is None when nothing is wrong."""
 
     rows: int
+    """The number of sound rows, which is the id of the last of them: ids have no gaps."""
     head: str
     """The hash of the newest row. A copy stored elsewhere later proves that the rows up to it are unchanged.
     """
@@ -148,8 +149,9 @@ def _view(row: sqlite3.Row) -> AuditView:
 async def verify(tx: Tx, *, after: ChainVerdict | None = None) -> ChainVerdict:
     """Check the hash chain of the audit for a row that was changed, removed, or cut off at the end.
 
-    `after` is the verdict of an earlier check: if its newest row is unchanged, only later rows are read. The
-    verdict says how many rows are sound, and what is wrong with the first one that is not.
+    The triggers that forbid such changes must also be there. `after` is the verdict of an earlier check: if
+    it found no fault and its newest row is unchanged, only later rows are read, else all. The verdict says
+    how many rows are sound, and what is wrong with the first one that is not, or with the triggers.
     """
     head, number = FIRST_HASH, 0
     if after is not None and after.fault is None and await _has_head_of(tx, after):

@@ -46,7 +46,7 @@ Without this limit the file stays as large as it ever was. It still grows while 
 state, which SQLite may not overwrite; the first write after that read starts the log from its beginning.
 """
 CUT_WAIT_MS = 500
-"""Milliseconds that a checkpoint which cuts off the log waits for readers."""
+"""Milliseconds that a checkpoint which empties the write-ahead log waits for readers."""
 ROWS_A_STEP = 64
 """Rows that aiosqlite fetches at a time when a query is iterated."""
 
@@ -177,7 +177,8 @@ class Database:
         database.
 
         Raises:
-            StoreError: for a read-only connection, when the database cannot be read or is damaged.
+            StoreError: for a read-only connection, when the database cannot be read or is damaged. A
+                connection that also writes raises the `sqlite3.Error` itself.
         """
         async with self.reading():
             return await self._in_thread(run_at_once, self._direct, query)
@@ -188,7 +189,8 @@ class Database:
         """Return the result of `query`, run again only if the data may have changed since the last call.
 
         That is so when `version`, a cheap query, returns another text than last time. Otherwise the result is
-        the same object as before, which callers must not change.
+        the same object as before, which callers must not change. The results are stored by `query`: pass the
+        same function each time, not a new lambda.
         """
 
         async def version_and_result(tx: Tx) -> tuple[str, T]:
@@ -220,6 +222,8 @@ class Database:
         """Give the block a transaction: all of its changes are committed, or none after an exception or
         cancellation.
 
+        A cancellation that comes during the commit is raised after it: the changes are stored then.
+
         Raises:
             StoreError: the database cannot be written or is damaged.
         """
@@ -250,7 +254,8 @@ class Database:
         It waits while a transaction of this connection is open.
 
         Raises:
-            StoreError: for a read-only connection, when the database cannot be read or is damaged.
+            StoreError: for a read-only connection, when the database cannot be read or is damaged. A
+                connection that also writes raises the `sqlite3.Error` itself.
         """
         if self._read_path is not None:
             try:
@@ -378,6 +383,7 @@ def cut_log(path: Path) -> bool:
 
     Raises:
         StoreError: the database cannot be written.
+        sqlite3.DatabaseError: it is damaged.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:

@@ -59,6 +59,7 @@ class Work:
     error: BaseException | None = None
     follow_ups: list[AfterCommit] = field(default_factory=list)
     is_done: bool = False
+    """Whether it was tried, so that it has its value or its error."""
 
 
 def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
@@ -86,7 +87,10 @@ def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> Non
 def _run_in_savepoint(connection: sqlite3.Connection, work: Work) -> None:
     """Run `work` inside the open transaction, and set its value or its error.
 
-    If it raises, only its own changes are undone.
+    If it raises, only its own changes are undone, and the transaction goes on.
+
+    Raises:
+        BaseException: the error of `work`, if SQLite has rolled back the whole transaction because of it.
     """
     connection.execute("SAVEPOINT work")
     try:

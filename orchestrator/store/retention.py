@@ -34,9 +34,13 @@ class RetentionPolicy:
     """SQL: one more column for the archive, with the rows that the database deletes together with this one.
     """
     removed_with_it: tuple[str, ...] = ()
-    """Tables whose rows only describe this one, by its `turn_id`: they are deleted with it, not archived."""
+    """Tables whose rows only describe one of `turns`, by their `turn_id`: they are deleted with it, not
+    archived.
+    """
 
 
+# SQL conditions on a row: whether its task or its question is open, whether a notification about it is still
+# to be sent (by the column `{1}`), and whether an open question is about the task.
 _OPEN_TASK = """EXISTS (SELECT 1 FROM dashboard_tasks AS t WHERE t.group_folder = {0}.group_folder
     AND t.id = {0}.task_id AND t.status IN ('active', 'someday'))"""
 _OPEN_QUESTION = """EXISTS (SELECT 1 FROM questions AS q WHERE q.group_folder = notifications.group_folder
@@ -45,6 +49,7 @@ _TO_COME_OF = """EXISTS (SELECT 1 FROM notifications AS n WHERE n.group_folder =
     AND n.{1} = {0}.id AND n.status IN ('pending', 'sending'))"""
 _ASKED_OF_TASK = """EXISTS (SELECT 1 FROM questions AS q WHERE q.group_folder = dashboard_tasks.group_folder
     AND q.task_id = dashboard_tasks.id AND q.answered_ms IS NULL AND q.closed_ms IS NULL)"""
+# Whether a later notification has the same subject, type, cause and status.
 _LATER_ALIKE = """EXISTS (SELECT 1 FROM notifications AS n WHERE n.group_folder = notifications.group_folder
     AND n.task_id IS notifications.task_id AND n.question_id IS notifications.question_id
     AND n.type = notifications.type AND n.cause IS notifications.cause AND n.status = notifications.status
@@ -63,7 +68,8 @@ POLICIES = (
     RetentionPolicy(
         table="notifications",
         time="coalesce(delivered_ms, cancelled_ms, due_ms)",
-        # The rules look up the last notification about an open task or question, to avoid a repetition.
+        # The rules look up the last notification about an open task or question, to avoid a repetition;
+        # earlier ones of the same kind may go.
         is_over="status NOT IN ('pending', 'sending') AND (NOT ("
         + _OPEN_TASK.format("notifications")
         + f" OR {_OPEN_QUESTION}) OR {_LATER_ALIKE})",
@@ -84,6 +90,7 @@ POLICIES = (
         + _TO_COME_OF.format("dashboard_tasks", "task_id")
         + f" AND NOT {_ASKED_OF_TASK}",
     ),
+    # Of these lists, and of cycles and runs, the newest of each group stays, however old it is.
     RetentionPolicy(
         table="question_lists",
         time="told_ms",
@@ -131,6 +138,7 @@ POLICIES = (
         " AND NOT EXISTS (SELECT 1 FROM turns AS t WHERE t.task_id = scheduled_tasks.id"
         " AND t.state IN ('queued', 'running'))",
     ),
+    # Permanent approvals stay. A permanent refusal stays, too: its end is far in the future.
     RetentionPolicy(table="approvals", time="expires_ms", is_over="state <> 'always'"),
     RetentionPolicy(table="access_requests", time="decided_ms", is_over="state IN ('registered', 'ignored')"),
     RetentionPolicy(
@@ -209,7 +217,8 @@ def removable_rows(database: Path, policy: RetentionPolicy, *, before_ms: int, l
 async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
     """Delete the `rows` that have not changed since `removable_rows` read them; return how many were deleted.
 
-    Rows of other tables that only describe them are deleted, too.
+    A row that may no longer be removed stays, too. Rows of other tables that only describe deleted rows are
+    deleted with them.
     """
     by_id = {row[ROWID]: row for row in rows}
     present_rows = await tx.execute_fetchall(

@@ -82,7 +82,8 @@ async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int
 async def put_due(database: Database, files: GroupFiles, folder: Folder) -> None:
     """Restore the files of a group's undos that have not been restored yet, and record that it was done.
 
-    An undo first changes the database, and its files follow. After a crash this is simply repeated.
+    An undo first changes the database, and its files follow. After a crash this is simply repeated. A file
+    that cannot be restored is logged, and not tried again.
     """
     for undo in await database.read(partial(undos.due, folder=folder)):
         effects = await database.read(partial(turn_effects.of_turn, turn_id=undo.turn_id))

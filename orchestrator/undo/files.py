@@ -91,10 +91,13 @@ class _Folder:
     lock: Any = field(default_factory=threading.RLock)
     cache: HashCache = field(default_factory=dict)
     stored_bytes: int | None = None
+    """The bytes of the stored contents; None until they are counted."""
     stored: set[str] = field(default_factory=set)
+    """Hashes of contents that are known to be stored."""
     last: tuple[Tree, str] | None = None
+    """The last stored tree and its name; None if none was stored since the host started."""
     is_collected: bool = False
-    """Whether nothing was stored, and no turn ended, since unneeded contents were last removed."""
+    """Whether nothing is left to remove: unneeded contents were removed, and nothing has changed since."""
 
 
 class GroupFiles:
@@ -216,7 +219,9 @@ class GroupFiles:
     # Putting back
 
     def now(self, folder: str, path: str, *, like: Fields | None = None) -> Fields | None:
-        """Return the fields of the present entry at a path of a group's folder; None if it cannot be read.
+        """Return the fields of the present entry at a path of a group's folder.
+
+        None if there is no entry, or it cannot be read.
 
         `like` is the entry with which it will be compared. If that is a file whose content was not read,
         because it was too large, the content of this one is not read either.
@@ -245,11 +250,11 @@ class GroupFiles:
                 self._store_file(folder, root, path, entry)
 
     def put(self, folder: str, path: str, target: Fields | None, *, expected: Fields | None) -> bool:
-        """Bring a path of a group's folder from the state `expected` to `target`; return whether that holds.
+        """Bring a path of a group's folder from the state `expected` to `target`.
 
-        Both are fields of an entry; None stands for no entry. A path in any other state than these two is
-        left unchanged, so a repetition changes nothing. A directory that was to be removed, but has other
-        files, counts as done. A failure is logged.
+        Both are fields of an entry; None stands for no entry. Return whether the path has the state `target`
+        afterwards. A path in any other state than these two is left unchanged, so a repetition changes
+        nothing. A directory that was to be removed, but has other files, counts as done. A failure is logged.
         """
         with self._folders[folder].lock:
             try:

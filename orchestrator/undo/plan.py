@@ -48,6 +48,7 @@ class UndoPlan:
     rows: tuple[RowEffect, ...] = ()
     files: tuple[RowEffect, ...] = ()
     unsent: tuple[Outgoing, ...] = ()
+    """Messages of the turn that still wait, and that an undo keeps from being sent."""
     has_unsent_command: bool = False
     """Whether any of the unsent messages came from a command; the answer alone does not count as an action.
     """

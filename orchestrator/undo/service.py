@@ -145,8 +145,12 @@ class UndoService:
     async def last(self, tx: Tx, folder: Folder, *, chat_jid: ChatJid | None = None) -> Turn | None:
         """Return the last turn of a group that had an effect and is not undone; None if there is none.
 
-        Only recent turns that have ended are looked at. With `chat_jid`, only turns that answered in that
-        chat count.
+        Only the `RECENT_TURNS` newest turns are looked at, and of these, ended ones that are recent enough to
+        be undone. With `chat_jid`, only chat turns of that chat count, among them undos. The files of turns
+        are read as in `plan`.
+
+        Raises:
+            NotYet: the files of a group are being read, or have to be read first.
         """
         since_ms = self.clock.now_ms() - turn_effects.UNDO_MS
         for turn in await turns.recent(tx, limit=RECENT_TURNS, folder=folder):
@@ -162,7 +166,8 @@ class UndoService:
     async def plan(self, tx: Tx, turn: Turn) -> UndoPlan:
         """Return all that undoing a turn would do, and what it cannot undo.
 
-        Reads files, so it blocks: call it in `Database.write`, which runs in a thread of its own.
+        The files that the turn changed are recorded first, if that was not done yet. This reads files, so it
+        blocks: call it in `Database.write`, which runs in a thread of its own.
 
         Raises:
             NotYet: the files of the turn's group are being read, or have to be read first.
@@ -283,7 +288,8 @@ class UndoService:
         `is_forced` overwrites later changes.
 
         Raises:
-            NotYet: a turn of the group is running, or the files of this turn cannot be compared now.
+            NotYet: a turn of the group is running, this turn has not ended, or its files cannot be compared
+                now.
             NothingToUndo: nothing can be restored, or the turn is undone already.
             SomethingInPlace: something else is in the place of a row that the turn removed.
             BuiltOn: something was changed since, and `is_forced` is not set.
@@ -339,8 +345,9 @@ class UndoService:
         """Record an undo as the turn `number`, after its rows were restored.
 
         The changes of files, which follow after the commit, are recorded as effects of that turn, so that it
-        can itself be undone. The deletion of sent messages is requested, the group's agent is informed, and
-        the events of the change are announced. `by` names who undoes the turn.
+        can itself be undone. The deletion of sent messages is requested, the group's agent is informed, the
+        audit gets a row, and the events of the change are announced. What waits for a group that the undo
+        unregisters ends. `by` names who undoes the turn.
         """
         turn = plan.turn
         for effect in plan.files:  # a hundred of them are read again in a few milliseconds
@@ -416,7 +423,7 @@ def _commanded(effects: Sequence[RowEffect]) -> set[int]:
 
 
 async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> tuple[RowEffect, ...]:
-    """Return the messages that a turn kept from being sent, and that undoing the turn makes pending again.
+    """Return the effects on messages that a turn kept from being sent: undoing it makes them pending again.
 
     Only a turn that is itself an undo has such. For any other turn this is empty: its messages are not rows
     to restore, but are deleted or not sent.

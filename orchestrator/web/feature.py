@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from orchestrator.web.console.sessions import SessionService
 
 HEAD_SECONDS = 10.0
-"""Seconds from the first byte of a request, or the connection, to the end of its headers."""
+"""Seconds within which the headers of a request must arrive, counted from its first byte; for the first
+request of a connection, from the opening of the connection.
+"""
 KEEP_ALIVE_SECONDS = 30.0
 """Seconds after which an idle connection is closed. Clients close theirs after 5 s; a server that closed it
 first could abort a request on its way, and the client would not know whether it was carried out."""

@@ -23,7 +23,8 @@ from orchestrator.web.refusals import OnRefusal, RefusedRequest
 
 OPEN_PATHS = frozenset({"/healthz"})
 READ_PATHS = "/api/"
-"""Below it, who is signed in to the console may read with its cookie; it changes nothing there."""
+"""Below this path, a browser that is signed in to the console may read with its cookie, but change nothing.
+"""
 SESSION_COOKIES = SECURE_COOKIE, COOKIE = ("__Host-andy_session", "andy_session")
 CONSOLE = "/console"
 """Below it are pages, which ask for a session instead of the token."""
@@ -67,7 +68,10 @@ class AccessGuard:
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass an allowed request to the application; answer and report a refused one."""
+        """Pass an allowed request to the application; answer and report a refused one.
+
+        A scope that is no HTTP request is passed on unchecked: the server takes nothing else from clients.
+        """
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             refusal = self._refusal_of_origin(scope, headers) or await self._refusal_of_person(scope, headers)
@@ -103,7 +107,10 @@ class AccessGuard:
         return None
 
     async def _refusal_of_person(self, scope: Scope, headers: Headers) -> _Refusal | None:
-        """Return the refusal of a request that lacks the token, or is one too many; None if it is allowed."""
+        """Return the refusal of a request that lacks the token, or is one too many; None if it is allowed.
+
+        To read below `/api/`, the cookie of a console session is enough.
+        """
         # Behind these paths a session or a secret is checked; `/healthz` shows nothing that is private.
         if _is_open(scope["path"]):
             return None

@@ -159,6 +159,8 @@ async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
 async def ignore_unregistered(tx: Tx, jids: Sequence[ChatJid], *, now_ms: int) -> None:
     """Record that chats whose group was unregistered are ignored: the owner is not asked about their next
     call.
+
+    A chat that is not stored, or whose messenger is not known, is left out.
     """
     await tx.executemany(
         """

@@ -1,4 +1,4 @@
-"""`dashboards`, `dashboard_views`, `dashboard_seen`: a row for each dashboard, and the views of turns.
+"""`dashboards`, `dashboard_views`, `dashboard_seen`: each dashboard, and how much of it each turn was shown.
 
 Every change of a dashboard increments its revision, and each changed row gets that number as its version. A
 turn may write only rows whose version it was shown, so nobody overwrites a change that they have not seen.
@@ -103,7 +103,7 @@ async def next_rules_ms(tx: Tx) -> int | None:
 
 
 async def hasten_rules(tx: Tx) -> None:
-    """Move the next run of the rules over each dashboard forward to when a deadline may need a notification.
+    """Let the rules run over each dashboard as early as a deadline may need a notification.
 
     The rules are code that looks over a dashboard without a model, and adds notifications. A deadline with a
     time of day may need one a day before, two hours before, and when it comes; a deadline of a whole day may
@@ -242,7 +242,10 @@ async def note_view(tx: Tx, turn_id: int, folder: Folder, revision: int) -> None
 
 
 async def advance_view(tx: Tx, turn_id: int, revision: int) -> None:
-    """Record that a turn is shown the whole dashboard again, at `revision`; a lower one changes nothing."""
+    """Record that a turn is shown the whole dashboard again, at `revision`.
+
+    Nothing changes if it was shown a later revision, or never the whole dashboard.
+    """
     await tx.execute(
         "UPDATE dashboard_views SET revision = max(revision, ?) WHERE turn_id = ?", (revision, turn_id)
     )

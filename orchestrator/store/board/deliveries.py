@@ -29,7 +29,7 @@ class DueNotification:
     task: BoardTask | None
     question: Question | None
     is_reworded: bool
-    """Whether a person or an agent wrote its text."""
+    """Whether a person or an agent has changed the text that a rule wrote; False if no rule made it."""
 
 
 async def due(tx: Tx, now_ms: int, *, limit: int) -> list[DueNotification]:
@@ -78,8 +78,9 @@ async def claim(
     ended.
 
     `token` identifies the claim, which lasts until `until_ms` (epoch ms). `poll` is its question if people
-    choose among answers. A notification that was tried before keeps its message id; if its message is already
-    on its way, that is left unchanged.
+    choose among answers. The present `notification.message` is stored with it, and one more attempt is
+    counted. A notification that was tried before keeps its message id; if its message is already on its way,
+    that is left unchanged.
     """
     # Another process may have claimed it since it was read: the version in the row decides.
     cursor = await tx.execute(
@@ -151,8 +152,8 @@ async def _requester_of(tx: Tx, notification: Notification) -> str | None:
 async def extend_claim(tx: Tx, notification: Notification, *, text: str, until_ms: int) -> bool:
     """Extend a claim on a notification until `until_ms` (epoch ms), while its message waits in the outbox.
 
-    Return False, and change nothing, when no message waits. If no messenger has got the message yet, its text
-    is replaced by `text`, the present text of the notification.
+    Return False, and change nothing, when no message waits. While the message is queued whole and not being
+    sent, its text is replaced by `text`, and the text of the stored notification by `notification.message`.
     """
     cursor = await tx.execute(
         """

@@ -104,12 +104,16 @@ Row = TypeVar("Row", TaskRow, QuestionRow, NotificationRow, InsightRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardRows:
-    """All rows of a dashboard, each list ordered by its relevant second and then by id."""
+    """All rows of a dashboard, each list ordered by its relevant second and then by id.
+
+    `people` and `projects` are ordered by id alone.
+    """
 
     revision: int
     tasks: list[TaskRow]
     """The tasks on the board."""
     history: list[TaskRow]
+    """The archived tasks."""
     questions: list[QuestionRow]
     """Open and answered questions; one that was closed unanswered is not exported."""
     notifications: list[NotificationRow]

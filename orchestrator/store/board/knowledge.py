@@ -36,7 +36,7 @@ async def insights(tx: Tx, folder: Folder) -> list[Insight]:
 
 
 async def forget(tx: Tx, folder: Folder, row_id: str) -> None:
-    """Delete the insight, or else the record of a person, with the id `row_id`."""
+    """Delete the insight and the record of a person that have the id `row_id`; mostly there is only one."""
     await tx.execute("DELETE FROM insights WHERE group_folder = ? AND id = ?", (folder, row_id))
     await tx.execute("DELETE FROM people WHERE group_folder = ? AND id = ?", (folder, row_id))
 

@@ -145,7 +145,7 @@ async def alike(
 
 
 async def open_of_task(tx: Tx, folder: Folder, task_id: str) -> list[Notification]:
-    """Return the notifications about a task that are still to be sent, by due time."""
+    """Return the notifications about a task that are still to be sent or are being sent, by due time."""
     return await _MAPPER.fetch_all(
         tx,
         f"""
@@ -157,7 +157,7 @@ async def open_of_task(tx: Tx, folder: Folder, task_id: str) -> list[Notificatio
 
 
 async def open_of_question(tx: Tx, folder: Folder, question_id: str) -> list[Notification]:
-    """Return the notifications about a question that are still to be sent, by due time."""
+    """Return the notifications about a question that are still to be sent or are being sent, by due time."""
     return await _MAPPER.fetch_all(
         tx,
         f"""
@@ -214,9 +214,10 @@ async def by_id(tx: Tx, notification_id: str) -> Notification | None:
 
 
 async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
-    """Return the notifications of all groups that are due now and that no dispatcher has claimed.
+    """Return the notifications to people in all groups that are due now, also for another attempt.
 
-    The longest due come first. A negative limit means no limit.
+    Left out are those for agents, and those that a dispatcher has claimed, as long as its claim lasts. The
+    longest due come first. A negative limit means no limit.
     """
     return await _MAPPER.fetch_all(
         tx,
@@ -246,7 +247,7 @@ async def outlook(tx: Tx) -> NotificationOutlook:
 
 
 async def next_due_ms(tx: Tx) -> int | None:
-    """Return when the next notification is to be sent or tried again (epoch ms); None if none is."""
+    """Return when the next notification to people is to be sent or tried again (epoch ms), or None."""
     # Most notifications were never tried: an index yields the earliest of those. The few others also wait for
     # their next attempt or for the end of a claim, so the latest of their times counts.
     cursor = await tx.execute(
@@ -300,6 +301,7 @@ async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
 
 
 REWORDED = "reworded"
+"""The `what` of a history entry about a changed text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

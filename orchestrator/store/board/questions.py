@@ -214,7 +214,7 @@ async def forget_names(tx: Tx, folder: Folder, names: Sequence[str]) -> None:
 
 
 async def note_shown(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
-    """Record that a question was shown to people; for a while after that, it is not shown again."""
+    """Record, and count, that a question was shown to people; for a while after, it is not shown again."""
     await tx.execute(
         """
         UPDATE questions SET last_asked_ms = ?, asked_count = asked_count + 1

@@ -69,7 +69,7 @@ _CHANGING = ("dashboard_tasks", "questions", "notifications")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedCycle:
-    """A cycle of a model whose turn has ended, but whose own end is not recorded yet."""
+    """A pass of a model whose turn has ended, while the end of the pass itself is not recorded yet."""
 
     cycle_id: int
     folder: Folder
@@ -139,7 +139,10 @@ async def changed_by(tx: Tx, turn_id: int) -> int:
 
 
 async def was_changed_beside(tx: Tx, turn_id: int, folder: Folder) -> bool:
-    """Return whether a task was changed by anybody but the turn since the turn was shown the dashboard."""
+    """Return whether a task was changed by anybody but the turn since the turn was shown the dashboard.
+
+    False for a turn that was never shown it.
+    """
     cursor = await tx.execute(
         """
         SELECT 1 FROM dashboard_tasks t JOIN dashboard_views v ON v.turn_id = :turn

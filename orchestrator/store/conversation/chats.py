@@ -46,11 +46,13 @@ async def upsert(
 
 
 async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
-    """Delete chats that no group and no record refers to, except the `newest` ones and the chat `but`.
+    """Delete the chats that no group and no record refers to, except for the chat `but`.
 
-    This bounds the table, since strangers can create any number of chats.
+    The `newest` most recently active of them stay, and so do chats in which no message was seen: their
+    messenger would list them again. This bounds the table, since strangers can create any number of chats.
     """
-    # Up to a hundred extra chats stay, so that not every message of a flood runs the search for them.
+    # Only when the number of chats is a multiple of 100, so that not every message of a flood runs this
+    # search; about a hundred more may stay until then.
     cursor = await tx.execute("SELECT count(*) AS n FROM chats")
     stored = (await returned(cursor))["n"]
     if stored <= newest or stored % 100:

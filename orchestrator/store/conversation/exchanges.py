@@ -11,11 +11,12 @@ from orchestrator.domain.values import Folder, SessionCommand, TurnId, TurnKind,
 from orchestrator.store.database import Tx
 
 MAX_REQUESTS = 200
+"""Newest messages of a turn's question that are read; older ones are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingMessage:
-    """One message of a turn's question; `sender` is empty if no person wrote it."""
+    """One message of a turn's question; `sender` is a name, and empty for a prompt that is no message."""
 
     text: str
     sender: str = ""
@@ -32,7 +33,7 @@ class TurnExchange:
     """The command that the turn carried out; None for a question."""
     asked: tuple[AskingMessage, ...]
     asked_ms: int
-    """When it was queued."""
+    """When the turn was queued."""
     said: tuple[str, ...]
     """The texts that the turn sent to its own chat, as the agent wrote them, oldest first."""
     ended_ms: int | None
@@ -119,7 +120,7 @@ async def _exchange(tx: Tx, row: sqlite3.Row) -> TurnExchange:
 
 
 async def _questions_of(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[AskingMessage, ...]:
-    """Return the messages that a turn has to answer, oldest first.
+    """Return the newest `MAX_REQUESTS` messages with text that a turn has to answer, oldest first.
 
     A turn with a `prompt`, such as that of a scheduled task, answers only the prompt.
     """
@@ -148,7 +149,8 @@ def _text_of(row: sqlite3.Row) -> str:
 async def _answers_of(tx: Tx, turn: TurnId) -> tuple[str, ...]:
     """Return the texts that the agent sent to its chat in a turn, oldest first; a file's name is in brackets.
 
-    Messages in which the host speaks about the turn, such as its failure, are left out.
+    Left out are messages in which the host speaks about the turn, such as its failure, and those that are
+    held back until its end.
     """
     # The key says who wrote a message: replies, messages and files of the agent have these prefixes.
     rows = await tx.execute_fetchall(

@@ -46,6 +46,7 @@ class ImportedMessage:
     text: str
     sent_ms: int
     is_own: bool
+    """Whether the assistant wrote it."""
 
 
 async def add_imported(

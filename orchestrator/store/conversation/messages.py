@@ -24,7 +24,9 @@ from orchestrator.store.database import Tx, returned
 from orchestrator.store.row_mapper import Column, Part, RowMapper
 
 OWN_MESSAGE = "own message"
+"""The `ignored_reason` of a message that Andy sent."""
 _READ = "console_read:"
+"""Prefix of keys of `router_state`: up to which message the owner has read a group in the console."""
 
 
 def _or_empty(text: str | None) -> str:
@@ -54,7 +56,7 @@ MAPPER = RowMapper(
 
 @dataclass(frozen=True, slots=True)
 class FirstOfTurn:
-    """The first message that a turn answers, and the folder of its group."""
+    """The first message that belongs to a turn, and the folder of the turn's group."""
 
     folder: Folder
     seq: Seq
@@ -362,8 +364,8 @@ async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
 async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None:
     """Return the first request of a turn, if the next reply of the turn is to quote it, else None.
 
-    It is quoted when something was written in the chat after the request and after the turn's last message. A
-    request from another chat, or of a program that wrote through a hook, is never quoted.
+    It is quoted when something was written in the chat after the request and after the last message that Andy
+    sent in the turn. A request from another chat, or of a program that wrote through a hook, is never quoted.
     """
     requests = await requests_of(tx, turn_id, limit=1)
     if not requests or requests[0].chat_jid != chat_jid or is_hook(requests[0].sender):

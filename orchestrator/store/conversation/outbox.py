@@ -1,4 +1,4 @@
-"""`outbox`: every message that leaves Andy, `held → pending → sending → sent | skipped | dead`."""
+"""`outbox`: every message that leaves Andy, `held → pending → sending → sent | skipped | unknown | dead`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from orchestrator.store.database import Tx, announce, returned
 from orchestrator.store.row_mapper import Column, Part, RowMapper
 
 OF_OWNER = "owner:"
-"""Prefix of the keys of messages in which the host speaks to the owner."""
+"""Prefix of the `dedupe_key` of messages in which the host speaks to the owner."""
 ASKED_OF_OWNER = f"{OF_OWNER}asked:"
-"""Prefix of the keys of messages to the owner that quote other people: no agent reads those."""
+"""Prefix of the `dedupe_key` of messages to the owner that quote other people: no agent reads those."""
 
 
 _MAPPER = RowMapper(
@@ -91,7 +91,7 @@ async def add(
 
 
 async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
-    """Replace the text of a queued message that was never tried to be sent; return whether there is one.
+    """Replace the text of a queued message before its first attempt; return whether there is one.
 
     `key_prefix`, which is not empty, is the beginning of its `dedupe_key`.
     """
@@ -306,7 +306,10 @@ async def drop_held(tx: Tx, turn_id: TurnId) -> None:
 
 
 async def heads(tx: Tx) -> list[Outgoing]:
-    """Return the next message to send in each chat: within a chat, messages are sent in order."""
+    """Return the next message to send in each chat: within a chat, messages are sent in order.
+
+    It may still wait for its next attempt, and those behind it wait with it.
+    """
     # Parts of a long message sort by the id of the whole, or later messages would come between them.
     return await _MAPPER.fetch_all(
         tx,
@@ -332,7 +335,8 @@ async def is_as_read(tx: Tx, outgoing: Outgoing) -> bool:
 async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
     """Replace a message that was never tried by its `parts`, which fit the messenger; return the first.
 
-    Each part has a message id of its own, so that one sent before a crash is not sent again after it.
+    Each part has a message id of its own, so that one sent before a crash is not sent again after it. The
+    first part stays in the row of the whole, with its mention; the others get rows of their own without one.
     """
     await tx.execute("UPDATE outbox SET text = ?, part = 0 WHERE id = ?", (parts[0], whole.id))
     # Only the first row keeps the key, so that a repeat of the whole message finds it and adds nothing.
@@ -444,7 +448,10 @@ async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int)
 
 
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
-    """Make the failed messages due now in chats whose address is LIKE one of `patterns`; return how many."""
+    """Make the messages that wait for another attempt due now, and return how many there were.
+
+    Only messages to chats whose address matches one of `patterns`, which are those of SQL's LIKE.
+    """
     cursor = await tx.execute(
         f"""
         UPDATE outbox SET next_attempt_ms = ? WHERE state = 'pending' AND next_attempt_ms > ?
@@ -470,7 +477,7 @@ async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
 
 
 async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
-    """Queue a message again that was given up, or that perhaps did not arrive.
+    """Queue a message again that was given up, or that perhaps did not arrive, and announce the change.
 
     Return False, and do nothing, for a message in any other state.
     """
@@ -537,7 +544,10 @@ async def by_key(tx: Tx, key: str) -> Outgoing | None:
 
 
 async def blank(tx: Tx, message_id: MessageId) -> TurnId | None:
-    """Delete the text of a sent message and of its other parts; return the turn that sent it, or None."""
+    """Delete the text of a sent message and of its other parts; return the turn that sent it.
+
+    None if it was sent in no turn, or if no sent message has this id.
+    """
     # A person who deletes one part of a long message in the messenger means the whole message.
     cursor = await tx.execute(
         "SELECT coalesce(part_of, id) AS whole, turn_id FROM outbox WHERE message_id = ? AND state = 'sent'",

@@ -47,7 +47,10 @@ _VOTE_MAPPER = RowMapper(
 
 
 async def add(tx: Tx, poll: Poll) -> None:
-    """Store a poll whose message is in the outbox; for a message that has one, replace its question."""
+    """Store a poll whose message is in the outbox.
+
+    If the message has a poll already, only the poll's question is replaced.
+    """
     # A question of the dashboard that is sent once more keeps its message, and so its poll.
     row = _MAPPER.values(poll)
     await tx.execute(

@@ -60,7 +60,10 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
 
 
 async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
-    """Count other people's messages of a turn's group after `cursor_seq`, up to the last of the turn."""
+    """Count the messages of a turn's group after `cursor_seq`, up to the turn's last one, without Andy's own.
+
+    Imported messages and those of other chats that wait for an answer are not counted.
+    """
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM messages m WHERE {_SINCE} AND m.is_bot_message = 0",  # noqa: S608 - constants
         _parameters(turn, cursor_seq),
@@ -69,7 +72,10 @@ async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
 
 
 async def turns_of(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
-    """Return the ids of the turns of the messages that `find` puts into a prompt beside the turn's own."""
+    """Return the ids of the turns whose messages `find` considers for the prompt of a turn.
+
+    The turn's own id may be among them. Messages that `find` then leaves out count, too.
+    """
     rows = await tx.execute_fetchall(
         f"SELECT DISTINCT m.turn_id FROM messages m WHERE {_SINCE} AND m.turn_id IS NOT NULL",  # noqa: S608
         _parameters(turn, cursor_seq),

@@ -40,7 +40,10 @@ async def add(tx: Tx, outbox_id: int, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def due(tx: Tx) -> list[Withdrawal]:
-    """Return the messages to be deleted in their chats, by the time of the next attempt."""
+    """Return all messages that are still to be deleted in their chats, by the time of the next attempt.
+
+    That time may be in the future.
+    """
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM withdrawals WHERE state = 'due' ORDER BY next_attempt_ms, outbox_id"
     )

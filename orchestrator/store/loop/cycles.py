@@ -23,12 +23,14 @@ class Cycle:
     set_by: str | None
     """The part that had set the time at which it began, a `SetBy`; None if it began for another reason."""
     triggers: tuple[str, ...]
+    """A description, for people, of each wake request that it has taken."""
     started_ms: int
     ended_ms: int | None
     """When it ended; None until then, as in `outcome`."""
     outcome: str | None
     """The way in which it ended, a value of `CycleOutcome`."""
     has_spoken: bool
+    """Whether a message to people was sent in its turn."""
     error: str | None
     """The reason why its turn failed; None if it did not."""
     schedule_raw: str | None
@@ -46,6 +48,7 @@ class Cycle:
     next_wake_ms: int | None
     """When the next cycle begins if nothing happens before."""
     trace: tuple[str, ...]
+    """The steps of the decision about that time, for people."""
 
 
 _MAPPER = RowMapper(
@@ -64,7 +67,7 @@ async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
     """Record that the turn of a loop's cycle begins, or another attempt at it, and return the cycle's id.
 
     A cycle is one waking of a group's agent. `set_by` is the part of Andy that set the time of the waking;
-    None if something else woke the agent.
+    None if something else woke the agent. Another attempt deletes the recorded end of the attempt before.
     """
     # A further attempt at the turn leaves the agent's request for the next wake in the row: if the agent
     # repeats its command, it gets the recorded reply, and the request is not stored again.
@@ -210,7 +213,7 @@ async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
     """Return the turn of the group's newest question whose turn has ended, if nobody has replied to it.
 
     Any message that the agent has sent in that turn or since counts as a reply. None if it was replied to, if
-    its turn failed, or if there is no such question.
+    its turn failed or was no cycle of the loop, or if there is no such question.
     """
     cursor = await tx.execute(
         """

@@ -17,6 +17,7 @@ class LoopStatus(StrEnum):
     PAUSED = "paused"
     """The loop does not wake by itself; questions in the chat are answered."""
     STOPPED = "stopped"
+    """The loop is off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class Loop:
     lease_owner: str | None
     """The turn of the cycle that runs, as text; None if none runs."""
     lease_until_ms: int | None
+    """When the reservation of the loop by that turn ends, if it is not renewed."""
     soonest_streak: int
     """The number of cycles in a row that have requested the soonest wake."""
     noop_streak: int
@@ -153,7 +155,9 @@ async def hold(tx: Tx, folder: Folder, reason: str | None) -> None:
 async def lease(
     tx: Tx, folder: Folder, turn_id: TurnId, *, next_wake_ms: int, now_ms: int, until_ms: int
 ) -> bool:
-    """Reserve a group's loop for a queued turn, its next cycle; return False if another turn has reserved it.
+    """Reserve a group's loop for a queued turn, its next cycle.
+
+    Return False, and change nothing, if the loop is not on, or if another turn has reserved it.
 
     The reservation ends at `until_ms` at the latest. It counts as a start of the cycle, and the agent wakes
     again at `next_wake_ms` (epoch ms), so that a turn that fails to start is not tried again at once.

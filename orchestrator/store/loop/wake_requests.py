@@ -12,7 +12,10 @@ from orchestrator.store.row_mapper import RowMapper
 
 MAX_REASON_CHARS = 100
 MESSAGE = "message:"
-"""Prefix of the keys of messages: a chat turn takes requests with it, a free cycle takes all."""
+"""Prefix of the `dedupe_key` of requests that came with a message.
+
+A chat turn takes these and the timer's; a cycle that no question started takes all requests.
+"""
 MAX_PENDING = 1_000
 RETENTION_MS = 30 * 24 * 3_600_000
 

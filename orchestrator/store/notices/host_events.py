@@ -156,7 +156,7 @@ async def mounts_refused(tx: Tx, folder: Folder, names: Sequence[str], *, now_ms
 
 
 async def command_refused(tx: Tx, folder: Folder, command: str, reason: str, *, now_ms: int) -> None:
-    """Add a notice that the group's agent reads in its next turn: a command of its was refused.
+    """Add a notice that the group's agent reads in its next turn: one of its commands was refused.
 
     `command` is the title of the command, and `reason` why it was refused.
     """

@@ -27,7 +27,10 @@ _MAPPER = RowMapper(SeenPerson, "group_people", {}, unread=("group_folder",))
 
 
 async def note(tx: Tx, folder: Folder, address: str, name: str, *, now_ms: int) -> None:
-    """Record that a person is in a group, from now on, with their present name; empty leaves the name."""
+    """Record that a person is in a group, from now on, with their present name.
+
+    If the person is known there already, only the name changes, and an empty one changes nothing.
+    """
     # It runs with each message, so nothing is written while the name stays the same.
     await tx.execute(
         """
@@ -41,7 +44,10 @@ async def note(tx: Tx, folder: Folder, address: str, name: str, *, now_ms: int) 
 
 
 async def note_members(tx: Tx, chat_jid: ChatJid, *, now_ms: int) -> None:
-    """Record all members of a chat as people of its group, including those who never wrote."""
+    """Record all members of a chat as people of its group, including those who never wrote.
+
+    People who are known there already stay as they are. Nothing is recorded for a chat without a group.
+    """
     await tx.execute(
         """
         INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)

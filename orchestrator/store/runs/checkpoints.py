@@ -32,6 +32,7 @@ class AnsweredSession:
     """The model that was requested for that turn."""
     provider: str | None = None
     context_tokens: int = 0
+    """The size of the conversation at that time; 0 if it is not known."""
 
 
 async def add(tx: Tx, run: Run, turn: Turn, *, session_id: str, uuid: str, now_ms: int) -> None:
@@ -60,7 +61,7 @@ async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> 
     """Store that a turn was answered; delete the group's oldest such rows beyond `MAX_CHECKPOINTS`.
 
     `session_id` is the session in which it was answered, `uuid` its last message there; None if there is
-    none.
+    none. A turn that was stored before keeps its row.
     """
     await tx.execute(
         """
@@ -81,7 +82,7 @@ async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> 
 async def answered(tx: Tx, folder: Folder, session_id: str) -> AnsweredSession | None:
     """Return the record of the last turn that a session answered: its time, model and size of the context.
 
-    None if the session never answered a turn.
+    None if another session of the group was the last to answer a turn, or if none has.
     """
     cursor = await tx.execute(
         """
@@ -121,7 +122,7 @@ async def since_start(tx: Tx, folder: Folder, session_id: str) -> list[TurnCheck
 
 
 async def turns_in_prompt(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
-    """Return the ids of the turns whose questions are in a turn's prompt, including its own id.
+    """Return the ids of the turns whose messages may be in a turn's prompt, including its own id, ascending.
 
     The prompt has the messages after the one whose `seq` is `cursor_seq`.
     """

@@ -23,7 +23,10 @@ async def current(tx: Tx, folder: Folder) -> str | None:
 
 
 async def put_current(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
-    """Store the agent session that a group's next run resumes; the conversation stays the same."""
+    """Store the agent session that a group's next run resumes; the conversation stays the same.
+
+    If it is another session than before, the waiting notices of the old one move to it.
+    """
     same_session = await tx.execute(
         "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
         (now_ms, folder, session_id),

@@ -436,7 +436,7 @@ async def put_back(
 
     `reason` says why the attempt ended. `counts_as_attempt` and `counts_as_restart` say which of the turn's
     two counters are incremented. A question that was queued after it in the same chat is merged into it: one
-    question, one answer.
+    question, one answer, with the lower of the two roles.
     """
     # A command is never merged: later messages must not run before it.
     is_question = turn.kind is TurnKind.CHAT and turn.command is None
@@ -489,7 +489,7 @@ async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None
 
 
 async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
-    """Make a queued turn that was never started due now, because it has a request to answer now."""
+    """Make a queued turn that was never started due at once, because it now has a request to answer."""
     await tx.execute(
         """
         UPDATE turns SET not_before_ms = min(not_before_ms, ?)

@@ -159,11 +159,9 @@ async def note_failure(tx: Tx, calendar_id: int, problem: str, *, now_ms: int) -
 
 
 async def between(tx: Tx, folder: str | None, from_ms: int, until_ms: int) -> list[FollowedEvent]:
-    """Return the events of the group `folder` (None: of all groups) that overlap a span of time, by their
-    start.
+    """Return the events in the calendars of the group `folder` (None: of all groups) in a span of time.
 
-    The span is from `from_ms` up to but not including `until_ms`. Only events of followed calendars are
-    stored.
+    They overlap the span from `from_ms` up to but not including `until_ms`, and are ordered by their start.
     """
     # An event without a duration counts as one millisecond, or it would overlap nothing.
     rows = await tx.execute_fetchall(
@@ -181,7 +179,8 @@ async def between(tx: Tx, folder: str | None, from_ms: int, until_ms: int) -> li
 async def to_announce(tx: Tx, *, now_ms: int) -> list[FollowedEvent]:
     """Return the events of all groups that have not begun and about which the chat is due to get a message.
 
-    They are ordered by their start; events of whole days are never announced.
+    An event that was announced already is returned, too, until it begins: the caller queues each message
+    once. They are ordered by their start; events of whole days are never announced.
     """
     rows = await tx.execute_fetchall(
         """

@@ -71,8 +71,9 @@ async def close(
 ) -> None:
     """Record the end of the task run that a turn does; other turns, and ended runs, change nothing.
 
-    `state` is how the turn ended, and `reason` why it was not answered (None if it was). A failure counts
-    against the task if it `is_own_fault`.
+    `state` is how the turn ended, and `reason` why it was not answered (None if it was). The task itself gets
+    the time and the result of its last run; one that runs once is completed, unless it is due again. A
+    failure counts against the task if it `is_own_fault`.
     """
     is_success = state is TurnState.ANSWERED
     # Only an open run: a turn's end may be recorded twice, but counts as one failure.

@@ -63,9 +63,10 @@ async def get(tx: Tx, task_id: str) -> ScheduledTask | None:
 
 
 async def every(tx: Tx, folder: Folder | None = None, *, with_ended: bool = False) -> list[ScheduledTask]:
-    """Return the scheduled tasks of the group `folder`, or of all groups if it is None, the next due first.
+    """Return the scheduled tasks of the group `folder`, or of all groups if it is None.
 
-    Completed and cancelled tasks are included only with `with_ended`.
+    They are ordered by status, active ones first, and those of one status by when they are due. Completed and
+    cancelled tasks are included only with `with_ended`.
     """
     return await _MAPPER.fetch_all(
         tx,

@@ -46,7 +46,7 @@ _MAPPER = RowMapper(
 
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """A choice of the owner's, as written."""
+    """A model that the owner chose for a kind of work, as the first choice or as a fallback."""
 
     work: WorkKind
     model: str

@@ -32,6 +32,7 @@ OUT_OF_REACH = "out_of_reach"
 PROVISIONAL = TurnId(0)
 """Turn id of changes whose turn has no number yet."""
 _BOARD = frozenset({"version", "changed_turn"})
+"""Columns that each change of a dashboard's row sets."""
 Row = dict[str, Any]
 
 
@@ -309,8 +310,8 @@ async def current(tx: Tx, effect: RowEffect) -> Row | None:
 def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
     """Return whether the row that a turn changed is still as the turn left it. Pure.
 
-    `present` is the row as it is stored now, or None if it is gone: it is unchanged then if the turn deleted
-    it. Columns that only the host itself changes are not compared.
+    `present` is the row as it is stored now; None if it is gone. A row that the turn deleted is unchanged if
+    it is still gone. Columns that only the host itself changes are not compared.
     """
     if present is None or effect.after is None:
         return present is None and effect.after is None
@@ -401,7 +402,7 @@ async def forget(tx: Tx, folder: Folder) -> None:
 async def expire(tx: Tx, *, now_ms: int) -> list[Folder]:
     """Delete recorded changes older than `UNDO_MS`, and undos of that age whose files are restored.
 
-    Return the groups of which changes were deleted.
+    Return the groups in whose turns the deleted changes were made.
     """
     rows = await tx.execute_fetchall(
         """

@@ -185,7 +185,10 @@ def _cut_page(rows: Sequence[R], query: PageQuery) -> RowPage[R]:
 
 
 def _rows_needed(query: PageQuery) -> int:
-    """Return how many rows `_cut_page` needs for a page: all before it, its own, and one of the next."""
+    """Return how many rows `_cut_page` needs for a page: all before it, its own, and one of the next.
+
+    For a page that begins after `MAX_PLACE` they are too few, so it lacks rows or is empty.
+    """
     return min(query.cursor or 0, MAX_PLACE) + query.limit + 1
 
 
@@ -240,7 +243,7 @@ async def _runs(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) 
 
 
 async def _commands(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[CommandView]:
-    """Read a page of the owner's commands, the newest first."""
+    """Read a page of the commands that containers sent to the host, the newest first."""
     limit = query.limit + 1
     rows = await source.read(
         lambda tx: audit.command_rows(tx, query.group, limit=limit, before_number=query.cursor)

@@ -40,7 +40,7 @@ class Waiting:
     needs: OwnerNeeds
     logins: tuple[EndedLogin, ...]
     unsent: list[Outgoing]
-    """Messages that could not be sent, or may not have arrived."""
+    """The oldest `MAX_UNSENT` messages that could not be sent, or may not have arrived."""
     names: Mapping[str, str]
     """The name of each group, by its folder."""
     backup_ms: int | None
@@ -48,7 +48,10 @@ class Waiting:
     is_backup_old: bool
 
     def __len__(self) -> int:
-        """Return how many things wait for the owner; an old backup is one."""
+        """Return how many things wait for the owner; an old backup is one.
+
+        Of messages that were not sent, at most `MAX_UNSENT` are counted.
+        """
         return len(self.needs) + len(self.logins) + len(self.unsent) + self.is_backup_old
 
 

@@ -82,6 +82,7 @@ class Page:
     changes: Mapping[str, Callable[[View, SentForm], Awaitable[Response]]] = field(default_factory=dict)
     """The handlers of `POST`, by path. They are called after the form was checked."""
     live: Parts = field(default_factory=dict)
+    """The parts of the page that update themselves, each with the kinds of events that may change it."""
     of_all_groups: tuple[str, ...] = ()
     """Names of `live` parts that events of every group change, on a page of one group too."""
     is_daily: bool = False
@@ -392,7 +393,10 @@ class View:
         return self.error is not None and self.request.url.path == self.url(action)
 
     def flash(self) -> Flash | None:
-        """Return the text about the change that led to this page, once; None if there is none."""
+        """Return the text about the change that led to this page, once.
+
+        None if there is none, or if only a part of the page is requested.
+        """
         # A page that refreshes a part of itself just then would take the text from the one that is opened.
         if self._signed_in is None or self.query("part"):
             return None

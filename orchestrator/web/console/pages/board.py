@@ -345,6 +345,7 @@ class Boards:
     archived: list[BoardTask]
     notifications: list[Notification]
     is_cut: bool = False
+    """Whether there are more tasks than these."""
 
 
 async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Response:

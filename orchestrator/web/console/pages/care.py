@@ -45,7 +45,10 @@ _LOGIN = re.compile(r"//[^/@\s]+@")
 """The name and the password in an address."""
 RESTART_SECONDS = 5.0
 MAX_UPLOAD_BYTES = 512 * 1024 * 1024
-"""A larger one is put into `backups/` by hand: what is sent waits in `/tmp`, which with Docker is memory."""
+"""The largest backup, in bytes, that a browser may send: it waits in `/tmp`, which with Docker is memory.
+
+A larger one has to be put into `backups/` by hand.
+"""
 
 
 class NoSuchBackup(BadRequest):

@@ -56,9 +56,11 @@ async def index(view: View) -> Response:
 
 
 async def conversation(view: View) -> Response:
-    """Show a group's conversation: its newest messages, which stay live, or those before one of them."""
-    # Opening a chat may start a container ahead of a question. Neither the reload of a live part nor a look
-    # at older lines means that somebody is about to write.
+    """Show a group's conversation: its newest messages, which stay live, or those before one of them.
+
+    The host is notified that somebody is about to write, so that it can start a container ahead.
+    """
+    # Neither the reload of a live part nor a look at older lines means that somebody is about to write.
     if view.part is None and not view.number("before"):
         await view.api.chat.open(view.path_param("folder"))
     return await _conversation(view)
@@ -152,8 +154,8 @@ class PageWindow(NamedTuple):
 async def _window(tx: Tx, view: View, folder: str) -> PageWindow:
     """Return which messages of a group the page shows, by its query `before`, `from` and `around`.
 
-    Without any it ends with the newest message, and begins as far back as it has room. A page around a
-    message has as many lines after it as before it, if there are so many.
+    Without any of them, the page ends with the newest message, and begins as far back as it has room. A page
+    around a message has as many lines after it as before it, if there are so many.
     """
     before, first, around = view.number("before"), view.number("from"), view.number("around")
     if not around or before or first:
@@ -182,10 +184,10 @@ def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
 
 
 def quiet_runs(lines: list[MessageView]) -> dict[int, int]:
-    """Return the lengths of the runs of messages that did not call Andy. Pure.
+    """Return the lengths of the sequences of messages that were ignored as they did not call Andy. Pure.
 
-    The keys are the `seq` of the last message of each run. The other messages of a run are mapped to 0;
-    messages that called Andy are left out.
+    The keys are the `seq` of the last message of each sequence. The other messages of a sequence are mapped
+    to 0; messages of no sequence are left out.
     """
     run_lengths: dict[int, int] = {}
     length = 0

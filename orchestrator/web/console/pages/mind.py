@@ -187,7 +187,7 @@ async def forget_fact(view: View, form: SentForm) -> Response:
 
 
 async def forget_note(view: View, form: SentForm) -> Response:
-    """Delete the note about people whose id is in the form; an id of another form changes nothing."""
+    """Delete the note about people whose id is in the form; a text that is no such id changes nothing."""
     number = form.text("id").rpartition(".")[2]  # of `person_note.12`
     async with view.host.database.transaction() as tx:
         group = await groups.known(tx, view.path_param("folder"))

@@ -72,7 +72,10 @@ class TrafficLight:
 
 
 async def show(view: View) -> Response:
-    """Show what waits for the owner, what works, what each group does, what comes next, and the cost."""
+    """Show what waits for the owner, what works, what each group does, what comes next, and the cost.
+
+    The number of failing parts is stored for the navigation of all pages.
+    """
     status = await view.api.status()
     host = view.host
     waiting = await needs.read_waiting(view) if view.waiting is None else view.waiting
@@ -111,7 +114,10 @@ async def show(view: View) -> Response:
 
 
 async def put_aside(view: View, _: SentForm) -> Response:
-    """Dismiss the failed turn that the address names: it waits for the owner no longer."""
+    """Dismiss the failed turn that the address names, so that it no longer waits for the owner.
+
+    A turn that is not stored any more changes nothing.
+    """
     async with view.host.database.transaction() as tx:
         turn = await turns.get(tx, TurnId(int(view.path_param("number")[:15])))
         if turn is not None:

@@ -87,9 +87,10 @@ class RefusedPlace:
 
 
 class StandingRequest(approvals.ApprovalView):
-    """A request that waits or a decision that holds; `is_for_ever`: whether it holds until changed."""
+    """A request that waits, or a decision that is in force."""
 
     is_for_ever: bool
+    """Whether the owner refused it without an end."""
 
 
 async def show(view: View) -> Response:
@@ -151,9 +152,9 @@ async def show(view: View) -> Response:
 
 
 def _is_of_machine(row: AuditView) -> bool:
-    """Return whether an audit row is a refusal of a program other than one to reach a place. Pure.
+    """Return whether an audit row is about a refusal to a program, but not about a refused place. Pure.
 
-    Refusals of what a person has typed are left out, too.
+    False for a refusal of what a person has typed.
     """
     return bool(row["kind"] != EGRESS_REFUSED and row["detail"].get("by") != Actor.USER)
 
