@@ -55,11 +55,9 @@ def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: 
 
     Example: `andy context show family`
     """
-    manager = _manager_of(home, group)
-    bad_files = context.bad_files(manager.files.path)
-    contents = manager.load(now_ms=SystemClock().now_ms())
-    lines = context.show_lines(group, contents, bad_files, zone=terminal.zone_of(home))
-    show(context.show(group, contents, bad_files), lambda _: lines, as_json=as_json)
+    reading = context.read(_manager_of(home, group), now_ms=SystemClock().now_ms())
+    lines = context.show_lines(group, reading, zone=terminal.zone_of(home))
+    show(context.show(group, reading), lambda _: lines, as_json=as_json)
 
 
 @context_app.command

@@ -512,7 +512,7 @@ async def _forget_rows(
             await sessions.note_deletion(tx, group.folder, turn_id, message.seq)
     await group_changes.rewrite(tx, group.folder, _line_filter("note", selection))
     if selection.terms:
-        await commands.forget(tx, group.folder, lambda text: selection.names(_unescaped(text)))
+        await commands.forget(tx, group.folder, lambda text: selection.names(with_json_texts(text)))
 
 
 def _line_filter(kind: str, selection: ItemSelection) -> Callable[[str], str]:
@@ -520,12 +520,32 @@ def _line_filter(kind: str, selection: ItemSelection) -> Callable[[str], str]:
     return lambda text: "\n".join(_remaining(kind, text.split("\n"), selection))
 
 
-def _unescaped(text: str) -> str:
-    """Return a JSON text with its letters unescaped, so that terms beyond ASCII are found in it.
+def with_json_texts(text: str) -> str:
+    """Return a text and, if it is a JSON document, all texts in it, so that a search finds them. Pure.
 
-    A text that is no JSON is returned unchanged.
+    JSON writes line breaks, quotes and many letters in another form. A text that is no JSON is returned
+    unchanged.
     """
     try:
-        return json.dumps(json.loads(text), ensure_ascii=False)
-    except ValueError:
+        document = json.loads(text)
+    except (ValueError, RecursionError):  # no JSON, or one that is nested too deeply
         return text
+    return f"{text}\0{texts_in(document)}"
+
+
+def texts_in(document: object) -> str:
+    """Return all texts and numbers of a decoded JSON document, keys included, in one text. Pure.
+
+    A NUL separates them: no search finds the end of one and the beginning of the next as one text.
+    """
+    texts: list[str] = []
+    remaining = [document]
+    while remaining:
+        value = remaining.pop()
+        if isinstance(value, Mapping):
+            remaining += [part for entry in value.items() for part in entry]
+        elif isinstance(value, list | tuple):
+            remaining += value
+        elif value is not None:
+            texts.append(str(value))
+    return "\0".join(texts)

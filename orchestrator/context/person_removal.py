@@ -10,12 +10,11 @@ the name.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from html import unescape
@@ -28,6 +27,7 @@ from orchestrator.base.dirfd import inner, opened
 from orchestrator.base.event_bus import EventBus
 from orchestrator.context import removal_texts
 from orchestrator.context.context_manager import ContextManager
+from orchestrator.context.group_memory import texts_in, with_json_texts
 from orchestrator.context.models import Context
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.workflow import AiSession, Plan, PlanTask, Workflow
@@ -66,6 +66,8 @@ MAX_ARCHIVED_CHARS = 2_000
 MAX_NOTICES = 200
 MIN_IDENTIFYING_CHARS = 14
 """Characters of the shortest message that identifies its author; anybody may write a shorter one."""
+MAX_COMPARED_CHARS = 200
+"""Characters of a text that are searched for: replies to agents have only the first 300 of a longer one."""
 _ARCHIVED = re.compile(
     r'<message sender="(?P<sender>[^"]*)"[^>]*>'
     r'(?P<quote><quoted_message from="[^"]*">(?P<quoted>.*?)</quoted_message>)?'
@@ -229,7 +231,7 @@ class PersonRemovals:
         await _forget_messages(tx, facts)
         await _forget_notes(tx, facts, report.counts)
         await _forget_board(tx, facts, report.counts, now_ms=now_ms)
-        await commands.forget(tx, folder, lambda text: _is_about_person(facts, text))
+        await commands.forget(tx, folder, _search_for_person(facts))
         await turn_effects.forget(tx, folder)
         await sessions.lose(tx, folder)
         await sessions.note_new_session(tx, folder)
@@ -359,43 +361,65 @@ async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, no
     insights = await board_knowledge.insights(tx, folder)
     imported = await board_knowledge.people(tx, folder)
     known = [(row.id, f"{row.title} {row.content}") for row in insights]
-    known += [(row.id, " ".join(str(value) for value in row.body.values())) for row in imported]
+    known += [(row.id, texts_in(list(row.body.values()))) for row in imported]
     for row_id, text in known:
         if facts.has_name(text):
             await board_knowledge.forget(tx, folder, row_id)
             counts["insight"] += 1
+    known_texts = _identifying_texts(facts)
     for notice in await notices.of_group(tx, folder, with_ended=True, limit=MAX_NOTICES):
-        text = json.dumps(notice.payload, ensure_ascii=False)
-        if notice.maker.value == "self" and (facts.has_name(text) or _contains_message(facts, text)):
+        # The keys are the host's own words: nobody called "Message" is meant by them.
+        text = texts_in(list(notice.payload.values()))
+        if notice.maker.value == "self" and (facts.has_name(text) or _contains_any(text, known_texts)):
             await notices.forget(tx, folder, notice.id, now_ms=now_ms)
             counts["insight"] += 1
 
 
-def _is_about_person(facts: RemovalFacts, text: str) -> bool:
-    """Return whether a text contains anything of the person.
+def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
+    """Return a function that returns whether a text, which may be JSON, contains anything of the person.
 
     That is one of the searched names, one of their addresses, or the text of a note about them or of one of
     their messages.
     """
-    # In JSON, letters beyond ASCII may be escaped, and a name would not be found: the text is written anew
-    # with these letters themselves. A text that is no JSON is searched as it is.
-    with suppress(ValueError):
-        text = json.dumps(json.loads(text), ensure_ascii=False)
     addresses = facts.removal.addresses | {message.sender for message in facts.messages}
-    return (
-        facts.has_name(text)
-        or any(address in text for address in addresses)
-        or any(note.text in text for note in facts.notes)
-        or _contains_message(facts, text)
-    )
+    # Prepared once: a group has many stored replies, and a person many messages.
+    known_texts = _identifying_texts(facts) | {_comparable(note.text) for note in facts.notes}
+
+    def is_about_person(text: str) -> bool:
+        """Return whether a text contains anything of the person."""
+        text = with_json_texts(text)
+        return (
+            facts.has_name(text)
+            or any(address in text for address in addresses)
+            or _contains_any(text, known_texts)
+        )
+
+    return is_about_person
 
 
-def _contains_message(facts: RemovalFacts, text: str) -> bool:
-    """Return whether a text contains the text of one of the person's messages.
+def _identifying_texts(facts: RemovalFacts) -> frozenset[str]:
+    """Return the texts of the person's messages by which other texts are found, as `_comparable` does.
 
-    Messages of less than `MIN_IDENTIFYING_CHARS`, such as "ok", are not searched for.
+    Messages of less than `MIN_IDENTIFYING_CHARS`, such as "ok", are left out.
     """
-    return any(len(message) >= MIN_IDENTIFYING_CHARS and message in text for message in facts.texts)
+    return frozenset(_comparable(text) for text in facts.texts if len(text) >= MIN_IDENTIFYING_CHARS)
+
+
+def _contains_any(text: str, known_texts: Collection[str]) -> bool:
+    """Return whether a text contains one of `known_texts`, which are as `_comparable` returns them."""
+    line = _on_one_line(text)
+    return any(known_text in line for known_text in known_texts)
+
+
+def _comparable(text: str) -> str:
+    """Return the first `MAX_COMPARED_CHARS` of a text on one line."""
+    return _on_one_line(text)[:MAX_COMPARED_CHARS]
+
+
+def _on_one_line(text: str) -> str:
+    """Return a text with one blank in place of each line break, tab or row of blanks."""
+    # Lines of replies have a message in this form, and notices are stored without tabs.
+    return " ".join(text.split())
 
 
 # Files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
@@ -288,15 +288,19 @@ def _explained(error: ValidationError) -> str:
     deepest = max(errors, key=lambda detail: len(detail["loc"]))
     place = ".".join(str(part) for part in deepest["loc"])
     if deepest["type"] == "extra_forbidden":
-        return f"'{place}' is no key of a group's configuration. Known: {', '.join(_known(place))}."
+        return f"'{place}' is no key of a group's configuration. Known: {', '.join(_known(deepest['loc']))}."
     return f"{place}: {deepest['msg']} (it is {deepest['input']!r})."
 
 
-def _known(place: str) -> list[str]:
-    """Return the keys that are allowed beside the key at `place`, such as beside `mounts.0.path`."""
+def _known(location: Sequence[str | int]) -> list[str]:
+    """Return the keys that are allowed beside the key at a location, such as beside `mounts`, 0, `path`."""
     model: type[BaseModel] = GroupConfig
-    if place.startswith("mounts."):
-        model = MountRequest
-    elif place.startswith("egress."):
-        model = EgressAllowlist
+    # The last part is the unknown key itself; nothing comes before a key of the configuration itself.
+    match location[:-1]:
+        case ("mounts", *_):
+            model = MountRequest
+        case ("egress", *_):
+            model = EgressAllowlist
+        case ("roles", *_):
+            model = RoleRules
     return sorted(model.model_fields)

@@ -16,6 +16,7 @@ from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.loop import cycles, events, loops, wake_requests
 from orchestrator.store.loop.loops import LoopStatus, NextWake
+from orchestrator.store.runs import sessions
 
 FIRST_MS = 15_000
 """Milliseconds from switching a loop on to its first cycle."""
@@ -129,6 +130,8 @@ async def _switch_on(
         trace=(f"switched on: first in {format_span(FIRST_MS)}",),
     )
     await loops.switch_on(tx, group.folder, auto_ms=rules.base_ms, next_wake=first, now_ms=now_ms)
+    # Changes of files while the loop was off wake nobody, also if no host ran that saw it switched off.
+    await sessions.forget_workspace(tx, group.folder)
 
 
 async def _change_status(tx: Tx, folder: Folder, action: str, *, now_ms: int) -> None:

@@ -242,6 +242,11 @@ class Workspaces:
         """
         async with self._database.reading() as tx:
             alive = {loop.folder for loop in await loops.alive(tx)}
+            # A loop that was switched off and on since the last look has no stored listing any more: the one
+            # in memory is of the time before.
+            for folder in sorted(self._known.keys() & alive):
+                if await sessions.last_workspace(tx, folder) is None:
+                    del self._known[folder]
         for folder in sorted(self._known.keys() - alive):
             await asyncio.to_thread(self._unwatch, folder)
             await self._forget(folder)
@@ -284,18 +289,18 @@ class Workspaces:
         """Return how the listing `files` of a group differs from its last one, by who made the changes.
 
         The last listing is in memory or, if this process has made none yet, it is what an earlier process has
-        stored of its own. If there is neither, there are no changes.
+        stored of its own. If none is stored, there are no changes.
         """
+        snapshot = await sessions.last_workspace(tx, folder)
+        if snapshot is None:
+            # The first listing since the group's loop was switched on.
+            return WorkspaceChanges(by_agent=(), by_others=())
         # The turns show when the group's agent worked, and so which changes are its own.
         recent = await turns.recent(tx, limit=RECENT_TURNS, folder=folder)
         before, now_ms = self._known.get(folder), self._clock.now_ms()
         if before is not None:
             return compare(before, files, recent, now_ms=now_ms)
-        snapshot = await sessions.last_workspace(tx, folder)
-        if snapshot is not None:
-            return compare_unseen(snapshot, files, recent, now_ms=now_ms)
-        # The first listing since the group's loop was switched on.
-        return WorkspaceChanges(by_agent=(), by_others=())
+        return compare_unseen(snapshot, files, recent, now_ms=now_ms)
 
     async def _forget(self, folder: Folder) -> None:
         """Delete the last listing of a group's files, here and in the database."""

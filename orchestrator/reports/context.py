@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, NotRequired, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
 from orchestrator.base.tables import counted, short
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.models import Context, ms_of
 from orchestrator.context.person_memory import PersonNoteView
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
@@ -27,12 +28,24 @@ BAD_FILES = ("*.corrupt-*.json", "*.other-version-*.json")
 """Patterns for the new names of files that could not be used and were renamed."""
 
 
-def bad_files(path: Path) -> list[str]:
-    """Return the new names of files in a group's context that could not be used and were renamed. Blocks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextReading:
+    """The contents that were read of a group's stored context or of one of its snapshots."""
 
-    `path` is the directory of the group's context.
+    contents: SnapshotContents
+    renamed_files: tuple[str, ...] = ()
+    """The new names of files that could not be used and were renamed, at this reading or before."""
+
+
+def read(manager: ContextManager, *, now_ms: int) -> ContextReading:
+    """Read the stored context of a group. Blocks.
+
+    `now_ms` dates a repair that the reading may have to make. Raises what `ContextFiles.read` raises.
     """
-    return sorted(file.name for pattern in BAD_FILES for file in path.glob(pattern))
+    contents = manager.load(now_ms=now_ms)
+    # Listed after the contents are read, since reading them renames the files that cannot be used.
+    names = (file.name for pattern in BAD_FILES for file in manager.files.path.glob(pattern))
+    return ContextReading(contents=contents, renamed_files=tuple(sorted(names)))
 
 
 class StoredContextView(TypedDict):
@@ -79,32 +92,27 @@ class RestoreView(TypedDict):
     reason: NotRequired[str | None]
 
 
-def show(folder: str, contents: SnapshotContents, renamed_files: Sequence[str]) -> StoredContextView:
-    """Return the stored context of a group as the API and `--json` show it.
-
-    `renamed_files` are the names of files that could not be used and were renamed.
-    """
+def show(folder: str, reading: ContextReading) -> StoredContextView:
+    """Return the stored context of a group as the API and `--json` show it."""
     return {
         "group": folder,
-        "context": contents.context.model_dump(mode="json"),
-        "workflow": contents.workflow.model_dump(mode="json"),
-        "mended": list(renamed_files),
+        "context": reading.contents.context.model_dump(mode="json"),
+        "workflow": reading.contents.workflow.model_dump(mode="json"),
+        "mended": list(reading.renamed_files),
     }
 
 
-def show_lines(
-    folder: str, contents: SnapshotContents, renamed_files: Sequence[str], *, zone: ZoneInfo
-) -> list[str]:
+def show_lines(folder: str, reading: ContextReading, *, zone: ZoneInfo) -> list[str]:
     """Return the stored context of a group as lines for people: head, memory, newest messages, bad files.
 
-    `renamed_files` are the names of files that could not be used and were renamed. Times are those of `zone`.
+    Times are those of `zone`.
     """
-    context = contents.context
+    context = reading.contents.context
     return [
         *_head_lines(folder, context, zone),
-        *_memory_lines(contents),
+        *_memory_lines(reading.contents),
         *_dialogue_lines(context, zone),
-        *_renamed_file_lines(renamed_files),
+        *_renamed_file_lines(reading.renamed_files),
     ]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from filelock import FileLock
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
@@ -389,6 +390,15 @@ def memory(tmp_path: Path, text: str | None = None) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
     return path.read_bytes().decode()
+
+
+async def test_a_damaged_file_is_named_by_the_look_that_finds_it(browser, tmp_path):
+    context = Home(tmp_path / "home").root / "data" / "context" / "work" / ".ai-brain" / "context.json"
+    context.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(context.parent / ".context.lock"):  # so that the host does not overwrite it meanwhile
+        context.write_text("{")
+    page = await browser.get("/console/mind?group=work")
+    assert "the bad one is kept as context.corrupt-" in page.text
 
 
 async def forget(browser: httpx.AsyncClient, words: str) -> httpx.Response:

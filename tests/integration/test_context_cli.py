@@ -89,6 +89,7 @@ def test_a_context_that_was_mended_is_said_so(andy: AndyProcess, manager: Contex
     first = andy.cli("context", "show", "main")
     assert "cannot be read" in first.stderr
     assert "Jane: hello" in first.stdout
+    assert "the bad one is kept as context.corrupt-" in first.stdout
     assert "the bad one is kept as context.corrupt-" in told(andy, "show", "main")
 
 

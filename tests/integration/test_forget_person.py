@@ -272,6 +272,51 @@ async def test_a_name_that_another_has_takes_nothing_along(house: ForgetHouse) -
     assert "Mina brings the cake" in after
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "the first line\nand zeppelins",
+        'they said "zeppelins" to me',
+        "a path: C:\\home\\zeppelins",
+        "비행선\tzeppelins, 비행선과 기구",
+        "a line, and  blanks\n\n  before zeppelins",
+    ],
+)
+async def test_their_words_leave_stored_replies_and_the_agents_notices_as_json_has_them(
+    house: ForgetHouse, words: str
+) -> None:
+    await house.tell("hello", MIN, "mina")  # so nothing is found by the name
+    await house.harness.answer("hello")
+    await house.harness.deliver_all()
+    await house.say(MINA, "Mina", words)
+    quoting = {"message": f"ask again: {words}", "persist_cross_session": True}
+    assert (await house.ask("notify_self", **quoting)).ok
+    await house.say(JUN, "Jun", "a question")
+    shown = await house.memory("show", "ask again")
+    assert words.replace("\t", " ").strip() in shown.data["items"][0]["text"]
+    await house.end_turn()
+    await house.forget()
+    (notice,) = await house.harness.rows("SELECT payload_json FROM cross_session_notifications")
+    assert notice["payload_json"] == "{}"
+    replies = await house.harness.rows("SELECT text, data FROM commands")
+    assert [one for one in replies if "zeppelins" in f"{one['text']}{one['data']}"] == []
+    assert "zeppelins" not in await house.everything()
+
+
+async def test_notes_about_them_leave_stored_replies_as_json_has_them(house: ForgetHouse) -> None:
+    await house.tell("hello", MIN, "mina")  # so nothing is found by the name
+    await house.harness.answer("hello")
+    await house.harness.deliver_all()
+    await house.say(JUN, "Jun", "remember")
+    reply = await house.note(f'calls it "the airship"{" and more" * 40}', people=[MINA])
+    assert "airship" in reply.data["text"]
+    assert "airship" in (await house.memory("show", "airship")).text
+    await house.end_turn()
+    await house.forget()
+    replies = await house.harness.rows("SELECT text, data FROM commands")
+    assert [one for one in replies if "airship" in f"{one['text']}{one['data']}"] == []
+
+
 async def test_it_waits_for_the_turn_that_runs(house: ForgetHouse) -> None:
     await house.say(JUN, "Jun", "a long question")
     await house.tell("forget me")

@@ -216,6 +216,15 @@ async def test_what_is_taken_back_leaves_every_place(filled: MemoryHouse) -> Non
     assert (await filled.memory("forget", "jazz")).code == "nothing"
 
 
+async def test_words_leave_stored_replies_also_where_json_writes_them_otherwise(filled: MemoryHouse) -> None:
+    note = {"message": "see C:\\music\\jazz", "persist_cross_session": True}
+    assert (await filled.ask("notify_self", **note)).ok
+    assert (await filled.memory("show", "music")).data["items"]
+    assert await filled.harness.rows("SELECT 1 FROM commands WHERE data LIKE '%music%'")
+    assert (await filled.memory("forget", "C:\\music\\jazz")).ok
+    assert await filled.harness.rows("SELECT data FROM commands WHERE data LIKE '%music%'") == []
+
+
 async def test_one_thing_is_taken_back_by_its_id(filled: MemoryHouse) -> None:
     shown = await filled.memory("show", "concert")
     decision = next(one for one in shown.data["items"] if one["kind"] == "decision")

@@ -273,6 +273,50 @@ async def test_a_loop_that_was_off_begins_with_what_is_there(harness, spaces, ne
     assert await harness.pending() == []
 
 
+async def test_a_loop_that_was_off_while_no_host_ran_begins_with_what_is_there(
+    harness, spaces, next_host, root
+):
+    await spaces.look()
+    changed_at(harness, write(root, "plan.md"), after_ms=60_000)
+    await harness.act("off")
+    await harness.act("on")
+    harness.harness.clock.pass_ms(90_000)
+    await next_host.look()
+    assert await harness.pending() == []
+    changed_at(harness, write(root, "later.md"), after_ms=60_000)
+    harness.harness.clock.pass_ms(90_000)
+    await next_host.look()
+    assert await reasons(harness) == ["later.md"]
+
+
+@pytest.mark.parametrize("changes", [True, False])
+async def test_a_loop_that_was_off_between_two_looks_begins_with_what_is_there(
+    harness, spaces, root, changes
+):
+    await spaces.look()
+    if changes:
+        write(root, "plan.md")
+    await harness.act("off")
+    await harness.act("on")
+    await spaces.look()
+    assert await harness.pending() == []
+    write(root, "later.md")
+    await spaces.look()
+    assert await reasons(harness) == ["later.md"]
+
+
+async def test_a_loop_that_is_switched_on_again_or_was_paused_forgets_no_change(
+    harness, spaces, next_host, root
+):
+    await spaces.look()
+    changed_at(harness, write(root, "plan.md"), after_ms=60_000)
+    for action in ("on", "pause", "on", "pause", "resume"):
+        await harness.act(action)
+    harness.harness.clock.pass_ms(90_000)
+    await next_host.look()
+    assert await reasons(harness) == ["plan.md"]
+
+
 async def test_where_the_system_signals_nothing_the_folder_is_looked_at_all_the_same(
     harness, spaces, root, monkeypatch
 ):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.proxies.model.exchange import ExchangeEnd
+from orchestrator.domain.failures import ModelError
+from orchestrator.proxies.model.exchange import Answered, ExchangeEnd, RunIdentity
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang, reset, say
 from tests.support.running_proxy import REAL_KEY, proxied
@@ -68,6 +69,27 @@ async def test_an_error_of_the_service_passes_as_it_is(tmp_path: Path, status: i
         response = await served.call()
     assert (response.status_code, response.content) == (status, body)
     assert (response.headers["retry-after"], response.headers["x-should-retry"]) == ("3", "true")
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(200, None), (302, ModelError.FOREIGN), (308, ModelError.FOREIGN), (500, ModelError.OUTAGE)],
+)
+async def test_only_a_success_in_an_encoding_counts_as_a_models_answer(
+    tmp_path: Path, status: int, error: ModelError | None
+) -> None:
+    judged: list[ModelError | None] = []
+
+    async def judge(_: RunIdentity, answered: Answered) -> bool:
+        judged.append(answered.error)
+        return True
+
+    async with proxied(tmp_path, judge=judge) as served:
+        served.upstream.behave = answer(status, b"\x1f\x8b", content_encoding="gzip")
+        await served.say(served.head("content-length: 0", "connection: close"))
+        probed = await served.proxy.probe(None)
+    assert judged == [error]
+    assert probed.error == error
 
 
 async def test_a_refused_credential_is_told_once(tmp_path: Path) -> None:

@@ -16,6 +16,12 @@ from tests.support.store_harness import a_group
         ({"memroy_mb": 512}, "'memroy_mb' is no key of a group's configuration. Known: agent, ask, cpus"),
         ({"mounts": [{"path": "/a", "rw": True}]}, "'mounts.0.rw' is no key"),
         ({"mounts": [{"path": "/a", "rw": True}]}, "Known: name, path, writable"),
+        ({"roles": {"member": {"foo": 1}}}, "'roles.member.foo' is no key"),
+        ({"roles": {"member": {"foo": 1}}}, "Known: call, history, mcp, memory, network, schedule, spend."),
+        (
+            {"roles.member": {}},
+            "'roles.member' is no key of a group's configuration. Known: agent, ask, cpus",
+        ),
         ({"memory_mb": 1}, "memory_mb: Input should be greater than or equal to 256 (it is 1)"),
         ({"cpus": 0}, "cpus:"),
         ({"timeout_ms": 90_000_000}, "timeout_ms:"),

@@ -552,9 +552,9 @@ def _judge_answer(
     `time.perf_counter`.
     """
     is_streamed = request.facts.is_streamed
-    # A body that is compressed cannot be read here. An error is judged by its status then; any other answer
-    # counts as a real one.
-    is_judged = answer.is_plain or answer.status >= 400
+    # A body that is compressed cannot be read here. A success counts as a model's answer then; any other
+    # answer is judged by its status.
+    is_judged = answer.is_plain or not 200 <= answer.status < 300
     error = classify(answer.status, beginning, answer.kind, is_streamed=is_streamed) if is_judged else None
     return Answered(
         model=request.facts.model,

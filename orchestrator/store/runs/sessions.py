@@ -198,7 +198,7 @@ async def note_workspace(tx: Tx, folder: Folder, snapshot: WorkspaceSnapshot) ->
 
 
 async def forget_workspace(tx: Tx, folder: Folder) -> None:
-    """Delete the stored snapshot of a group's folder, because the folder is no longer watched."""
+    """Delete the stored snapshot of a group's folder, because its loop was switched on or off."""
     await tx.execute("DELETE FROM router_state WHERE key = ?", (_workspace_key(folder),))
 
 

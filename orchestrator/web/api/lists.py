@@ -412,11 +412,7 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> C
     def stored() -> ContextDocumentView:
         """Return the memory in the group's files, with the notes from the store. Blocks."""
         manager = source.context_of(group.folder)
-        shown = context.show(
-            group.folder,
-            manager.load(now_ms=source.clock.now_ms()),
-            context.bad_files(manager.files.path),
-        )
+        shown = context.show(group.folder, context.read(manager, now_ms=source.clock.now_ms()))
         notes = [note.to_row() for note in stored_notes]
         return {**shown, "snapshots": context.snapshot_rows(manager.snapshots()), "notes": notes}
 

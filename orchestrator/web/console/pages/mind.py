@@ -89,8 +89,9 @@ async def _show(
         persons = await _persons(tx, group.folder)
     view.error = view.error or error or None
     manager = view.services.contexts.manager(group.folder)
-    contents, bad_files, snapshots = await asyncio.to_thread(_stored, manager, view.now_ms)
-    stored_summary = contents.context.conversation.running_summary
+    reading = await asyncio.to_thread(context.read, manager, now_ms=view.now_ms)
+    snapshots = await asyncio.to_thread(manager.snapshots)
+    stored_summary = reading.contents.context.conversation.running_summary
     return view.render(
         "mind.html",
         error=error,
@@ -101,10 +102,10 @@ async def _show(
         shown=changes.memory_digest(memory),
         typed_memory=memory if file is None else file,
         zone=view.host.zone_of(group),
-        stored=context.show(group.folder, contents, bad_files),
+        stored=context.show(group.folder, reading),
         summary=stored_summary,
         typed=stored_summary if summary is None else summary,
-        snapshots=snapshots,
+        snapshots=context.snapshot_rows(snapshots),
         noted=list(reversed(noted)),
         persons=persons,
         notices=noticed,
@@ -121,7 +122,7 @@ async def show_snapshot(view: View) -> Response:
         "mind_snapshot.html",
         group=group.folder,
         name=name,
-        stored=context.show(group.folder, contents, []),
+        stored=context.show(group.folder, context.ContextReading(contents=contents)),
         says=view.console.catalogue.has,
     )
 
@@ -392,18 +393,6 @@ def _plan_state(plan: workflow.Plan) -> dict[str, object]:
     for task in plan.tasks[:MAX_PLAN_TASKS]:
         state |= {f"title-{task.id}": task.title, f"status-{task.id}": task.status.value}
     return state
-
-
-def _stored(
-    manager: ContextManager, now_ms: int
-) -> tuple[SnapshotContents, list[str], list[context.SnapshotPart]]:
-    """Return what is stored of a group's conversation. Blocks.
-
-    That is the present context with its workflow, the names of files that were found damaged and set aside,
-    and the list of snapshots, newest first. `now_ms` dates a repair that loading may have to make.
-    """
-    bad_files = context.bad_files(manager.files.path)
-    return manager.load(now_ms=now_ms), bad_files, context.snapshot_rows(manager.snapshots())
 
 
 PAGE = Page(
