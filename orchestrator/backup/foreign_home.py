@@ -259,7 +259,8 @@ def notes(
 
     Notes in subfolders are returned only for the direct subfolders that `deep` names, down to `MAX_DEPTH`
     levels. A missing folder has no notes, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called
-    with a text for each note that cannot be read.
+    with a text for each note that cannot be read. If a folder cannot be read, it is called for that as well,
+    and the notes that would follow are missing.
     """
     gathered: list[ForeignNote] = []
     try:

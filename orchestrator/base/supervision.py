@@ -106,7 +106,7 @@ class Supervisor:
     def failing(self) -> dict[str, LoopFailure]:
         """Return the loops that fail now, by name.
 
-        A loop that has run for longer than `HEALTHY_MS` since its last failure does not count.
+        A loop that has run for longer than `HEALTHY_MS` since its last failure is left out.
         """
         return {
             name: state.failure

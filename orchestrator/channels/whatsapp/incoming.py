@@ -388,9 +388,9 @@ class MessageReceiver:
         return None
 
     async def _acknowledge(self, delivered: Delivered) -> None:
-        """Tell the bridge that the host has a message, and show the sender that it was read.
+        """Tell the bridge that the host has a message, so that the bridge deletes its copy.
 
-        The bridge deletes its copy then.
+        With it, the sender is shown that the message was read, if `read_receipt` allows that.
         """
         self._on_received()
         try:
