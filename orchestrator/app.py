@@ -259,8 +259,8 @@ class Orchestrator:
     async def _shut_down(self) -> None:
         """Take no new work, let turns end and replies be sent within limits of time, and end containers.
 
-        The event `host.stopping` is published before the wait, and `host.drained` after it. At the end the file
-        with the host's address is deleted.
+        The event `host.stopping` is published before the wait, and `host.drained` after it. At the end the
+        file with the host's address is deleted.
         """
         self._queue.stop_taking_work()
         self.bus.publish("host.stopping")

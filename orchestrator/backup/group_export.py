@@ -379,7 +379,7 @@ def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
 
     Messages without a text are left out. `seq` is a message's number in the database.
     """
-    by_seq = {}  # of several lines about one row the last counts
+    by_seq = {}  # of several lines about one row, the last is used
     for path in sorted(home.archive.glob("*.jsonl")):
         with path.open("rb") as lines:
             for line in lines:

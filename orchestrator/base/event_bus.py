@@ -87,7 +87,7 @@ class EventBus:
     def publish_transient(self, kind: str, **ids: Any) -> None:
         """Pass an event to the listeners that take transient ones, without storing it.
 
-        It is for events of which many may come in a second. `ids` are fields of `HostEvent`.
+        It is for events that may come many times a second. `ids` are fields of `HostEvent`.
         """
         if self._transient_listeners:
             event = HostEvent(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)

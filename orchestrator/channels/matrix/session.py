@@ -584,8 +584,8 @@ class MatrixSession:
     async def own_reaction(self, room_id: str, event_id: str, user_id: str) -> str | None:
         """Return the id of the newest reaction of an account to an event; None if there is none.
 
-        An event that the homeserver does not know counts as none. Only a request that follows, such as one
-        for a new reaction, fails with the reason. Raises `ChannelDown`.
+        None also if the homeserver does not know the event: the request that follows, such as one for a new
+        reaction, then fails with the reason. Raises `ChannelDown` if the homeserver cannot be reached.
         """
         try:
             async for reaction in self._client.room_get_event_relations(

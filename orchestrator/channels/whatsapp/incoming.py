@@ -185,8 +185,8 @@ class MessageReader:
             return 2
         if not members:
             return None
-        # The owner's account is one of the members. If Andy uses it, it stands for the owner, who may vote as
-        # well, so one is added for Andy.
+        # Andy's account is one of the members. If it is the owner's, that member is the owner, who may vote,
+        # too, so one is added for Andy.
         return len(members) if self._context.has_own_number else len(members) + 1
 
     def _placeholder(self, media: MediaReference | None, *, will_be_fetched: bool) -> str | None:
