@@ -95,7 +95,9 @@ class Orchestrator:
     ) -> None:
         """Serve until `stop`; then take no new work, let turns end for a while, and exit.
 
-        Docker's containers stay for the next start to adopt, unless `leaves_containers` is false.
+        The home is created if it is missing, and locked meanwhile. The group `main` is registered if there is
+        no group. `on_ready` is called with the host's address once it serves. Docker's containers stay for
+        the next start to adopt, unless `leaves_containers` is false.
 
         Raises:
             AndyError: it cannot start; one line says why and what to do.
@@ -124,7 +126,11 @@ class Orchestrator:
         log.info("host.ended")
 
     async def _open_proxies(self, stack: AsyncExitStack) -> None:
-        """Start the proxies that containers reach the internet and models by; `stack` closes them."""
+        """Start the proxies that containers reach the internet and models by; `stack` closes them.
+
+        All other ports of the host are blocked for containers. `_build_features` needs what this sets up:
+        `orders`, which describes containers to start, and `redactor`, which removes the host's secrets.
+        """
         self._proxies = ContainerProxies(
             self._host,
             credentials=self._credentials,

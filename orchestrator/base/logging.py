@@ -48,7 +48,7 @@ MAX_WAITING_LINES = 10_000
 MAX_THROTTLE_KEYS = 1_000
 """The number of keys in memory at which those are forgotten whose next event passes anyway.
 
-Untrusted clients may send any number of keys.
+Untrusted clients may send any number of keys. More are in memory only while so many came within one interval.
 """
 
 
