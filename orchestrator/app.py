@@ -128,8 +128,9 @@ class Orchestrator:
     async def _open_proxies(self, stack: AsyncExitStack) -> None:
         """Start the proxies that containers reach the internet and models by; `stack` closes them.
 
-        All other ports of the host are blocked for containers. `_build_features` needs what this sets up:
-        `orders`, which describes containers to start, and `redactor`, which removes the host's secrets.
+        The host's other ports are blocked for containers, where the runtime has a firewall for that.
+        `_build_features` needs what this sets up: `orders`, which describes containers to start, and
+        `redactor`, which removes the host's secrets.
         """
         self._proxies = ContainerProxies(
             self._host,
