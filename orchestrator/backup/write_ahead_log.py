@@ -40,6 +40,7 @@ class WriteAheadLog:
         """Truncate the database's log if it is large.
 
         If a reader prevents that, and the log is larger than `ALARM_BYTES`, notify the owner once a day.
+        Raises `StoreError` if the database cannot be written or is damaged.
         """
         size = await asyncio.to_thread(database.wal_bytes, self._path)
         # SQLite by itself never shrinks a log that a long reader has made grow.
