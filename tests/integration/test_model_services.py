@@ -237,7 +237,7 @@ async def test_without_its_service_a_run_reaches_what_is_no_model(harness: Servi
         await tx.execute("DELETE FROM model_services")
     await harness.proxies.models.refresh()
     egress = urlsplit(harness.proxies.environment(await harness.group(), "claude", token)["HTTPS_PROXY"])
-    serving = asyncio.create_task(harness.proxies.loops()["egress"]())  # type: ignore[arg-type]
+    serving = asyncio.create_task(harness.proxies.loops()["egress"]())  # type: ignore[arg-type, var-annotated]
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
             reader, writer = await asyncio.open_connection(egress.hostname, egress.port)
