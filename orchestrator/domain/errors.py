@@ -24,6 +24,7 @@ AndyError                    a person reads the text: it names the fix
 │   └── ImportRefused        the files of a dashboard cannot be taken, and why, row by row
 ├── ContainerError           a runtime cannot do what was asked
 │   ├── EngineGone           no engine answers
+│   ├── NoAddresses          the engine has none left for another network
 │   ├── ImageMissing         the agent image is not there
 │   └── ImageNotBuilt        the agent image cannot be built here
 │       └── NoBaseImage      there is nothing to build it on
@@ -235,6 +236,10 @@ class ContainerError(AndyError):
 
 class EngineGone(ContainerError):
     """No Docker engine answers: start it, or use '--runtime process'."""
+
+
+class NoAddresses(ContainerError):
+    """The engine has no addresses left for another network."""
 
 
 class ImageMissing(ContainerError):

@@ -382,14 +382,14 @@ def cut_log(path: Path) -> bool:
     Return False if a reader prevents it. It waits up to `CUT_WAIT_MS` for readers; writers wait with it.
 
     Raises:
-        StoreError: the database cannot be written.
-        sqlite3.DatabaseError: it is damaged.
+        StoreCorrupt: the database is damaged.
+        StoreError: it cannot be written.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
             connection.execute(f"PRAGMA busy_timeout = {CUT_WAIT_MS}")
             is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         raise _translated(error) from error
     return not is_busy
 
