@@ -481,7 +481,12 @@ def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy)
     # The host's schedules have neither seconds nor other zones.
     if clock.second or (parts.clock is not None and parts.clock.offset is not None):
         raise _Refused(Reason.NO_SUCH_TIME)
-    rhythm = replace(repeat.rhythm, months=parts.months) if parts.months is not None else repeat.rhythm
+    rhythm = repeat.rhythm
+    if parts.months is not None:
+        kept = [month for month in parts.months if not rhythm.months or month in rhythm.months]
+        if not kept:  # an empty tuple would be every month
+            raise _Refused(Reason.NO_SUCH_DAY)
+        rhythm = replace(rhythm, months=tuple(kept))
     for days_ahead in range(_RECURRENCE_DAYS):
         day = now.date() + timedelta(days=days_ahead)
         if not rhythm.is_on(day):
