@@ -220,9 +220,36 @@ def test_what_comes_again_and_again_has_a_rhythm_and_a_first_time(
     assert cron is None or Recurrence.of_cron(cron, first=found.first) == found
 
 
-@pytest.mark.parametrize("cron", ["", "* * * *", "*/5 * * * *", "0 25 * * *", "0 9 W * *", "0 9 * * MONDAY"])
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "",
+        "* * * *",
+        "*/5 * * * *",
+        "0 25 * * *",
+        "0 9 W * *",
+        "0 9 * * MONDAY",
+        "0 9 1 * 1",
+        "0 9 * * 1 every 3 days from 2026-11-24",
+        "0 9 3 * * every 2 days from 2026-11-24",
+        "0 9 * * * every 2 weeks from 2026-11-24",
+        "0 9 * * 1#1 every 2 weeks from 2026-11-24",
+        "0 9 * * 1 every 1 weeks from 2027-01-04",
+        "0 9 * * 1 every 100 weeks from 2026-11-24",
+        "0 9 * * 1 every 2 months from 2026-11-24",
+    ],
+)
 def test_a_schedule_that_a_rhythm_does_not_write_is_none(cron: str) -> None:
     assert Recurrence.of_cron(cron, first=SUNDAY_MORNING) is None
+
+
+def test_months_of_a_schedule_are_those_of_the_year_in_any_order() -> None:
+    found = Recurrence.of_cron("0 9 1 10,7,4,1,1 *", first=SUNDAY_MORNING)
+    assert found is not None
+    assert times.say(found, Language.ENGLISH) == "every quarter at 09:00"
+    every = Recurrence.of_cron("0 9 * 1,2,3,4,5,6,7,8,9,10,11,12 1", first=SUNDAY_MORNING)
+    assert every is not None
+    assert times.say(every, Language.ENGLISH) == "every Monday at 09:00"
 
 
 def test_days_of_a_schedule_may_have_names() -> None:
