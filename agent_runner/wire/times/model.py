@@ -333,7 +333,8 @@ class ClockTime:
     """A time of day as written.
 
     `is_bare` marks an hour that may be in either half of the day. `minutes_before` are subtracted (`quarter
-    to nine`). `offset` is the named offset from UTC, or zone.
+    to nine`). `offset` is the named offset from UTC, or zone; for an offset that does not exist, it is the
+    reason to refuse the time.
     """
 
     hour: int
@@ -342,7 +343,7 @@ class ClockTime:
     half: Half | None = None
     is_bare: bool = False
     minutes_before: int = 0
-    offset: timezone | NamedZone | None = None
+    offset: timezone | NamedZone | Reason | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,6 +137,11 @@ def test_every_example_of_the_table_is_read(text: str) -> None:
         ("다음 주 금요일 15:00", "2026-11-27 15:00:00"),
         ("이번 주 일요일 오전 10시", "2026-11-22 10:00:00"),
         ("2027년 3월 1일 오전 9:30에", "2027-03-01 09:30:00"),
+        ("nine oh five pm", "2026-11-22 21:05:00"),
+        ("Nine O' Five pm", "2026-11-22 21:05:00"),
+        ("9 o clock pm", "2026-11-22 21:00:00"),
+        ("2026-12-01T18:00+14:00", "2026-12-01 13:00:00"),
+        ("2026-12-01T18:00-1200", "2026-12-02 15:00:00"),
     ],
 )
 def test_a_known_form_names_its_moment(text: str, expected: str) -> None:
@@ -293,6 +298,20 @@ def test_days_of_a_schedule_may_have_names() -> None:
         ("1999-01-01", Reason.PAST),
         ("in 0 minutes", Reason.PAST),
         ("at 25:00", Reason.NO_SUCH_TIME),
+        ("2026-12-01T18:00+25:00", Reason.NO_SUCH_TIME),
+        ("2026-12-01T18:00+0975", Reason.NO_SUCH_TIME),
+        ("2026-12-01T18:00+14:01", Reason.NO_SUCH_TIME),
+        ("tomorrow at 18:00-20:00", Reason.NO_SUCH_TIME),
+        ("every day at 9:00+25:00", Reason.NO_SUCH_TIME),
+        ("9am tonight", Reason.NO_SUCH_TIME),
+        ("tomorrow at 9 am in the evening", Reason.NO_SUCH_TIME),
+        ("every evening at 9am", Reason.NO_SUCH_TIME),
+        ("오늘 밤 오전 9시", Reason.NO_SUCH_TIME),
+        ("tonight at 12pm", Reason.WHICH_HALF),
+        ("오후 9.5시", Reason.NO_TIME),
+        ("오후 9시 30.5분", Reason.NO_TIME),
+        ("오후 3.5시에서 4시 사이", Reason.NO_TIME),
+        ("nine oh dear pm", Reason.NO_TIME),
         ("at 9:75", Reason.NO_SUCH_TIME),
         ("오후 25시", Reason.NO_SUCH_TIME),
         ("30 Feb at 9am", Reason.NO_SUCH_DAY),
@@ -545,6 +564,7 @@ def test_every_repetition_is_printed_in_both_languages_as_it_is_read(text: str) 
 WORDS = st.sampled_from(
     """
     in at on the of tomorrow today 9 12 24 99 0 :30 9am pm may 31 feb 2027 2026-02-29 next mon fri 9:99 noon
+    oh five o clock dear am
     tonight morning evening minutes days weeks every 2 h 내일 모레 오전 오후 밤 9시 13시 반 30분 뒤 후
     월요일 다음 주 이번 2월 30일 한 시간 십 일 이틀 정오 자정 (월)
     매일 마다 매주 , ſunday auguſt ９시 : +09:00 Z -99:99 1h99
