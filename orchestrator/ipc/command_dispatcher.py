@@ -172,8 +172,8 @@ class CommandDispatcher:
 
         `body` is the file's content. The file's `name` and content identify the request if it has no id; a
         request that comes again gets its earlier reply. `written_ms` is the time when the file was written,
-        in epoch milliseconds; None if there is no file. Of `group`, only the folder counts: the group may have
-        changed since, and is read again to decide what is allowed.
+        in epoch milliseconds; None if there is no file. The group is read again to decide what is allowed: it
+        may have changed since `group` was read.
 
         Raises:
             WireError: the file contains no command; nothing was done.

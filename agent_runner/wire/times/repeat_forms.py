@@ -121,12 +121,15 @@ def _every_other(match: re.Match[str]) -> Parts | None:
 
 
 def _every_weeks_on(match: re.Match[str]) -> Parts | None:
-    """Return the repetition in `every other week on Tuesday`, `격주 화요일`, `3주마다 금요일`."""
+    """Return the repetition in `every other week on Tuesday`, `격주 화요일`, `3주마다 금요일`.
+
+    None for `every 0 weeks`.
+    """
     return _every_weeks(_count(match["step"] or "2"), weekdays(match["days"]))
 
 
 def _every_weeks(step: int, days: tuple[int, ...]) -> Parts | None:
-    """Return the repetition on days of the week in each week that is a `step` after the last; None for 0."""
+    """Return the repetition on days of the week, in one of so many weeks; None if `step` is 0."""
     if step < 1:
         return None
     return _repeating_on(weekdays=days, **_counted(step, StepUnit.WEEKS))
