@@ -456,6 +456,7 @@ def test_a_span_is_the_sum_of_its_parts_however_they_are_spaced(
 
 
 @example(text="every 1440 minutes", now=SUNDAY_MORNING)
+@example(text="in 1.5 seconds", now=SUNDAY_MORNING)
 @example(text="every 72 hours", now=SUNDAY_MORNING)
 @given(text=TIMES, now=NOWS)
 def test_what_is_printed_is_read_as_the_same(text: str, now: datetime) -> None:
