@@ -34,8 +34,11 @@ async def askers_of(tx: Tx, turn_id: TurnId | int) -> list[str]:
 
 
 async def names_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[str]:
-    """Return the names that the person with these addresses had in a group, the newest first."""
-    # The name in `group_people` is the present one: with `1 << 62` it comes before those of messages.
+    """Return the names that the person with these addresses had in a group.
+
+    The present names of the addresses come first, then those in messages, the newest first.
+    """
+    # The names in `group_people` are the present ones: with `1 << 62` they come before those of messages.
     rows = await tx.execute_fetchall(
         """
         SELECT name FROM (
