@@ -11,12 +11,14 @@ from orchestrator.context.forget_requests import ForgetRequests, Wish, read
 from orchestrator.context.person_removal import PersonRemovals
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatJid, MessageId, Role
-from orchestrator.groups import people
+from orchestrator.groups import memory_templates, people
 from orchestrator.inbound.intake import Intake
 from orchestrator.store.board import dashboards
 from orchestrator.store.board import questions as board_questions
 from orchestrator.store.conversation import polls
 from orchestrator.store.groups import groups
+from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import NewNotice, NoticeMaker
 from orchestrator.store.people import removals as person_removals
 from orchestrator.store.runs import sessions
 from tests.integration.test_group_memory import FAMILY, SESSION
@@ -317,6 +319,47 @@ async def test_notes_about_them_leave_stored_replies_as_json_has_them(house: For
     assert [one for one in replies if "airship" in f"{one['text']}{one['data']}"] == []
 
 
+async def test_archives_of_any_number_and_long_notes_are_searched(house: ForgetHouse) -> None:
+    folder = house.home / "groups" / FAMILY
+    for number in range(210):
+        (folder / "conversations" / f"2026-01-01-{number:03}.md").write_text("**User**: fine\n")
+    (folder / "long.md").write_text("The dog is Bello\n" * 5_000 + "Mina likes tea\n")
+    reply = await house.forget()
+    assert "zeppelin" not in (folder / "conversations" / "monday.md").read_text()
+    assert "long.md (1)" in reply
+    assert "Not searched" not in reply
+
+
+async def test_files_that_are_not_searched_for_a_person_are_named(
+    house: ForgetHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_templates, "MAX_TEXT_BYTES", 100)
+    (house.home / "groups" / FAMILY / "link.md").symlink_to(house.notes)
+    reply = await house.forget()
+    assert "Not searched: conversations/monday.md, link.md" in reply
+    assert "찾아보지 못한 파일: conversations/monday.md, link.md" in reply
+
+
+async def test_reminders_to_itself_behind_many_other_notices_lose_them(house: ForgetHouse) -> None:
+    await house.say(JUN, "Jun", "a question")
+    quoting = {"message": "ask Mina again", "persist_cross_session": True}
+    assert (await house.ask("notify_self", **quoting)).ok
+    await house.end_turn()
+    async with house.harness.database.transaction() as tx:
+        for _ in range(201):
+            news = NewNotice(
+                folder=FAMILY, maker=NoticeMaker.HOST, event_type="news", source="host", payload={}
+            )
+            await notices.add(tx, news, now_ms=2)
+    await house.forget()
+    assert (
+        await house.harness.rows(
+            "SELECT id FROM cross_session_notifications WHERE payload_json LIKE '%Mina%'"
+        )
+        == []
+    )
+
+
 async def test_it_waits_for_the_turn_that_runs(house: ForgetHouse) -> None:
     await house.say(JUN, "Jun", "a long question")
     await house.tell("forget me")
@@ -329,7 +372,7 @@ async def test_it_waits_for_the_turn_that_runs(house: ForgetHouse) -> None:
     assert "zeppelins" not in await house.everything()
 
 
-@pytest.mark.parametrize("step", ["_forget_in_context", "_archives", "_delete_attachments", "_forget_board"])
+@pytest.mark.parametrize("step", ["_forget_in_context", "_notes", "_delete_attachments", "_forget_board"])
 async def test_a_host_that_dies_in_between_finishes_at_its_next_start(
     house: ForgetHouse, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
