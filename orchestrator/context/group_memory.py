@@ -44,6 +44,7 @@ from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.notices import notices
 from orchestrator.store.notices.notices import NoticeMaker
 from orchestrator.store.people import memory_notes
+from orchestrator.store.people import records as person_records
 from orchestrator.store.runs import commands, sessions, turns
 from orchestrator.store.undo import turn_effects
 
@@ -543,8 +544,9 @@ async def _forget_rows(
 ) -> None:
     """Remove the chosen items from the database of a group, wherever their text is stored.
 
-    That is in the items' own rows, in the messages, in the earlier texts of the group's memory, and in stored
-    replies to its agent. The turns of the messages are noted, so that the context loses these texts, too.
+    That is in the items' own rows, in the messages, in the earlier texts of the group's memory, in stored
+    replies to its agent, and in the records of its dashboard and loop. The turns of the messages are noted,
+    so that the context loses these texts, too.
     """
     for item in removed_items:
         # The ids of notes and reminders contain the number of the row.
@@ -562,6 +564,7 @@ async def _forget_rows(
     await group_changes.rewrite(tx, group.folder, _line_filter("note", selection))
     if selection.terms:
         await commands.forget(tx, group.folder, lambda text: selection.names(with_json_texts(text)))
+        await person_records.forget_recorded(tx, group.folder, selection.names)
 
 
 def _is_forgotten_line(line: str, selection: ItemSelection) -> bool:

@@ -25,6 +25,7 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.dirfd import inner, opened
 from orchestrator.base.event_bus import EventBus
+from orchestrator.base.redaction import GONE, redact
 from orchestrator.context import removal_texts
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.group_memory import texts_in, with_json_texts
@@ -232,7 +233,9 @@ class PersonRemovals:
         await _forget_messages(tx, facts)
         await _forget_notes(tx, facts, report.counts)
         await _forget_board(tx, facts, report.counts, now_ms=now_ms)
-        await commands.forget(tx, folder, _search_for_person(facts))
+        is_about_person = _search_for_person(facts)
+        await commands.forget(tx, folder, is_about_person)
+        await person_records.forget_recorded(tx, folder, is_about_person)
         await turn_effects.forget(tx, folder)
         await sessions.lose(tx, folder)
         await sessions.note_new_session(tx, folder)
@@ -401,9 +404,14 @@ def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
 def _identifying_texts(facts: RemovalFacts) -> frozenset[str]:
     """Return the texts of the person's messages by which other texts are found, as `_comparable` does.
 
-    Messages of less than `MIN_IDENTIFYING_CHARS`, such as "ok", are left out.
+    They are also returned without the names of their files, and with marks in place of secrets, as replies
+    have them. Texts of less than `MIN_IDENTIFYING_CHARS`, such as "ok", are left out, not counting the marks.
     """
-    return frozenset(_comparable(text) for text in facts.texts if len(text) >= MIN_IDENTIFYING_CHARS)
+    texts = {each.text.replace(each.file or "", "").strip() for each in facts.messages} | facts.texts
+    forms = {form for text in texts for form in (text, redact(text))}
+    return frozenset(
+        _comparable(form) for form in forms if len(form.replace(GONE, "").strip()) >= MIN_IDENTIFYING_CHARS
+    )
 
 
 def _contains_any(text: str, known_texts: Collection[str]) -> bool:

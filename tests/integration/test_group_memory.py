@@ -29,6 +29,7 @@ from orchestrator.store.conversation import message_search
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
 from orchestrator.store.groups.changes import GroupChange, GroupPart
+from orchestrator.store.loop import events
 from orchestrator.store.notices import notices
 from orchestrator.store.notices.notices import NewNotice, NoticeMaker
 from orchestrator.store.runs import sessions
@@ -328,3 +329,12 @@ async def test_words_leave_messages_behind_many_of_others(filled: MemoryHouse) -
         await filled.harness.hear(f"jazz {number}", sender="local:tom", sender_name="Tom")
     assert (await filled.memory("forget", "jazz")).ok
     assert await filled.harness.rows("SELECT id FROM messages WHERE content LIKE '%you like jazz!%'") == []
+
+
+async def test_words_leave_what_the_host_recorded_of_the_loop(filled: MemoryHouse) -> None:
+    async with filled.harness.database.transaction() as tx:
+        for reason in ("the jazz concert begins", "jazz"):
+            await events.append(tx, "action:loop", group=FAMILY, now_ms=1, event="schedule", reason=reason)
+    assert (await filled.memory("forget", "jazz concert")).ok
+    recorded = await filled.harness.rows("SELECT data_json FROM events")
+    assert [json.loads(one["data_json"])["reason"] for one in recorded] == ["", "jazz"]
