@@ -73,7 +73,7 @@ class AnswerTexts:
     how_to_answer: str
     noted: str
     none_noted: str
-    """Why no answer was recorded: `{number}` is that of the first refused answer, `{reason}` the refusal."""
+    """The reply if no answer was recorded: `{number}` is that of the first refused one, `{reason}` why."""
     cancelled: str
     done_or_not: tuple[str, str]
     """The answers to whether a task is done; the first means that it is."""
