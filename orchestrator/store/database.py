@@ -338,6 +338,25 @@ def announce(
     _follow_ups_of(tx).append(Announcement(kind=kind, group=group, turn=turn, detail=detail))
 
 
+@asynccontextmanager
+async def all_or_nothing(tx: Tx) -> AsyncIterator[None]:
+    """Undo the changes of the block, and drop what it wants after the commit, if it raises.
+
+    The transaction goes on: what it changed before the block stays.
+    """
+    follow_ups = _follow_ups_of(tx)
+    count = len(follow_ups)
+    await tx.execute("SAVEPOINT block")
+    try:
+        yield
+    except Exception:
+        await tx.execute("ROLLBACK TO block")
+        del follow_ups[count:]
+        raise
+    finally:
+        await tx.execute("RELEASE block")
+
+
 def _follow_ups_of(tx: Tx) -> list[AfterCommit]:
     """Return the list of functions and announcements that follow the commit of `tx`, for adding to it."""
     # A `Tx` is declared as a connection of aiosqlite; work in a thread gets a `DirectConnection` instead.

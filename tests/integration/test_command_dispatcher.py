@@ -11,6 +11,7 @@ from agent_runner.wire.document import WireError
 from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import Role
 from orchestrator.groups import people, registration
+from orchestrator.groups.roles import MAX_PEOPLE
 from orchestrator.ipc.command_dispatcher import HANDLERS, CommandDispatcher
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
@@ -96,6 +97,19 @@ async def test_main_may_do_everything_and_others_what_is_theirs(harness, command
 
     assert (theirs.ok, mains.ok) == (others_may, main_may)
     assert others_may or theirs.code == "not_allowed"
+
+
+async def test_a_change_of_a_group_whose_roles_are_refused_changes_nothing(harness):
+    crowd = {"people": {f"local:p{number}": "guest" for number in range(MAX_PEOPLE)}}
+    await harness.harness.add_group("crowd", name="Crowd", container_config=crowd)
+    change = {"type": "change_group", "folder": "crowd", "name": "Choir"}
+
+    refused = await harness.ask("main", **change, people={"*": "guest"}, requestId="r1")
+
+    assert (refused.ok, (await harness.folders())["crowd"].name) == (False, "Crowd")
+    assert await harness.harness.rows("SELECT * FROM group_changes") == []
+    assert (await harness.ask("main", **change, requestId="r2")).ok
+    assert (await harness.folders())["crowd"].name == "Choir"
 
 
 async def test_main_chooses_any_model_of_a_gateway_and_elsewhere_those_of_known_services(
