@@ -408,7 +408,7 @@ class Delivery:
         """
         now_ms = self._clock.now_ms()
         attempts = head.attempts + 1
-        requested_ms = min(int(pause_seconds * 1000), LONGEST_BACKOFF_MS)
+        requested_ms = int(pause_seconds * 1000)
         match await self._who_retries(head, error, now_ms=now_ms, requested_ms=requested_ms):
             # The message is a notification, whose table has recorded when it is tried again.
             case Retry.BY_THE_LEDGER:

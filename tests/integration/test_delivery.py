@@ -408,7 +408,23 @@ async def test_a_channel_that_breaks_is_asked_again_later_not_at_once(office):
     assert office.channel.texts() == ["hello"]
 
 
-@pytest.mark.parametrize(("asked", "waits_ms"), [(90.0, 90_000), (0.01, 200), (10**9, 3_600_000)])
+@pytest.mark.parametrize(
+    ("asked", "waits_ms"),
+    [
+        (90.0, 90_000),
+        (0.01, 200),
+        (10**9, 3_600_000),
+        (10**400, 3_600_000),
+        (1e308, 3_600_000),
+        (float("inf"), 3_600_000),
+        # What is no length of time asks for no pause: the usual one follows.
+        (-5.0, 5_000),
+        (float("-inf"), 5_000),
+        (float("nan"), 5_000),
+        ("abc", 5_000),
+        (None, 5_000),
+    ],
+)
 async def test_a_messenger_that_asks_for_a_pause_is_left_alone_as_long_within_bounds(office, asked, waits_ms):
     office.channel.will(HOME, ChannelDown("too fast", pause_seconds=asked))
     number = await office.post("hello")
