@@ -317,8 +317,27 @@ async def test_a_pause_that_telegram_asks_for_is_kept(home):
     assert [name for name, _ in home.api.calls].count("sendMessage") == 1
 
 
-@pytest.mark.parametrize("earlier_pages", [0, 1])
-async def test_a_pause_before_the_next_updates_is_kept_and_is_no_outage(home, monkeypatch, earlier_pages):
+ABSURD = [(10**14, 3_600.0), (1e300, 3_600.0), (-5, 1.0), (0, 1.0), ("abc", 5.0), ([1], 5.0), (None, 5.0),
+          (float("nan"), 5.0)]  # fmt: skip
+"""What a server may name as a pause, and the seconds that are waited."""
+
+
+@pytest.mark.parametrize(("asked", "waits"), ABSURD)
+async def test_an_absurd_pause_is_bounded_and_the_message_is_kept(home, asked, waits):
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 429, retry=asked)
+        with pytest.raises(ChannelDown) as down:
+            await channel.send(JID, "a", MessageId("3EB0A"))
+    assert down.value.pause_seconds == waits
+
+
+@pytest.mark.parametrize(
+    ("earlier_pages", "asked", "waits"), [(0, 20, 20.0), *[(1, *pair) for pair in [(20, 20.0), *ABSURD]]]
+)
+async def test_a_pause_before_the_next_updates_is_kept_and_is_no_outage(
+    home, monkeypatch, earlier_pages, asked, waits
+):
     pauses: list[float] = []
 
     async def note_pause(seconds: float) -> None:
@@ -327,16 +346,16 @@ async def test_a_pause_before_the_next_updates_is_kept_and_is_no_outage(home, mo
 
     monkeypatch.setattr(channel_module, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": note_pause}))
     if not earlier_pages:
-        home.api.fail("getUpdates", 429, retry=20)
+        home.api.fail("getUpdates", 429, retry=asked)
     with structlog.testing.capture_logs() as logs:
         async with home.living():
             await connected(home)
             if earlier_pages:
-                home.api.fail("getUpdates", 429, retry=20)
+                home.api.fail("getUpdates", 429, retry=asked)
             home.api.write(CHAT, "after it")
             await home.until_row("SELECT 1 FROM messages WHERE content = 'after it'")
             await until(lambda: pauses, "the pause")
-    assert pauses == [20.0]
+    assert pauses == [waits]
     assert not [one for one in logs if one["event"] == "channel.down"]
 
 

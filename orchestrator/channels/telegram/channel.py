@@ -48,7 +48,6 @@ log = structlog.get_logger(__name__)
 POLL_SECONDS = 50
 MAX_TOKEN_REFUSALS = 5
 """Answers in a row that the token is unknown, after growing pauses, before they are believed."""
-MAX_PAUSE_SECONDS = 3_600.0
 MAX_CAPTION = 1_024
 MAX_PHOTO_BYTES = 10 * 1000**2
 """The largest picture, in bytes, that Telegram displays; a larger one is sent as a document."""
@@ -513,10 +512,9 @@ def _error_for_lost_answer(error: NetworkError) -> ChannelError:
 
 
 def _pause_of(error: RetryAfter) -> float:
-    """Return the seconds that Telegram asks to wait, at most `MAX_PAUSE_SECONDS`."""
+    """Return the seconds that Telegram asks to wait."""
     retry_after = error.retry_after
-    seconds = retry_after.total_seconds() if isinstance(retry_after, timedelta) else float(retry_after)
-    return min(seconds, MAX_PAUSE_SECONDS)
+    return retry_after.total_seconds() if isinstance(retry_after, timedelta) else float(retry_after)
 
 
 async def _request(request: Any) -> Any:
