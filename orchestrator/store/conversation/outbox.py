@@ -37,7 +37,7 @@ _MAPPER = RowMapper(
             {"path": Column("file_path", Path, str), "name": "file_name", "mime": "file_mime"},
         ),
     },
-    unread=("dedupe_key", "part_of", "tried_by", "tried_ms"),
+    unread=("dedupe_key", "part_of", "tried_by", "tried_ms", "not_before_ms"),
 )
 
 
@@ -100,7 +100,8 @@ async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
     cursor = await tx.execute(
         """
         UPDATE outbox SET text = ?
-        WHERE dedupe_key >= ? AND dedupe_key < ? AND state = 'pending' AND attempts = 0 AND part_of IS NULL
+        WHERE dedupe_key >= ? AND dedupe_key < ? AND state = 'pending' AND attempts = 0 AND error IS NULL
+            AND part_of IS NULL
         """,
         (text, key_prefix, end),
     )
@@ -400,17 +401,35 @@ async def finish(
     )
 
 
-async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str, forgets_tries: bool = False) -> None:
+async def try_later(
+    tx: Tx,
+    outgoing_id: int,
+    *,
+    at_ms: int,
+    error: str,
+    forgets_tries: bool = False,
+    is_requested: bool = False,
+) -> None:
     """Record that an attempt to send a message failed because of `error`, and try it again at `at_ms`.
 
     With `forgets_tries` the next attempt counts as the first: none of the earlier ones reached the chat.
+    `is_requested` says that the messenger asked to wait until `at_ms`: the attempt does not count then, and
+    `hurry` makes the message due no sooner.
     """
     await tx.execute(
         """
-        UPDATE outbox SET state = 'pending', next_attempt_ms = ?, error = ?,
-            tried_by = CASE WHEN ? THEN NULL ELSE tried_by END WHERE id = ?
+        UPDATE outbox SET state = 'pending', next_attempt_ms = :at, error = :error,
+            attempts = attempts - :is_requested,
+            not_before_ms = CASE WHEN :is_requested THEN :at END,
+            tried_by = CASE WHEN :forgets THEN NULL ELSE tried_by END WHERE id = :id
         """,
-        (at_ms, error, forgets_tries, outgoing_id),
+        {
+            "at": at_ms,
+            "error": error,
+            "is_requested": is_requested,
+            "forgets": forgets_tries,
+            "id": outgoing_id,
+        },
     )
 
 
@@ -444,11 +463,15 @@ async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int)
 
 
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
-    """Make the failed messages due now in chats whose address is LIKE one of `patterns`; return how many."""
+    """Make the failed messages due now in chats whose address is LIKE one of `patterns`; return how many.
+
+    A message is due no sooner than its messenger has asked for.
+    """
     cursor = await tx.execute(
         f"""
-        UPDATE outbox SET next_attempt_ms = ? WHERE state = 'pending' AND next_attempt_ms > ?
-            AND attempts > 0 AND ({" OR ".join("chat_jid LIKE ?" for _ in patterns)})
+        UPDATE outbox SET next_attempt_ms = max(?, ifnull(not_before_ms, 0))
+        WHERE state = 'pending' AND next_attempt_ms > ? AND attempts > 0
+            AND ({" OR ".join("chat_jid LIKE ?" for _ in patterns)})
         """,  # noqa: S608 - only placeholders are joined
         (now_ms, now_ms, *patterns),
     )
