@@ -322,6 +322,27 @@ ABSURD = [(10**14, 3_600.0), (1e300, 3_600.0), (-5, 1.0), (0, 1.0), ("abc", 5.0)
 """What a server may name as a pause, and the seconds that are waited."""
 
 
+async def test_a_pause_in_one_chat_holds_up_no_other_and_a_shorter_one_ends_no_longer_one(home):
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 429, retry=600)
+        with pytest.raises(ChannelDown, match="600 s"):
+            await channel.send(JID, "a", MessageId("3EB0A"))
+        await channel.send(OTHER_JID, "b", MessageId("3EB0B"))
+        home.api.fail("sendMessage", 429, retry=600)
+        home.api.fail("sendMessage", 429, retry=1)
+        # Both requests are under way when the first answer comes.
+        await asyncio.gather(
+            *[channel.send(OTHER_JID, "c", MessageId(f"3EB0C{number}")) for number in range(2)],
+            return_exceptions=True,
+        )
+        for jid in (JID, OTHER_JID):
+            with pytest.raises(ChannelDown) as down:
+                await channel.send(jid, "d", MessageId("3EB0D"))
+            assert down.value.pause_seconds > 300
+    assert home.api.shown(OTHER) == ["b"]
+
+
 @pytest.mark.parametrize(("asked", "waits"), ABSURD)
 async def test_an_absurd_pause_is_bounded_and_the_message_is_kept(home, asked, waits):
     async with home.living() as channel:
@@ -367,7 +388,7 @@ async def test_a_part_of_a_message_that_was_shown_is_not_shown_again_after_a_pau
         home.api.fail("sendMessage", 429, retry=30)
         with pytest.raises(ChannelDown, match="wait"):
             await channel.send(JID, "c" * 2_000, MessageId("3EB0A"), attachment=file)
-        home.channel._silent_until = 0.0
+        home.channel._silent_until.clear()
         number = await channel.send(JID, "c" * 2_000, MessageId("3EB0A"), attachment=file)
     assert [one["message_id"] for one in home.api.sent] == [int(number), int(number) + 1]
 

@@ -435,7 +435,8 @@ class MatrixSession:
                 )
             except ChannelDown as error:
                 if error.pause_seconds:
-                    self._silent_until = loop.time() + error.pause_seconds
+                    # Another room's answer may have asked for a longer pause meanwhile.
+                    self._silent_until = max(self._silent_until, loop.time() + error.pause_seconds)
                 raise
             finally:
                 # nio leaves this state behind when it cannot claim keys, and each later send would wait for

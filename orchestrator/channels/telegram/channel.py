@@ -96,7 +96,8 @@ class TelegramChannel:
         self._bot: telegram.Bot | None = None
         self._receiver: UpdateReceiver | None = None
         self._sent: OrderedDict[str, MessageId] = OrderedDict()
-        self._silent_until = 0.0
+        self._silent_until: dict[int, float] = {}
+        """For each chat with a pause that Telegram has asked for, its end by the event loop's clock."""
         self._token_refusals = 0
         """Answers in a row that the token is unknown."""
 
@@ -296,7 +297,7 @@ class TelegramChannel:
         # A text of only formatting leaves no part to send, but Telegram takes no empty message.
         requests = requests or [partial(bot.send_message, text="…", **target)]
         message_numbers = [
-            await self._send_part_once(f"{message_id}.{index}", request)
+            await self._send_part_once(target["chat_id"], f"{message_id}.{index}", request)
             for index, request in enumerate(requests)
         ]
         return message_numbers[0]
@@ -321,7 +322,7 @@ class TelegramChannel:
             **target,
         )
         if message_id not in self._sent:
-            sent = await self._send_request(request)
+            sent = await self._send_request(target["chat_id"], request)
             self._remember(message_id, MessageId(str(sent.message_id)))
             await self._context.database.write(
                 lambda tx: polls.note_ref(tx, message_id, f"{CHANNEL.name} {sent.poll.id}")
@@ -341,9 +342,8 @@ class TelegramChannel:
         if number is None:
             raise ChannelRefused("Telegram does not know this message.")
         try:
-            await self._send_request(
-                partial(bot.stop_poll, int(message.chat_jid.removeprefix(PREFIX)), number)
-            )
+            chat = int(message.chat_jid.removeprefix(PREFIX))
+            await self._send_request(chat, partial(bot.stop_poll, chat, number))
         except ChatMigrated as error:
             raise ChannelRefused("This group has another address now.") from error
         except OutcomeUnknown as error:
@@ -359,20 +359,21 @@ class TelegramChannel:
         if len(self._sent) > MAX_REMEMBERED:
             self._sent.popitem(last=False)
 
-    async def _send_part_once(self, key: str, request: Callable[[], Awaitable[Any]]) -> MessageId:
+    async def _send_part_once(self, chat: int, key: str, request: Callable[[], Awaitable[Any]]) -> MessageId:
         """Send one part of a message, unless this process has sent it; return Telegram's number of the part.
 
-        `key` is the host's id of the message and the index of the part. `request` sends the part. Raises what
-        `_send_request` raises.
+        `key` is the host's id of the message and the index of the part. `request` sends the part to `chat`.
+        Raises what `_send_request` raises.
         """
         if key not in self._sent:
-            self._remember(key, MessageId(str((await self._send_request(request)).message_id)))
+            self._remember(key, MessageId(str((await self._send_request(chat, request)).message_id)))
         return self._sent[key]
 
-    async def _send_request(self, request: Callable[[], Awaitable[Any]]) -> Any:
-        """Send a request with an effect that people see, and return Telegram's answer.
+    async def _send_request(self, chat: int, request: Callable[[], Awaitable[Any]]) -> Any:
+        """Send a request with an effect that people see in a chat, and return Telegram's answer.
 
-        During a pause that Telegram has asked for, nothing is sent.
+        During a pause that Telegram has asked for in this chat, nothing is sent. Its limits are those of a
+        chat; where one of the whole bot is reached, each chat gets its own pause.
 
         Raises:
             ChannelDown: it has no effect yet, and may work later, after `pause_seconds` if that is set.
@@ -381,13 +382,15 @@ class TelegramChannel:
             ChatMigrated: the chat has another address now.
         """
         loop = asyncio.get_running_loop()
-        if (remaining_seconds := self._silent_until - loop.time()) > 0:
+        if (remaining_seconds := self._silent_until.get(chat, 0.0) - loop.time()) > 0:
             raise ChannelDown("Telegram asked for a pause.", pause_seconds=remaining_seconds)
         try:
             return await request()
         except RetryAfter as error:
             seconds = _pause_of(error)
-            self._silent_until = loop.time() + seconds
+            # Simultaneous requests may get different pauses: the longest counts. Past ones are dropped.
+            ends = {other: at for other, at in self._silent_until.items() if at > loop.time()}
+            self._silent_until = ends | {chat: max(loop.time() + seconds, ends.get(chat, 0.0))}
             text = f"Telegram asks to wait {seconds:.0f} s."
             raise ChannelDown(text, pause_seconds=seconds) from error
         except ChatMigrated:
@@ -452,7 +455,7 @@ class TelegramChannel:
         signs = [ReactionTypeEmoji(sign)] if sign else []
         chat = int(message.chat_jid.removeprefix(PREFIX))
         try:
-            await self._send_request(partial(bot.set_message_reaction, chat, number, reaction=signs))
+            await self._send_request(chat, partial(bot.set_message_reaction, chat, number, reaction=signs))
         except ChatMigrated as error:
             raise ChannelRefused("This group has another address now.") from error
         except OutcomeUnknown as error:
@@ -473,7 +476,7 @@ class TelegramChannel:
         other_parts = [int(sent) for key, sent in self._sent.items() if key.startswith(f"{message.id}.")]
         for part in dict.fromkeys((number, *other_parts)):
             try:
-                await self._send_request(partial(bot.delete_message, chat, part))
+                await self._send_request(chat, partial(bot.delete_message, chat, part))
             except ChannelRefused as error:
                 # A part that somebody else has deleted is what is wanted.
                 if ALREADY_DELETED not in str(error).casefold():
