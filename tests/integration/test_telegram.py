@@ -380,6 +380,14 @@ async def test_a_pause_before_the_next_updates_is_kept_and_is_no_outage(
     assert not [one for one in logs if one["event"] == "channel.down"]
 
 
+async def test_a_pause_before_the_connection_is_kept(home):
+    home.api.fail("getMe", 429, retry=600)
+    with structlog.testing.capture_logs() as logs:
+        async with home.living():
+            await until(lambda: [one for one in logs if one["event"] == "channel.down"], "it waits")
+    assert [one["pause_seconds"] for one in logs if one["event"] == "channel.down"] == [600.0]
+
+
 async def test_a_part_of_a_message_that_was_shown_is_not_shown_again_after_a_pause(home, tmp_path):
     (tmp_path / "f").write_bytes(b"body")
     file = Attachment(path=tmp_path / "f", name="a.pdf", mime="application/pdf")
