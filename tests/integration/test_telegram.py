@@ -401,6 +401,25 @@ async def test_a_part_of_a_message_that_was_shown_is_not_shown_again_after_a_pau
     assert [one["message_id"] for one in home.api.sent] == [int(number), int(number) + 1]
 
 
+async def test_a_part_of_a_message_that_was_shown_is_not_shown_again_after_a_restart(home, tmp_path):
+    (tmp_path / "f").write_bytes(b"body")
+    file = Attachment(path=tmp_path / "f", name="a.pdf", mime="application/pdf")
+    async with home.database.transaction() as tx:
+        await outbox.add(tx, chat_jid=JID, text="c", dedupe_key="k1", attachment=file, now_ms=0)
+        queued = await outbox.by_key(tx, "k1")
+    assert queued is not None
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 429, retry=30)
+        with pytest.raises(ChannelDown, match="wait"):
+            await channel.send(JID, "c" * 2_000, queued.message_id, attachment=file)
+    home.channel = TelegramChannel(home.context, chance=lambda: 0.0, poll_seconds=1)
+    async with home.living() as channel:
+        await connected(home)
+        number = await channel.send(JID, "c" * 2_000, queued.message_id, attachment=file)
+    assert [one["message_id"] for one in home.api.sent] == [int(number), int(number) + 1]
+
+
 @pytest.mark.parametrize("failure", [{"is_cut": True, "is_done": True}, {"status": 502}])
 async def test_the_outcome_of_a_send_whose_answer_was_lost_is_unknown(home, failure):
     async with home.living() as channel:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -41,7 +41,7 @@ from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
-from orchestrator.store.conversation import messages, polls
+from orchestrator.store.conversation import messages, outbox, polls
 
 log = structlog.get_logger(__name__)
 
@@ -266,8 +266,8 @@ class TelegramChannel:
     ) -> MessageId:
         """Send a message in as many parts as it needs, and return Telegram's number of the first part.
 
-        A part that this process has already sent at an earlier attempt is not sent again. A short text is the
-        caption of the file instead of a part.
+        A part that was sent at an earlier attempt is not sent again. A short text is the caption of the file
+        instead of a part.
 
         Args:
             message_id: the host's id of the message.
@@ -296,11 +296,32 @@ class TelegramChannel:
             requests.append(partial(bot.send_message, text=part_text, entities=entities, **target))
         # A text of only formatting leaves no part to send, but Telegram takes no empty message.
         requests = requests or [partial(bot.send_message, text="…", **target)]
-        message_numbers = [
-            await self._send_part_once(target["chat_id"], f"{message_id}.{index}", request)
-            for index, request in enumerate(requests)
-        ]
+        if len(requests) > 1:
+            await self._recall_parts(message_id)
+        message_numbers: list[MessageId] = []
+        for index, request in enumerate(requests):
+            number = await self._send_part_once(target["chat_id"], f"{message_id}.{index}", request)
+            message_numbers.append(number)
+            if len(message_numbers) < len(requests):
+                await self._store_parts(message_id, message_numbers)
         return message_numbers[0]
+
+    async def _recall_parts(self, message_id: MessageId) -> None:
+        """Remember the parts of a message that were sent at earlier attempts, also by an earlier process."""
+        now_ms = self._context.clock.now_ms()
+        first_try = await self._context.database.write(
+            lambda tx: outbox.note_try(tx, message_id, by="", now_ms=now_ms)
+        )
+        if first_try is not None:
+            for index, number in enumerate(first_try.by.split()):
+                self._remember(f"{message_id}.{index}", MessageId(number))
+
+    async def _store_parts(self, message_id: MessageId, message_numbers: Sequence[MessageId]) -> None:
+        """Store Telegram's numbers of the parts of a message that were sent so far, for a later attempt."""
+        sent_parts, now_ms = " ".join(message_numbers), self._context.clock.now_ms()
+        await self._context.database.write(
+            lambda tx: outbox.renew_try(tx, message_id, by=sent_parts, now_ms=now_ms)
+        )
 
     async def _send_poll(self, message_id: MessageId, poll: Poll, target: dict[str, Any]) -> MessageId:
         """Send a poll whose votes have names, unless this process has sent it; return its message's number.

@@ -353,16 +353,17 @@ async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstTry:
-    """The messenger login that first tried to send a message, and when."""
+    """What a channel has noted of its first try to send a message, and when."""
 
     by: str
+    """The messenger login that tried; for Telegram, the numbers of the parts that were sent."""
     at_ms: int
 
 
 async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> FirstTry | None:
     """Return the first attempt to send a message; if there was none, record this one and return None.
 
-    `by` is the login of the messenger that sends.
+    `by` is what the channel notes of it, such as its login.
     """
     cursor = await tx.execute("SELECT tried_by, tried_ms FROM outbox WHERE message_id = ?", (message_id,))
     row = await cursor.fetchone()
@@ -373,7 +374,10 @@ async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> Fi
 
 
 async def renew_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> None:
-    """Record this attempt to send a message as the first one, since earlier ones did not reach the chat."""
+    """Replace what is noted of the first try to send a message: by whom or what, and when.
+
+    For a login, because earlier tries did not reach the chat; for Telegram, because more parts did.
+    """
     await tx.execute(
         "UPDATE outbox SET tried_by = ?, tried_ms = ? WHERE message_id = ?", (by, now_ms, message_id)
     )
