@@ -258,6 +258,20 @@ class ChannelError(AndyError):
     """The channel did not take the message."""
 
 
+LONGEST_PAUSE_SECONDS = 3_600.0
+"""Seconds of the longest pause that a messenger is granted, however long a one it asks for."""
+
+
+def bounded_pause(seconds: object, *, default: float) -> float:
+    """Return a pause that a messenger asks for, from 0 to `LONGEST_PAUSE_SECONDS`.
+
+    `seconds` is what the messenger names, which may be anything. What is no number gives `default`.
+    """
+    if not isinstance(seconds, int | float) or seconds != seconds:  # only NaN differs from itself
+        return default
+    return float(min(max(seconds, 0), LONGEST_PAUSE_SECONDS))
+
+
 class ChannelDown(ChannelError):
     """The channel cannot be reached now."""
 
@@ -266,11 +280,12 @@ class ChannelDown(ChannelError):
     ) -> None:
         """Set the reason.
 
-        `pause_seconds` is the pause that the messenger asks for, 0 if it asks for none. `moved_to` is the
-        chat's new address; None if the messenger reports none.
+        `pause_seconds` is the pause that the messenger asks for, 0 if it asks for none. It is bounded, since
+        a channel may pass on whatever its messenger names. `moved_to` is the chat's new address; None if the
+        messenger reports none.
         """
         super().__init__(text)
-        self.pause_seconds = pause_seconds
+        self.pause_seconds = bounded_pause(pause_seconds, default=0.0)
         self.moved_to = moved_to
 
 
