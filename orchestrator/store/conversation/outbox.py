@@ -357,7 +357,7 @@ async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstTry:
-    """What a channel has noted of its first try to send a message, and when."""
+    """The first try to send a message: what its channel has noted of it, and when."""
 
     by: str
     """The messenger login that tried; for Telegram, the numbers of the parts that were sent."""
