@@ -210,7 +210,7 @@ async def test_a_connection_with_the_token_of_a_run_is_ended_for_no_other(
             silent = await dial(door)
             other = await dial(door)
             await end_of(silent)
-            other[1].close()
+            other[1].transport.abort()
         known[1].write(message(b'{"kind":"ping"}'))
         session.may_end.set()
         assert await known[0].read() == b"the end"
