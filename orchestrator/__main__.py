@@ -15,14 +15,15 @@ def main() -> None:
     """Run the command line and exit."""
     try:
         _run()
-    except KeyboardInterrupt:  # while modules are imported; a command that runs ends by itself
+    except KeyboardInterrupt:  # while modules are imported; a command that has begun handles it itself
         sys.exit(130)  # 128 and the number of the signal, as shells say it
 
 
 def _run() -> None:
     """Print the version or the help page, or run the command that the arguments name.
 
-    `andy up` with simple options does without the command line's library, which is slow to load.
+    `andy up` with simple options does without the command line's library, which is slow to load: it runs
+    here, and then exits the process.
     """
     words = sys.argv[1:]
     if words in (["--version"], ["-V"]):
@@ -33,7 +34,8 @@ def _run() -> None:
 
         _write(commands.help_page())
         return
-    # What is imported stays: to look through it for garbage, again and again, is a sixth of a start.
+    # Imported objects are never garbage, but searching them for it takes a sixth of the time of a start. With
+    # this limit the collector does not run while modules are imported.
     gc.set_threshold(IMPORTED_OBJECTS)
     if words[0] == "up":
         from orchestrator.cli import exit_codes, host_process

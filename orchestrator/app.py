@@ -95,7 +95,9 @@ class Orchestrator:
     ) -> None:
         """Serve until `stop`; then take no new work, let turns end for a while, and exit.
 
-        Docker's containers stay for the next start to adopt, unless `leaves_containers` is false.
+        The home is created if it is missing, and locked meanwhile. The group `main` is registered if there is
+        no group. `on_ready` is called with the host's address once it serves. Docker's containers stay for
+        the next start to adopt, unless `leaves_containers` is false.
 
         Raises:
             AndyError: it cannot start; one line says why and what to do.
@@ -124,7 +126,12 @@ class Orchestrator:
         log.info("host.ended")
 
     async def _open_proxies(self, stack: AsyncExitStack) -> None:
-        """Start the proxies that containers reach the internet and models by; `stack` closes them."""
+        """Start the proxies that containers reach the internet and models by; `stack` closes them.
+
+        The host's other ports are blocked for containers, where the runtime has a firewall for that.
+        `_build_features` needs what this sets up: `orders`, which describes containers to start, and
+        `redactor`, which removes the host's secrets.
+        """
         self._proxies = ContainerProxies(
             self._host,
             credentials=self._credentials,
@@ -177,7 +184,11 @@ class Orchestrator:
         stop: asyncio.Event,
         on_ready: Callable[[str], None],
     ) -> None:
-        """Run all loops in `tasks` until `stop` is set, then shut down. `on_ready` gets the address."""
+        """Take over the containers of an earlier start, run all loops until `stop` is set, then shut down.
+
+        The loops run as tasks of `tasks`. `listeners` are the sockets of the console and the HTTP API. Their
+        address is written to a file in the home, as is the time zone, and then passed to `on_ready`.
+        """
         ports = self._ipc.run_ports(
             compose=self._compose,
             on_success=self._loops.on_turn_success,
@@ -253,7 +264,11 @@ class Orchestrator:
         )
 
     async def _shut_down(self) -> None:
-        """Take no new work, let turns end and replies be sent within limits of time, and end containers."""
+        """Take no new work, let turns end and replies be sent within limits of time, and end containers.
+
+        The event `host.stopping` is published before the wait, and `host.drained` after it. At the end the
+        file with the host's address is deleted.
+        """
         self._queue.stop_taking_work()
         self.bus.publish("host.stopping")
         await self._containers.pool.drain(seconds=DRAIN_SECONDS)
@@ -264,11 +279,19 @@ class Orchestrator:
         await asyncio.to_thread(self._home.address_file.unlink, True)  # noqa: FBT003 - missing_ok
 
     def _is_hopeless(self, outcome: str) -> bool:
-        """Return whether a message with this outcome will not be answered, because the host ends first."""
+        """Return whether a message with this outcome will not be answered, because the host ends first.
+
+        While the host stops, that is a message whose turn is still queued; once the turns have had their time
+        to end, it is any message.
+        """
         return self._is_drained or (outcome == "queued" and not self._queue.is_taking_work)
 
     async def _compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
-        """Return the order of a turn, all that its agent gets; `tx` is what assigns the turn to its run."""
+        """Return all that a container gets to run a turn: its prompt and settings (a `TurnOrder`).
+
+        `tx` is the transaction that assigns the turn to its run. It also records that the turn starts, and
+        which notices (texts for the agent) the order contains, so that no other turn gets them.
+        """
         await self._loops.begin(tx, turn)
         if turn.kind is TurnKind.WORKER:
             return await self._dashboards.compose(tx, turn, group, run_id)

@@ -126,9 +126,9 @@ def stays_inside(name: str, target: str) -> bool:
 
 
 def writable_place(home: Home, target: Path, error: Exception) -> Path | None:
-    """Return where `target` can be written in Compose's container, if `error` says that it cannot be there.
+    """Return where Compose's container can write instead of `target`; `error` is that of writing `target`.
 
-    None for other errors, and for an Andy without Compose.
+    None unless Andy runs in that container, and the error says that the place is read-only or not permitted.
     """
     if str(home.root) != COMPOSE_HOME or not isinstance(error, OSError):
         return None

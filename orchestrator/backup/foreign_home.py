@@ -259,7 +259,8 @@ def notes(
 
     Notes in subfolders are returned only for the direct subfolders that `deep` names, down to `MAX_DEPTH`
     levels. A missing folder has no notes, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called
-    with a text for each note that cannot be read.
+    with a text for each note that cannot be read. If a folder cannot be read, it is called for that as well,
+    and the notes that would follow are missing.
     """
     gathered: list[ForeignNote] = []
     try:
@@ -285,10 +286,10 @@ def _gather(
 ) -> None:
     """Add the notes (files `.md`) in an open directory, and below it `depth` levels deep, to `gathered`.
 
-    `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself,
-    of which only the subfolders that `deep` names are searched. Hidden files, links, empty notes, names with
+    `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself.
+    Of its subfolders, only those that `deep` names are searched. Hidden files, links, empty notes, names with
     unprintable characters, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a text for
-    each note that cannot be read.
+    each note that cannot be read. Raises `OSError` for a folder that cannot be read.
     """
     with os.scandir(directory_fd) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)

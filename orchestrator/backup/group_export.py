@@ -216,7 +216,7 @@ class _ExportFolder:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a new file that only its owner may read: the `opener` that is passed to `open`."""
+    """Open a file that only its owner may read if it is new: the `opener` that is passed to `open`."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
@@ -257,7 +257,9 @@ def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, de
     """Return the paths of the files in `place`, relative to the group's folder, `depth` levels deep.
 
     `place` is a folder in the group's folder; empty for the group's folder itself. A missing one has no
-    files. Links and an unreadable folder are listed as left out in `folder`, the export.
+    files. Links are listed as left out in `folder`, the export. If `place`, or a folder in it, cannot be
+    read, `place` as a whole is listed as left out, and no path is returned. Nor is one returned if a folder
+    is removed meanwhile.
     """
     try:
         with ExitStack() as stack:
@@ -300,8 +302,8 @@ async def _write_messages(
 ) -> int:
     """Write the pages of the conversation, one a month, and return the number of messages.
 
-    Old messages come from the archive files of the home, newer ones from the database. `files` maps the
-    names of attachments to their paths in the export.
+    Old messages come from the archive files of the home, which do not have the names of chats; newer ones
+    come from the database. `files` maps the names of attachments to their paths in the export.
     """
     pages = _Conversation(folder, name=group.name, files=files, zone=zone)
     archived = set()
@@ -377,7 +379,7 @@ def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
 
     Messages without a text are left out. `seq` is a message's number in the database.
     """
-    by_seq = {}  # of several lines about one row the last counts
+    by_seq = {}  # of several lines about one row, the last is used
     for path in sorted(home.archive.glob("*.jsonl")):
         with path.open("rb") as lines:
             for line in lines:
@@ -388,9 +390,10 @@ def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
 
 
 def _archived_row(line: bytes) -> dict[str, Any]:
-    """Return the row in a line of JSON of an archive; an empty dict if it is no row of messages.
+    """Return the row in a line of JSON of an archive, for the caller to check of which table it is.
 
-    Empty also for an incomplete line: its row is still in the database.
+    An empty dict for a line that cannot be of the table of messages, and for an incomplete line: its row is
+    still in the database.
     """
     try:
         # A search for the name of the table is much faster than to decode each line.

@@ -120,6 +120,7 @@ def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:
 
     Raises:
         BackupError: Andy would refuse to start with them.
+        SettingError: the home's present settings are not valid.
     """
     with tempfile.TemporaryDirectory(dir=stage.base(archive.SETTINGS), prefix=".settings-") as made_in:
         # As the next start would find them: the files of the home, and those of the backup over them.

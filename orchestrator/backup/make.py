@@ -176,7 +176,7 @@ def _snapshot(source: Path, target: Path) -> int:
         ):
             live.execute(f"PRAGMA busy_timeout = {database.BUSY_MS}")
             live.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, with no log beside it
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, with no write-ahead log beside it
             version = int(copy.execute("PRAGMA user_version").fetchone()[0])
     except sqlite3.Error as error:
         raise database.unusable(source, error) from error

@@ -224,6 +224,7 @@ class Import:
             raise BadRequest("it has no prompt.")
         # Any schedule would do: it is planned only to learn in which zone the group's times are read.
         zone = self.times.plan(group, "interval", "1h", dst=None, now_ms=now_ms).schedule.timezone
+        # Only the times of a cron schedule depend on the zone: other schedules are a moment or an interval.
         if task.kind == "cron" and task.zone:
             _refuse_other_clock(task.zone, zone, group, now_ms=now_ms)
         request = ScheduleTask.model_construct(

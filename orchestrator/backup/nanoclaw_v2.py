@@ -120,7 +120,7 @@ def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> d
 def _notes(root: Path, folder: str, foreign: ForeignHome) -> list[ForeignNote]:
     """Return the notes of a group, from `folder`, a path below `root`.
 
-    A `CLAUDE.md` that NanoClaw composed itself is no note, and is left away. The file with the group's memory
+    A `CLAUDE.md` that NanoClaw composed itself is no note, and is left out. The file with the group's memory
     is renamed to `CLAUDE.md`, which Andy's agents read, unless the group has a `CLAUDE.md` of its own.
     """
     notes = [
@@ -143,7 +143,7 @@ def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, f
     """Add the messages and tasks in the two databases of a session to its group.
 
     `folder` is the session's folder below `root`, and `scratch` one for copies of the databases. A database
-    that cannot be read is noted as left out.
+    that cannot be read is noted as left out in `foreign`; a missing one is skipped.
     """
     for name, table, is_bot in (("inbound.db", "messages_in", False), ("outbound.db", "messages_out", True)):
         path = f"{folder}/{name}"

@@ -347,7 +347,7 @@ def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
         BackupError: the file of jobs is of an unknown version.
     """
     jobs = {text(job, "id"): job for job in jobs_of(reading.root, JOBS)}
-    # Of a job that is in both, the one in the database counts: newer versions change it there.
+    # If a job is in both, that of the database is used: newer versions change it there.
     jobs.update({text(job, "id"): job for job in _jobs_in_database(reading, scratch)})
     for name, job in list(jobs.items())[:MAX_TASKS]:
         payload = part_of(job, "payload")

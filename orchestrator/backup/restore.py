@@ -125,8 +125,8 @@ def place(
     """Unpack and check a backup, or a bare copy of the database, and move it into a home. Blocks.
 
     The caller holds the home's lock. The earlier files are moved to `aside`, or deleted if it is None. At the
-    end `record` is stored with the state "done". Browsers that are signed in now stay signed in. `say` shows
-    a line of the progress to a person.
+    end `record` is stored with the state "done", and the copies by which turns could be undone are deleted.
+    Browsers that are signed in now stay signed in. `say` shows a line of the progress to a person.
 
     Raises:
         BackupError, StoreTooNew, OSError: the home is unchanged.
@@ -195,7 +195,7 @@ def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
             closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as original,
             closing(sqlite3.connect(copy)) as target,
         ):
-            # Unlike a copy of the file, this takes in what is still in a log beside it.
+            # Unlike a copy of the file, this takes in what is still in a write-ahead log beside it.
             original.backup(target)
     except sqlite3.Error as error:
         raise BackupError(f"{source} is damaged itself ({error}). Nothing was changed.") from error

@@ -117,7 +117,7 @@ def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Call
     names = (f"{base}-{n}.tar.gz" if n else f"{base}.tar.gz" for n in itertools.count())
     name = next(name for name in names if not (folder / name).exists())
     say(f"Backing up what is there now to {BACKUPS}/{name} …")
-    # With `.env` if the restore replaces that: the present keys would be nowhere else.
+    # With `.env` if the restore replaces that: its present secrets would be nowhere else.
     make.back_up(home, folder / name, with_env=record.has_env, replaces=False, clock=clock, say=say)
     return name
 

@@ -24,7 +24,9 @@ STAGE = ".restore"
 PARTS = ("groups", "data", "store")
 WAL, SHM = f"{archive.DATABASE}-wal", f"{archive.DATABASE}-shm"
 STORE = (WAL, SHM, archive.DATABASE)
-"""The log is moved first: a program that opens a database meanwhile must not read the log of another one."""
+"""The files of the database. Its write-ahead log (`WAL`) is moved first: a program that opens the database
+meanwhile must not read the log of another one.
+"""
 NOT_MOVED = frozenset({STAGE, ".gitkeep"})
 
 
@@ -101,7 +103,7 @@ class Stage:
         self._can_write_top = os.access(home.root, os.W_OK)
 
     def base(self, name: str) -> Path:
-        """Return the folder into which the file `name` of a backup is unpacked; `name` is its path there."""
+        """Return the folder in which a file of a backup is unpacked; `name` is its path in the backup."""
         return self._stage_of(name) / "new"
 
     def path(self, name: str) -> Path:
@@ -147,7 +149,7 @@ class Stage:
             _remove(self._stage_of(name))
 
     def children(self, name: str) -> list[str]:
-        """Return the paths of all entries of the folder `name`, of the home's or of the unpacked one.
+        """Return the paths of all entries of the folder `name`, in the home or in the unpacked backup.
 
         The stage itself is none of them.
         """
@@ -193,8 +195,8 @@ def swap(
 def recover(home: Home) -> RestoreRecord | None:
     """Undo the moves of a restore that was killed, and delete the files that it had unpacked. Blocks.
 
-    The caller holds the home's lock. Return the record of the newest restore; None if there is none. A killed
-    one that the console requested counts as requested again.
+    The caller holds the home's lock. Return the record of the newest restore; None if there is none. The
+    record of a killed restore is stored with a new state: "asked" if the console requested it, else "failed".
 
     Raises:
         OSError: a move cannot be undone now; the next call continues.
@@ -259,7 +261,7 @@ def _rename(before: Path, after: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Delete a file or folder, and a database's log with it; a missing file is no error."""
+    """Delete a file or folder, and a database's write-ahead log with it; a missing file is no error."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
         return

@@ -31,15 +31,16 @@ class WriteAheadLog:
         self._path = host.home.database
 
     async def run(self) -> None:
-        """Check the size of the database's log once a minute, until cancelled."""
+        """Check the size of the database's write-ahead log once a minute, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
 
     async def look(self) -> None:
-        """Truncate the database's log if it is large.
+        """Truncate the database's write-ahead log if it is larger than `database.WAL_BYTES`.
 
-        If a reader prevents that, and the log is larger than `ALARM_BYTES`, notify the owner once a day.
+        If a reader prevents that, log a warning. If the file is then also larger than `ALARM_BYTES`, notify
+        the owner, once a day.
         """
         size = await asyncio.to_thread(database.wal_bytes, self._path)
         # SQLite by itself never shrinks a log that a long reader has made grow.

@@ -90,5 +90,6 @@ def leave_for_host(directory: Path, announcements: Iterable[Announcement]) -> No
     ]
     with suppress(OSError):
         for begin in range(0, len(listed), MAX_IN_FILE):
-            # The directory is the host's alone. A command of root may write into it, and the host reads that.
+            # Only the host's user can write into the directory, and root: the host can read root's files,
+            # too.
             write_whole(directory / unique_name(), json.dumps(listed[begin : begin + MAX_IN_FILE]))

@@ -218,7 +218,8 @@ class BoundedProtocol(H11Protocol):
 
     def _watch_head(self) -> None:
         """Run the timer that closes the connection while only a part of a request's head has come."""
-        # h11 returns the received bytes that it could not parse yet as `trailing_data`.
+        # h11 returns the received bytes that it could not parse yet as `trailing_data`. If it has some while
+        # the client has begun no request (`IDLE`), they are a part of the next request's head.
         is_head_begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if not is_head_begun:
             self._disarm_head_timer()

@@ -54,7 +54,8 @@ def inner(parent_fd: int, name: str, *, makes: bool = False) -> Iterator[int]:
 def open_file(parent_fd: int, name: str) -> int:
     """Open the file `name` in the open directory `parent_fd` for reading, and return its descriptor.
 
-    It does not wait for a writer if it is a pipe: the caller has to check that, and to close the descriptor.
+    Opening a pipe does not wait for its writer, so the caller has to check whether the file is one. The
+    caller also closes the descriptor.
 
     Raises:
         OSError: it is missing, a link or a directory.

@@ -74,7 +74,10 @@ class EventBus:
         """Functions called with every event at once, in order; they must neither block nor raise."""
 
     def publish(self, kind: str, **ids: Any) -> None:
-        """Store an event and pass it to all listeners for its kind; `ids` are fields of `HostEvent`."""
+        """Store an event, and pass it to all `taps` and to the listeners for its kind.
+
+        `ids` are fields of `HostEvent`.
+        """
         event = HostEvent(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
         self.ring.append(event)
         for tap in self.taps:
@@ -84,7 +87,7 @@ class EventBus:
     def publish_transient(self, kind: str, **ids: Any) -> None:
         """Pass an event to the listeners that take transient ones, without storing it.
 
-        It is for events of which many may come in a second. `ids` are fields of `HostEvent`.
+        It is for events that may come many times a second. `ids` are fields of `HostEvent`.
         """
         if self._transient_listeners:
             event = HostEvent(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
@@ -100,7 +103,10 @@ class EventBus:
             queue.put_nowait(event)
 
     def recall(self, events: Iterable[HostEvent]) -> None:
-        """Put events of earlier starts of the host before the stored ones; no listener is passed them."""
+        """Put events of earlier starts of the host before the stored ones; no listener is passed them.
+
+        The oldest are dropped if there are more than `RING` in all.
+        """
         recalled = [*events, *self.ring]
         self.ring.clear()
         self.ring.extend(recalled)

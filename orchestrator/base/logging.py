@@ -46,7 +46,10 @@ MAX_WAITING_LINES = 10_000
 """Lines that may wait for the disk. Further ones are dropped, since no caller may wait for a slow disk."""
 
 MAX_THROTTLE_KEYS = 1_000
-"""Keys that are remembered. They come from untrusted clients, so their number is bounded."""
+"""The number of keys in memory at which those are forgotten whose next event passes anyway.
+
+Untrusted clients may send any number of keys. More are in memory only while so many came within one interval.
+"""
 
 
 def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = False) -> None:
@@ -207,7 +210,10 @@ class _PrivateFile(RotatingFileHandler):
         super().__init__(path, maxBytes=FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True)
 
     def _open(self) -> TextIOWrapper:
-        """Open the log for appending: only this user may read it, and no link is followed."""
+        """Open the log for appending: only this user may read it, and no link is followed.
+
+        A missing folder is created.
+        """
         path = Path(self.baseFilename)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -313,7 +319,8 @@ class LogThrottle:
             self._held[key] = self._held.get(key, 0) + 1
             return False
         if len(self._next) >= MAX_THROTTLE_KEYS:
-            # Keys whose next event passes anyway need not be remembered.
+            # Keys whose next event passes anyway need not be remembered. Their counts of dropped events are
+            # lost, so no line reports these.
             self._next = {other: due for other, due in self._next.items() if now < due}
             self._held = {other: held for other, held in self._held.items() if other in self._next}
         self._next[key] = now + self._seconds

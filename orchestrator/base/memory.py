@@ -14,8 +14,9 @@ PR_SET_DUMPABLE = 4
 def hide_memory() -> None:
     """Prevent other processes of this user from reading or writing this one's memory, or its open files.
 
-    Root still may. It also keeps keys out of a core dump. The protection ends when a process starts another
-    program, so children are not protected. Where the system has no such call, nothing happens.
+    Root still may. There is no core dump either, which would contain secrets. The protection ends when a
+    process starts another program, so children are not protected. Where the system has no such call, nothing
+    happens, and the process is unprotected.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -96,11 +96,12 @@ class CallerPace:
     def request_seconds(self, caller: str, cost: int = 1) -> float:
         """Count a request of a caller, and return how many seconds to wait before it is answered.
 
-        `cost` is the number of tokens that the request takes. The wait is at most `MAX_PAUSE_SECONDS`.
+        `cost` is the number of tokens that the request takes. The wait is at most `MAX_PAUSE_SECONDS`; a
+        request that would have to wait that long is not counted.
         """
         bucket = self._bucket(caller)
-        # Such a request is not counted. If it were, a caller that reconnects all the time would wait longer
-        # with each request, and leave more and more requests waiting here.
+        # If a request were counted while the tokens are used up, a caller that reconnects all the time would
+        # wait longer with each request, and leave more and more requests waiting here.
         is_exhausted = bucket.wait_ms(cost) >= MAX_PAUSE_SECONDS * 1000
         return MAX_PAUSE_SECONDS if is_exhausted else bucket.take(cost)
 

@@ -128,7 +128,8 @@ _redact_short = lru_cache(REMEMBERED)(_redact)
 def _redact_pass(text: str) -> str:
     """Return a text after one replacement of all patterns of secrets.
 
-    Only patterns of which a word is in the text are tried, as the search for words is much cheaper.
+    Except for that of keys, a pattern is tried only if one of its words is in the text: the search for words
+    is much cheaper.
     """
     folded = text.casefold()
     if "-----begin" in folded:

@@ -106,7 +106,7 @@ class Supervisor:
     def failing(self) -> dict[str, LoopFailure]:
         """Return the loops that fail now, by name.
 
-        A loop that has run for longer than `HEALTHY_MS` since its last failure does not count.
+        A loop that has run for longer than `HEALTHY_MS` since its last failure is left out.
         """
         return {
             name: state.failure
@@ -161,8 +161,8 @@ class Supervisor:
         if is_essential and state.failures >= MAX_FAILURES and not is_waited_out:
             log.critical("loop.gave_up", loop=name, failures=state.failures, exc_info=error)
             raise error
-        # Such an error counts as reported: the owner cannot be notified through a database that cannot be
-        # written. `andy doctor` and the status report it.
+        # Such an error is marked as reported, so that it is not: the owner cannot be notified through a
+        # database that cannot be written. `andy doctor` and the status report it.
         state.is_reported = state.is_reported or is_waited_out
         longest = LONGEST_PAUSE_SECONDS if is_essential else LONGEST_ASIDE_SECONDS
         # The exponent is bounded, since a large power of two is no float any more.

@@ -12,7 +12,7 @@ def short(text: str, width: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, which gets an `s` unless there is one: `1 file`, `1,200 files`."""
+    """Return a number with its noun, which gets an `s` unless the number is 1: `1 file`, `1,200 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

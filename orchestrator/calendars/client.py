@@ -70,7 +70,8 @@ async def fetch(login: CalendarLogin, *, first: date) -> bytes:
     Of CalDAV, only the events of `DAYS` days from `first` on are requested.
 
     Raises:
-        CalendarUnreadable: there is no answer, or no calendar; the text says why, without the address.
+        CalendarUnreadable: there is no answer, no calendar, or a too large one; the text says why, without
+            the address.
     """
     import httpx
 
@@ -80,7 +81,8 @@ async def fetch(login: CalendarLogin, *, first: date) -> bytes:
             asyncio.timeout(FETCH_SECONDS),
             httpx.AsyncClient(auth=auth, follow_redirects=True, max_redirects=MAX_REDIRECTS) as client,
         ):
-            # As a file first, and as CalDAV only if that gives none: nobody has to know which an address is.
+            # First the address is fetched as a file. If that is no calendar, CalDAV is tried, so the owner
+            # need not know of which kind an address is.
             status, body = await _body(client, client.build_request("GET", login.address))
             if status == httpx.codes.OK and b"BEGIN:VCALENDAR" in body[:1024]:
                 return body

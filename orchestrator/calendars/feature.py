@@ -82,7 +82,10 @@ class CalendarFeature:
                 tasks.create_task(self._read(calendar), name=f"calendar:{calendar.id}")
 
     async def _read(self, calendar: FollowedCalendar) -> None:
-        """Fetch a calendar and store its events, or count the failure. Skip it if its group is gone."""
+        """Fetch a calendar and store its events, or count the failure. Skip it if its group is gone.
+
+        After a success, `calendar.read` is published: `_announce_all` then looks for due messages.
+        """
         group = await self._host.reader.read(lambda tx: groups.by_folder(tx, calendar.folder))
         if group is None:
             return

@@ -37,8 +37,8 @@ class NotACalendar(ValueError):
 def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[CalendarEvent]:
     """Return the events of `days` days from `first` on, in the order of their start, at most `MAX_EVENTS`.
 
-    `body` is iCalendar text, or the XML of CalDAV. `zone` applies to times without one, and to the start of
-    whole days.
+    Events that are cancelled or cannot be parsed are left out. `body` is iCalendar text, or the XML of
+    CalDAV. `zone` applies to times without one, and to the start of whole days.
 
     Raises:
         NotACalendar: `body` is neither.

@@ -97,8 +97,8 @@ async def checked(
 async def follow(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> FollowedCalendar:
     """Store a calendar that `checked` returned, and return it with its id.
 
-    One of the same name in its group is replaced. The change is written to the audit log. Raises
-    `UnknownGroup`.
+    One of the same name in its group is replaced. The change is written to the audit log, and announced, so
+    that the host reads the calendar soon. Raises `UnknownGroup`.
     """
     group = await groups.known(tx, calendar.folder)
     stored = await followed_calendars.add(tx, calendar, now_ms=now_ms)
@@ -108,7 +108,10 @@ async def follow(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> Followed
 
 
 async def unfollow(tx: Tx, folder: str, name: str, *, now_ms: int) -> None:
-    """Stop following a calendar in a group. Raises `UnknownGroup`, `UnknownFollowedCalendar`."""
+    """Stop following a calendar in a group; the change is written to the audit log and announced.
+
+    Raises `UnknownGroup`, `UnknownFollowedCalendar`.
+    """
     group = await groups.known(tx, folder)
     await followed_calendars.remove(tx, group.folder, name)
     await _audit(tx, "calendar.unfollowed", group, name, now_ms=now_ms)
@@ -158,7 +161,7 @@ def login_of(calendar: FollowedCalendar, secret: Callable[[str], str | None]) ->
             raise CalendarUnreadable(f"{name} is not in .env: put it there.")
         return value
 
-    # A secret address stands in `.env`, like a password: backups contain the store, but not `.env`.
+    # A secret address is in `.env`, like a password: backups contain the store, but not `.env`.
     address = read_secret(calendar.address) if _VARIABLE.fullmatch(calendar.address) else calendar.address
     password = read_secret(calendar.password_env) if calendar.password_env else None
     return CalendarLogin(address=address, user=calendar.user, password=password)
@@ -167,7 +170,8 @@ def login_of(calendar: FollowedCalendar, secret: Callable[[str], str | None]) ->
 async def brief(tx: Tx, group: Group, *, zone: ZoneInfo, now_ms: int) -> str | None:
     """Return the text about today's and tomorrow's events that an agent reads with a message.
 
-    None if the group follows no calendar.
+    It has the first `MAX_BRIEF` events from now on, and the number of the others. None if the group follows
+    no calendar.
     """
     if not await followed_calendars.every(tx, group.folder):
         return None

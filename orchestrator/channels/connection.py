@@ -67,7 +67,7 @@ class ChannelConnection(Generic[Login]):
 
         Once connected, `connect` calls `note_connected`, and goes on until it raises: `LoggedOut` when the
         login has ended, else `ChannelDown`. While no login is stored, or the stored one has ended, this
-        waits.
+        waits. A stored login that cannot be read is treated as a broken connection.
         """
         await self.status.load()
         failures = 0

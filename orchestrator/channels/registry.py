@@ -37,7 +37,8 @@ def build(context: ChannelContext, names: Sequence[str]) -> tuple[Channel, ...]:
 def _build_channel(description: ChannelDescription, context: ChannelContext) -> Channel:
     """Build and return the channel of a description.
 
-    If its library is missing or broken, log that and return an `UnusableChannel` in its place.
+    If its library is missing, or building it fails for any reason but its settings, log that and return an
+    `UnusableChannel` in its place.
 
     Raises:
         SettingError: a setting of the channel is wrong.

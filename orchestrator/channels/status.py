@@ -37,7 +37,7 @@ class ChannelStatus(BaseModel):
     last_pairing: str = ""
     """The reason why the last attempt to pair failed; empty after a successful one."""
     last_pairing_ms: int | None = None
-    """When somebody last tried to pair; None if nobody did."""
+    """When the last attempt to pair failed; None after a successful one, and before the first."""
 
     def after_pairing(self, *, failure: str, now_ms: int) -> ChannelStatus:
         """Return the status after an attempt to pair; `failure` is why it failed, or empty."""

@@ -42,10 +42,10 @@ def _enabled_names(home: Home) -> tuple[str, ...]:
 
 
 def write_setting(home: Home, names: Sequence[str]) -> None:
-    """Write the names of the enabled messengers to `.env`; they count at the next start. Blocks.
+    """Write the names of the enabled messengers to `.env`; this takes effect at the next start. Blocks.
 
     Raises:
-        SettingError: `.env` cannot be written, or another source of settings overrides it.
+        SettingError: `.env` cannot be written, or is written but overridden by another source of settings.
     """
     value = ",".join(dict.fromkeys(names))
     # A name without a value has no effect in `.env`, so `none` is written, which `load` reads as empty.

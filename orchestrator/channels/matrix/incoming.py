@@ -150,8 +150,9 @@ class RoomReceiver:
     async def _update_invitations(self, added: Mapping[str, str], *, removed: Collection[str]) -> None:
         """Add and remove unanswered invitations, store them, and wake the task that answers them.
 
-        `added` maps each room to the inviting account; `removed` has rooms. This must be called before the
-        position in the stream of events is stored, because the homeserver reports each invitation once.
+        `added` maps each room to the inviting account; `removed` has rooms. Of more than `MAX_INVITATIONS`,
+        the oldest are dropped and never answered. This must be called before the position in the stream of
+        events is stored, because the homeserver reports each invitation once.
         """
         unanswered = {
             room: inviter for room, inviter in {**self._invitations, **added}.items() if room not in removed
@@ -186,7 +187,9 @@ class RoomReceiver:
     async def _answer_invitation(self, room_id: str, inviter: str) -> bool:
         """Accept an invitation of the owner, or reject one of anybody else.
 
-        Return whether it is done with; False if the homeserver could not handle it and it is to be retried.
+        The room of an accepted invitation is stored as a known chat, which is published as an event. Return
+        whether the invitation is done with; False if the homeserver could not handle it, so that it is to be
+        retried.
         """
         is_owner = inviter == self._login.owner
         try:
@@ -207,7 +210,8 @@ class RoomReceiver:
     async def _notify_upgrade(self, room_id: str, replacement: str) -> None:
         """Notify the owner, once, that a registered room was replaced by the room `replacement`.
 
-        The group is not moved there by itself, because the new room may have other members.
+        The group is not moved there by itself, because the new room may have other members. Nothing happens
+        if the replaced room is not registered, or if `replacement` is no valid id of a room.
         """
         async with self._context.database.transaction() as tx:
             group = await groups.by_jid(tx, address_of(room_id))

@@ -190,7 +190,8 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
     Raises:
         BadRequest: an answer cannot be used.
         ChannelRefused: the homeserver rejects the password.
-        ChannelDown: it cannot be reached, or asks for a pause.
+        ChannelDown: it cannot be reached, or asks for a pause; or the login that was stored before cannot be
+            read, and then the new one is not stored.
     """
     homeserver = checked_address(answers["homeserver"], credential_kind="password")
     user, owner = answers["user"], answers["owner"]

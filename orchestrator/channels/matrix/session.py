@@ -167,7 +167,8 @@ class MatrixSession:
         """Return the changes after the position `since` in the stream of events; wait if there are none yet.
 
         With None for `since`, past events are left out. The first call of a session does not wait. The keys
-        of encrypted rooms are exchanged too, and requests to compare keys are declined.
+        of encrypted rooms are exchanged too. Requests to compare keys are declined, if they are among the
+        first `MAX_VERIFICATIONS` events from other devices.
 
         Raises:
             ChannelDown: the homeserver cannot be reached.
@@ -417,8 +418,9 @@ class MatrixSession:
         returns the same id.
 
         Raises:
-            ChannelDown, LoggedOut: it may work later.
-            ChannelRefused: the homeserver will never take it.
+            ChannelDown, LoggedOut: it may work later; during a pause that the homeserver has asked for,
+                nothing is sent.
+            ChannelRefused: Andy is not in the room, or the homeserver will never take the event.
         """
         if room_id not in self._client.rooms:
             raise ChannelRefused("Andy is not in this room: invite him again.")
@@ -582,8 +584,8 @@ class MatrixSession:
     async def own_reaction(self, room_id: str, event_id: str, user_id: str) -> str | None:
         """Return the id of the newest reaction of an account to an event; None if there is none.
 
-        An event that the homeserver does not know counts as none. Only a request that follows, such as one
-        for a new reaction, fails with the reason. Raises `ChannelDown`.
+        None also if the homeserver does not know the event: the request that follows, such as one for a new
+        reaction, then fails with the reason. Raises `ChannelDown` if the homeserver cannot be reached.
         """
         try:
             async for reaction in self._client.room_get_event_relations(
@@ -624,6 +626,7 @@ class MatrixSession:
         Raises:
             ChannelDown: the homeserver asks for a pause.
             ChannelRefused: it does not have the file, or the file is larger than `limit_bytes`.
+            One of `UNREACHABLE`: the homeserver cannot be reached.
         """
         path = f"/_matrix/client/v1/media/download/{file.uri.removeprefix('mxc://')}"
         headers = {"Authorization": f"Bearer {self._login.token}"}
@@ -686,6 +689,7 @@ def _raise_for_error(response: Any) -> Any:
     if pause := pause_of(error):
         raise ChannelDown(f"The homeserver asks to wait {pause:.1f} s.", pause_seconds=pause)
     status = error.transport_response.status if error.transport_response is not None else 0
+    # The homeserver's own errors have a code: without one, the answer is that of a proxy before it.
     if not code and 400 <= status < 500 and status not in _PASSING_STATUSES:
         raise _ForeignRefusal(status)
     raise ChannelDown(f"The homeserver has trouble of its own: {text}.")

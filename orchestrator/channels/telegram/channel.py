@@ -460,7 +460,10 @@ class TelegramChannel:
             raise ChannelDown(str(error)) from error
 
     async def withdraw(self, message: Message) -> None:
-        """Delete a message of Andy's own for everybody, with all parts in which it was sent.
+        """Delete a message of Andy's own for everybody, with all parts in which this process sent it.
+
+        Of a message that an earlier process sent, or that is too old to be remembered, only the first part is
+        deleted.
 
         Raises:
             ChannelDown: it was not deleted whole; it may work later.

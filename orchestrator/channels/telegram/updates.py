@@ -215,7 +215,7 @@ def _calls(message: Message, bot: _Bot) -> bool:
 def _reaction(update: Update) -> ChatUpdate | None:
     """Return a reaction to a message as an event in its chat.
 
-    None if the reaction was removed, is no emoji, or has no known sender. Of several emoji the last counts.
+    None if the reaction was removed, is no emoji, or has no known sender. Of several emoji the last is used.
     """
     reaction = update.message_reaction
     assert reaction is not None

@@ -137,6 +137,8 @@ def _common_fields(
     """
     source = event.Info.MessageSource
     chat, sender = chat_of(event), sender_of(event)
+    # A status, and what the account sends to a broadcast list, belong to no single chat. What others send to
+    # a list belongs to the chat with its sender, see `_chat_in`.
     if source.Chat.User == "status" or (source.Chat.Server == "broadcast" and source.IsFromMe):
         return IgnoredEvent(reason="status broadcast")
     if chat is None or sender is None:
@@ -209,9 +211,9 @@ def _unreadable_fields(
 def _text_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any]:
     """Return the fields of `BridgeMessage` for text, file, quoted message and mentions.
 
-    In `text`, mentioned people have their names. In `call_text` they have their numbers: by it the host
-    decides whether the assistant is called. `people` are the known phone numbers and names of people, and
-    `me` is the account that is logged in.
+    In `text`, mentioned people have their names. In `call_text` they have their numbers: by this text the
+    host decides whether the assistant is called; None if nobody is mentioned. `people` are the known phone
+    numbers and names of people, and `me` is the account that is logged in.
     """
     context = _context(message)
     mentioned_jids = dict.fromkeys(islice(context.mentionedJID, MAX_MENTIONS) if context else ())
@@ -480,7 +482,10 @@ def people_in(event: MessageEvent) -> frozenset[Address]:
 
 
 def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
-    """Yield the addresses of people that a message's content names, as text; some may be empty."""
+    """Yield the addresses of people that a message's content names, as text; some may be empty.
+
+    Of the mentions, only the first 200 are read.
+    """
     message = message_text.unwrapped(event.Message)
     if message.HasField("reactionMessage"):
         yield message.reactionMessage.key.participant

@@ -185,8 +185,8 @@ class MessageReader:
             return 2
         if not members:
             return None
-        # The owner's account is one of the members. If Andy uses it, it stands for the owner, who may vote as
-        # well, so one is added for Andy.
+        # Andy's account is one of the members. If it is the owner's, that member is the owner, who may vote,
+        # too, so one is added for Andy.
         return len(members) if self._context.has_own_number else len(members) + 1
 
     def _placeholder(self, media: MediaReference | None, *, will_be_fetched: bool) -> str | None:
@@ -388,9 +388,9 @@ class MessageReceiver:
         return None
 
     async def _acknowledge(self, delivered: Delivered) -> None:
-        """Tell the bridge that the host has a message, and show the sender that it was read.
+        """Tell the bridge that the host has a message, so that the bridge deletes its copy.
 
-        The bridge deletes its copy then.
+        With it, the sender is shown that the message was read, if `read_receipt` allows that.
         """
         self._on_received()
         try:

@@ -139,7 +139,7 @@ def _convert_bullet(match: re.Match[str]) -> str:
 
     `match` is a match of `_BULLET`: the indentation, and the sign between the brackets of a task.
     """
-    # Between the brackets stands a blank, or an `x` for a task that is done; None if there are no brackets.
+    # Between the brackets is a blank, or an `x` for a task that is done; None if there are no brackets.
     checkbox = {None: "", " ": "☐ "}.get(match[2], "☑ ")
     return f"{match[1]}- {checkbox}"
 

@@ -62,7 +62,8 @@ _SIDE_PARTS = ("senderKeyDistributionMessage", "protocolMessage")
 def unwrapped(message: Message) -> Message:
     """Return the innermost message, without wrappers such as those of disappearing and edited messages.
 
-    Wrappers of kinds that are newer than `WRAPPERS` are recognised by their protobuf type.
+    At most `MAX_WRAPPERS` are opened. Wrappers of kinds that are newer than `WRAPPERS` are recognised by
+    their protobuf type.
     """
     for _ in range(MAX_WRAPPERS):
         wrapper = next((field.name for field, _ in message.ListFields() if _is_wrapper(field)), None)
@@ -101,7 +102,10 @@ def unknown_kind(message: Message) -> str:
 
 
 def text_of_unknown(message: Message) -> str:
-    """Return the texts in a message of an unknown kind: those in fields such as `title` or `caption`."""
+    """Return the texts in a message of an unknown kind: those in fields such as `title` or `caption`.
+
+    Each is there once; those beyond `MAX_DEPTH`, `MAX_UNKNOWN_TEXTS` and `MAX_UNKNOWN_CHARS` are left out.
+    """
     texts = dict.fromkeys(islice(_texts_in(message, depth=MAX_DEPTH), MAX_UNKNOWN_TEXTS))
     return ", ".join(texts)[:MAX_UNKNOWN_CHARS]
 

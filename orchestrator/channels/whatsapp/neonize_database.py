@@ -101,8 +101,8 @@ class NeonizeDatabase:
         )
         for key, sender, own, own_lid in rows:
             mark = mark_in(bytes(key))
-            # Anyone can send a message with such a secret, so the mark counts only if the account itself sent
-            # it.
+            # Anyone can send a message with such a secret, so the mark is accepted only if the account itself
+            # sent the message.
             if mark is not None and _user(sender) in (_user(own), _user(own_lid)):
                 return mark
         return None

@@ -233,10 +233,11 @@ class NeonizeSession:
             self._spool.note_timer(chat_address, seconds)
 
     async def _on_unreadable(self, event: UndecryptableEvent) -> None:
-        """Start a timer for a message that could not be decrypted, at whose end it counts as lost.
+        """Start a timer for a message that could not be decrypted; `_on_lost` follows when it ends.
 
-        Until then it may come again, since the library asks the sender's device for it. Messages that people
-        are not shown, and those beyond `MAX_UNREADABLE`, get no timer.
+        Until then the message may come again, since the library asks the sender's device for it. Messages
+        that people are not shown, and those beyond `MAX_UNREADABLE`, get no timer: they are not reported as
+        lost.
         """
         if event.DecryptFailMode == event.DECRYPT_FAIL_HIDE or len(self._unreadable) >= MAX_UNREADABLE:
             return
@@ -488,7 +489,7 @@ class NeonizeSession:
         return BridgeResponse(id=request.id)
 
     async def _type(self, request: TypingRequest) -> None:
-        """Show or hide the typing sign in a chat."""
+        """Show or hide the typing sign in a chat; ignore an invalid address."""
         from neonize.utils.enum import ChatPresence, ChatPresenceMedia
 
         chat = addresses.parse(request.chat)

@@ -54,7 +54,7 @@ class Sender:
         self._receipted = asyncio.Event()
 
     async def send(self, request: SendRequest) -> BridgeResponse:
-        """Send a message unless it was sent already; return the response for the host.
+        """Send a message unless it was sent already, and store its id; return the response for the host.
 
         The text of the response is WhatsApp's id of the message, or the reason why it was not sent.
         """
@@ -72,7 +72,7 @@ class Sender:
     async def react(self, request: React) -> BridgeResponse:
         """Put the emoji `request.sign` under a message, or remove Andy's emoji if the sign is empty.
 
-        Return the response for the host. Raises what the library raises.
+        Return the response for the host: "refused" for an invalid address. Raises what the library raises.
         """
         chat, author = addresses.parse(request.chat), addresses.parse(request.author)
         if chat is None or author is None:

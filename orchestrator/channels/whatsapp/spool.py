@@ -105,7 +105,10 @@ class Spool:
         return list(json.loads(row[0])) if row else []
 
     def note_timer(self, chat: str, seconds: int) -> None:
-        """Store the seconds after which messages of a chat disappear; 0 means never."""
+        """Store the seconds after which messages of a chat disappear; 0 means never.
+
+        Nothing is written if the stored number is the same: many messages contain it.
+        """
         self._connection.execute(
             "INSERT INTO timers VALUES (?, ?) ON CONFLICT (chat) DO UPDATE SET seconds = excluded.seconds"
             " WHERE seconds <> excluded.seconds",
