@@ -258,21 +258,29 @@ async def relay(
     writer: asyncio.StreamWriter,
     other: tuple[asyncio.StreamReader, asyncio.StreamWriter],
 ) -> None:
-    """Copy bytes between two open connections, both ways, until both have ended; then close both.
+    """Copy bytes between two open connections, both ways, until `other` has ended; then close both.
 
-    `other` is the second connection: what is read from it, and what is written to it.
+    `other` is the second connection: what is read from it, and what is written to it. It is the side of the
+    host, which has nothing to wait for once it has ended. If the first connection ends, `other` may still
+    send, and ends by itself.
     """
     other_reader, other_writer = other
+    outward = asyncio.create_task(_carry(reader, other_writer), name="relay:out")
+    inward = asyncio.create_task(_carry(other_reader, writer), name="relay:in")
     try:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_carry(reader, other_writer), name="relay:out")
-            tasks.create_task(_carry(other_reader, writer), name="relay:in")
-    # Either side may disconnect at any time; for a relay that is an ordinary end.
-    except* OSError:
-        pass
+        await asyncio.wait({outward, inward}, return_when=asyncio.FIRST_COMPLETED)
+        if outward.done() and outward.exception() is None:
+            await asyncio.wait({inward})
     finally:
+        outward.cancel()
+        inward.cancel()
+        ends = await asyncio.gather(outward, inward, return_exceptions=True)
         writer.close()
         other_writer.close()
+    for end in ends:
+        # Either side may disconnect at any time; for a relay that is an ordinary end.
+        if isinstance(end, Exception) and not isinstance(end, OSError):
+            raise end
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -53,7 +53,7 @@ class ScreenedListener(socket.socket):
         super().__init__(listener.family, listener.type, listener.proto, fileno=listener.detach())
         self._is_full = is_full
         self._refusals: Counter[str] = Counter()
-        """Refused connections since the timer was started, by address."""
+        """Refused connections since the timer was started, by address, in the order of the last refusal."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_dropping = False
 
@@ -79,12 +79,13 @@ class ScreenedListener(socket.socket):
     def _count_refusal(self, address: str) -> None:
         """Count a refused connection; after `MAX_REFUSED` of an address, the kernel drops its next attempts.
 
-        That needs Linux and IPv4. Of more than `_MAX_DROPPED` such addresses, only the last in `_refusals`
+        That needs Linux and IPv4. Of more than `_MAX_DROPPED` such addresses, those that were refused last
         are dropped.
         """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DROP_SECONDS, self._hear_all)
-        self._refusals[address] += 1
+        # At the end, so that this one is among the last.
+        self._refusals[address] = self._refusals.pop(address, 0) + 1
         # Otherwise, they are refused one by one.
         if self._refusals[address] == MAX_REFUSED and sys.platform == "linux" and "." in address:
             addresses = [other for other, count in self._refusals.items() if count >= MAX_REFUSED]

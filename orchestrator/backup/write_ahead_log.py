@@ -40,7 +40,7 @@ class WriteAheadLog:
         """Truncate the database's write-ahead log if it is larger than `database.WAL_BYTES`.
 
         If a reader prevents that, log a warning. If the file is then also larger than `ALARM_BYTES`, notify
-        the owner, once a day.
+        the owner, once a day. Raises `StoreError` if the database cannot be written or is damaged.
         """
         size = await asyncio.to_thread(database.wal_bytes, self._path)
         # SQLite by itself never shrinks a log that a long reader has made grow.

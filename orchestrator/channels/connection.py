@@ -84,7 +84,7 @@ class ChannelConnection(Generic[Login]):
                 await self._wait_for_another_login(login, str(_first_error(error)))
             except* ChannelError as error:
                 failures = 1 if self._was_healthy() else failures + 1
-                await self._pause(str(_first_error(error)), failures)
+                await self._pause(_first_error(error), failures)
 
     def _was_healthy(self) -> bool:
         """Return whether the connection that just ended had lasted for at least `HEALTHY_MS`."""
@@ -115,16 +115,20 @@ class ChannelConnection(Generic[Login]):
             await self.status.record(state="unpaired", account="", connected_since_ms=None)
         await asyncio.sleep(LOGIN_SECONDS)
 
-    async def _pause(self, reason: str, failures: int) -> None:
-        """Record that the connection ended because of `reason`, and wait; the longer, the more `failures`.
+    async def _pause(self, error: BaseException, failures: int) -> None:
+        """Record that the connection ended by `error`, and wait; the longer, the more `failures`.
 
-        `failures` is the number of connections in a row, from 1 on, that failed.
+        `failures` is the number of connections in a row, from 1 on, that failed. A longer pause that the
+        messenger asks for is waited for.
         """
+        reason = str(error)
         # Pauses grow, because messengers ban an address that reconnects without end. The exponent has a
         # bound: after a thousand failures the power would overflow a float.
         longest_seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
         # A random wait between half of it and all of it, so that not all hosts reconnect at once.
         seconds = longest_seconds * (1 - self._chance() / 2)
+        if isinstance(error, ChannelDown):
+            seconds = max(seconds, error.pause_seconds)
         await self._record_end("disconnected", reason, seconds=seconds)
         log.warning("channel.down", channel=self._channel.name, reason=reason, pause_seconds=seconds)
         await asyncio.sleep(seconds)

@@ -136,7 +136,7 @@ def correct(
         plan = workflow.known_plan(contents.workflow, plan_id)
         tasks: dict[str, CorrectedTask] = {}
         plan_title = plan.title if title is None else title
-        if task:
+        if task is not None:
             # With a task, `title` is the task's title.
             plan_title = plan.title
             known_task = workflow.known_task(plan, task)
@@ -152,6 +152,17 @@ def correct(
             now_ms=now_ms,
         )
 
+    options = {"--task": task, "--title": title, "--objective": objective, "--status": status}
+    named = [name for name, value in options.items() if value is not None]
+    if forget and named:
+        raise UsageError(f"--forget forgets the whole plan: leave out {', '.join(named)}, or --forget.")
+    if plan_id is None and (named or forget):
+        useless = ", ".join(named or ["--forget"])
+        raise UsageError(
+            f"Without its plan, {useless} changes nothing: add --plan ID, see 'andy context plan {group}'."
+        )
+    if status is not None and task is None:
+        raise UsageError("A status is a task's: add --task ID, or leave out --status.")
     if summary is None and plan_id is None:
         raise UsageError("Say what is to be corrected: --summary TEXT, or --plan ID.")
     taken = _change(

@@ -12,6 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple, assert_never
 
@@ -41,7 +42,9 @@ from orchestrator.store.conversation import message_search, messages, outbox
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import NoticeMaker
 from orchestrator.store.people import memory_notes
+from orchestrator.store.people import records as person_records
 from orchestrator.store.runs import commands, sessions, turns
 from orchestrator.store.undo import turn_effects
 
@@ -50,9 +53,11 @@ ARCHIVE = "conversations"
 """The folder of earlier conversations in a group's folder."""
 MAX_AT_ONCE = 50
 """The largest number of items forgotten at once: terms that match more are too common to be meant so."""
-MAX_MESSAGES = 200
-MAX_NOTICES = 200
+MESSAGES_A_SEARCH = 200
+"""Messages that are read from the database at a time."""
 SHOWN_CHARS = 300
+MAX_NAMED_FILES = 10
+"""Files that are named as not searched; of more, only the number is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +94,15 @@ class _MemoryAnswer(NamedTuple):
 
     text: str
     data: dict[str, Any]
+
+
+class _FoundNotes(NamedTuple):
+    """The notes of a group that have lines to forget."""
+
+    files: list[tuple[str, str]]
+    """(folder, file name) of each."""
+    unsearched: list[str]
+    """The paths of notes that were not searched."""
 
 
 class GroupMemory:
@@ -245,16 +259,20 @@ class GroupMemory:
             # The lines that the owner wrote about themselves have no id.
             removed_items = [item for item in items if item.id and selection.has(item.kind, item.text)]
             matching_messages = await self._messages(tx, group, selection)
+            reminders = await _reminders_to_itself(tx, folder, with_ended=True)
+            matching_reminders = [item for item in reminders if selection.has(item.kind, item.text)]
         notes = await asyncio.to_thread(self._notes_with, folder, selection)
-        if not (removed_items or matching_messages or notes):
-            raise NothingRemembered
+        if not (removed_items or matching_messages or notes.files or matching_reminders):
+            raise NothingRemembered(notes.unsearched)
         if len(removed_items) + len(matching_messages) > MAX_AT_ONCE:
             raise TooMuchToForget(len(removed_items) + len(matching_messages))
+        # Reminders that are over are forgotten, too, but do not count as too much: they are shown to nobody.
+        removed_items += [item for item in matching_reminders if item not in removed_items]
         # Lines of notes are counted as they are removed: a line that is in several files counts each time.
         # Files before rows: after a crash in between, the same request still finds the rows.
         counts = Counter(item.kind for item in removed_items if item.kind != "note")
         counts["message"] += len(matching_messages)
-        counts["note"] += await asyncio.to_thread(self._forget_notes, notes)
+        counts["note"] += await asyncio.to_thread(self._forget_notes, notes, selection)
         await asyncio.to_thread(_forget_context, self._recorder.manager(folder), selection, now_ms=now_ms)
         # The undo copies of the files contain the texts too.
         await asyncio.to_thread(shutil.rmtree, self._home / UNDO / folder, ignore_errors=True)
@@ -272,7 +290,7 @@ class GroupMemory:
         listed = ", ".join(f"{count} × {kind}" for kind, count in detail["forgotten"].items())
         text = (
             f"Forgotten for good: {listed}. Do not say the words again; your next session begins without"
-            " them. What lies in backups stays there."
+            f" them. What lies in backups stays there.{_unsearched_text(notes.unsearched)}"
         )
         return _MemoryAnswer(text, detail)
 
@@ -280,7 +298,7 @@ class GroupMemory:
         """Return all that is remembered about a group, in the order in which it is listed.
 
         These are items in files, notes about people, what was learned, imported people, and the agent's own
-        reminders, as far as they are among the `MAX_NOTICES` most urgent notices. Blank items are left out.
+        reminders that are not over. Blank items are left out.
         """
         folder = group.folder
         items = await asyncio.to_thread(self._in_files, folder)
@@ -291,11 +309,7 @@ class GroupMemory:
         for person in await board_knowledge.people(tx, folder):
             body = ", ".join(f"{name}: {value}" for name, value in person.body.items() if value)
             items.append(RememberedItem(id=person.id, kind="person", text=body))
-        for notice in await notices.of_group(tx, folder, with_ended=False, limit=MAX_NOTICES):
-            # Of the notices (lines that the agent's next prompts have), only its own notes to itself.
-            if notice.maker.value == "self":
-                text = str(notice.payload.get("message") or "")
-                items.append(RememberedItem(id=f"notice.{notice.id}", kind="reminder", text=text))
+        items += await _reminders_to_itself(tx, folder, with_ended=False)
         return [item for item in items if item.text.strip()]
 
     def _in_files(self, folder: Folder) -> list[RememberedItem]:
@@ -323,43 +337,64 @@ class GroupMemory:
         """Return the group's messages with all chosen terms, only those by the agent or the asking person.
 
         The asking person is the one who asked in the running turn; without such a turn, only the agent's
-        messages are returned. Of the messages with the terms, the newest `MAX_MESSAGES` are looked at. The
+        messages are returned. If there are more than `MAX_AT_ONCE`, some of the older ones are missing. The
         list is empty if an item was chosen by its id.
         """
         if not selection.terms:
             return []
         turn = await turns.running_of(tx, group.folder)
         asker = await messages.asker_of(tx, turn.id) if turn is not None else None
-        matches = await message_search.find(tx, selection.terms, folder=group.folder, limit=MAX_MESSAGES)
-        return [message for message in matches if message.is_bot_message or message.sender == asker]
+        matching: list[Message] = []
+        before_seq = None
+        # Messages of others may come first, any number of them.
+        while len(matching) <= MAX_AT_ONCE:
+            found = await message_search.find(
+                tx,
+                selection.terms,
+                folder=group.folder,
+                before_seq=before_seq,
+                limit=MESSAGES_A_SEARCH,
+            )
+            matching += [message for message in found if message.is_bot_message or message.sender == asker]
+            if len(found) < MESSAGES_A_SEARCH:
+                break
+            before_seq = found[-1].seq
+        return matching
 
-    def _notes_with(self, folder: Folder, selection: ItemSelection) -> dict[tuple[str, str], tuple[str, int]]:
-        """Return the note files of a group that have lines to forget. Blocks.
+    def _notes_with(self, folder: Folder, selection: ItemSelection) -> _FoundNotes:
+        """Return the note files of a group that have lines to forget, and those not searched. Blocks."""
+        files: list[tuple[str, str]] = []
+        unsearched: list[str] = []
+        for place, shown_place in ((folder, ""), (f"{folder}/{ARCHIVE}", f"{ARCHIVE}/")):
+            texts = memory_templates.own_texts(self._home, place)
+            others = list(texts.others)
+            for name in texts.searchable:
+                text = memory_templates.whole_text(self._home, place, name)
+                if text is None:
+                    others.append(name)
+                elif any(_is_forgotten_line(line, selection) for line in text.splitlines()):
+                    files.append((place, name))
+            unsearched += [f"{shown_place}{name}" for name in others]
+        return _FoundNotes(files, unsearched)
 
-        The key is (folder, file name); the value is (the text without those lines, the number of those
-        lines). Only files that `memory_templates.own_texts` returns are searched: large ones are not, nor are
-        any beyond the first `MAX_TEXTS` of a folder.
+    def _forget_notes(self, found: _FoundNotes, selection: ItemSelection) -> int:
+        """Remove the chosen lines from the `found` notes, and return the number of those lines. Blocks.
+
+        A note that cannot be read any more is added to those that were not searched.
         """
-        changed = {}
-        for place in (folder, f"{folder}/{ARCHIVE}"):
-            for name in memory_templates.own_texts(self._home, place):
-                lines = (memory_templates.own_text(self._home, place, name) or "").splitlines()
-                remaining = [line for line in lines if not selection.has("note", line)]
-                if len(remaining) < len(lines):
-                    changed[place, name] = (
-                        "".join(f"{line}\n" for line in remaining),
-                        len(lines) - len(remaining),
-                    )
-        return changed
-
-    def _forget_notes(self, notes: Mapping[tuple[str, str], tuple[str, int]]) -> int:
-        """Write the notes without the forgotten lines, and return the number of those lines. Blocks.
-
-        `notes` is as `_notes_with` returns it: (folder, file name) → (remaining text, number of lines).
-        """
-        for (place, name), (text, _) in notes.items():
-            memory_templates.write_memory(self._home, place, text, name=name)
-        return sum(removed_lines for _, removed_lines in notes.values())
+        count = 0
+        for place, name in found.files:
+            # Read again: only one file at a time is in memory, and an agent may have added something.
+            text = memory_templates.whole_text(self._home, place, name)
+            if text is None:
+                found.unsearched.append(f"{ARCHIVE}/{name}" if place.endswith(f"/{ARCHIVE}") else name)
+                continue
+            lines = text.splitlines()
+            remaining = [line for line in lines if not _is_forgotten_line(line, selection)]
+            count += len(lines) - len(remaining)
+            changed = "".join(f"{line}\n" for line in remaining)
+            memory_templates.write_memory(self._home, place, changed, name=name)
+        return count
 
 
 class NothingRemembered(BadRequest):
@@ -367,8 +402,12 @@ class NothingRemembered(BadRequest):
 
     code = "nothing"
 
-    def __init__(self) -> None:
-        super().__init__("Nothing that is remembered has these words: look with the action show.")
+    def __init__(self, unsearched: Sequence[str]) -> None:
+        """`unsearched` has the paths of the notes that were not searched."""
+        super().__init__(
+            "Nothing that is remembered has these words: look with the action show."
+            f"{_unsearched_text(unsearched)}"
+        )
 
 
 class TooMuchToForget(BadRequest):
@@ -415,6 +454,17 @@ def _owner_lines(text: str) -> list[str]:
     The template's lines are headings and remarks in brackets.
     """
     return [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "("))]
+
+
+async def _reminders_to_itself(tx: Tx, folder: Folder, *, with_ended: bool) -> list[RememberedItem]:
+    """Return the reminders of a group's agent to itself; with `with_ended`, also those that are over."""
+    # The host's notices, lines that the agent's next prompts have, are nobody's notes.
+    own = await notices.of_group(tx, folder, maker=NoticeMaker.SELF, with_ended=with_ended, limit=None)
+    return [
+        RememberedItem(id=f"notice.{notice.id}", kind="reminder", text=notice.message)
+        for notice in own
+        if notice.message
+    ]
 
 
 def _plan_text(plan: Plan) -> str:
@@ -494,8 +544,9 @@ async def _forget_rows(
 ) -> None:
     """Remove the chosen items from the database of a group, wherever their text is stored.
 
-    That is in the items' own rows, in the messages, in the earlier texts of the group's memory, and in stored
-    replies to its agent. The turns of the messages are noted, so that the context loses these texts, too.
+    That is in the items' own rows, in the messages, in the earlier texts of the group's memory, in stored
+    replies to its agent, and in the records of its dashboard and loop. The turns of the messages are noted,
+    so that the context loses these texts, too.
     """
     for item in removed_items:
         # The ids of notes and reminders contain the number of the row.
@@ -513,6 +564,21 @@ async def _forget_rows(
     await group_changes.rewrite(tx, group.folder, _line_filter("note", selection))
     if selection.terms:
         await commands.forget(tx, group.folder, lambda text: selection.names(with_json_texts(text)))
+        await person_records.forget_recorded(tx, group.folder, selection.names)
+
+
+def _is_forgotten_line(line: str, selection: ItemSelection) -> bool:
+    """Return whether a line of a note is chosen to be forgotten, also as archives write it, with `&amp;`."""
+    return selection.has("note", line) or selection.names(unescape(line))
+
+
+def _unsearched_text(unsearched: Sequence[str]) -> str:
+    """Return the sentence that names the notes that were not searched; empty if there are none."""
+    if not unsearched:
+        return ""
+    names = ", ".join(unsearched[:MAX_NAMED_FILES])
+    more = f" and {len(unsearched) - MAX_NAMED_FILES} more" if len(unsearched) > MAX_NAMED_FILES else ""
+    return f" Not searched: {names}{more}, as they are links, too large or too many: read them yourself."
 
 
 def _line_filter(kind: str, selection: ItemSelection) -> Callable[[str], str]:

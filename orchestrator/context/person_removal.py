@@ -25,6 +25,7 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.dirfd import inner, opened
 from orchestrator.base.event_bus import EventBus
+from orchestrator.base.redaction import GONE, redact
 from orchestrator.context import removal_texts
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.group_memory import texts_in, with_json_texts
@@ -43,6 +44,7 @@ from orchestrator.store.conversation import messages, outbox, polls
 from orchestrator.store.database import Database, Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import NoticeMaker
 from orchestrator.store.people import memory_notes
 from orchestrator.store.people import records as person_records
 from orchestrator.store.people import removals as person_removals
@@ -60,10 +62,8 @@ NAME_REPLACEMENT = "[someone]"
 ANSWER_REPLACEMENT = "[forgotten]"
 MAX_BY_NAME = 50
 """The largest number of lines removed by name: a name in more lines is probably an ordinary word."""
-MAX_ARCHIVE_BYTES = 16 * 2**20
 MAX_ARCHIVED_CHARS = 2_000
 """Characters to which `agent_runner.pre_compact_archiver` cuts a message in an archive."""
-MAX_NOTICES = 200
 MIN_IDENTIFYING_CHARS = 14
 """Characters of the shortest message that identifies its author; anybody may write a shorter one."""
 MAX_COMPARED_CHARS = 200
@@ -118,6 +118,8 @@ class RemovalReport:
     counts: Counter[str] = field(default_factory=Counter)
     lines_by_file: dict[str, int] = field(default_factory=dict)
     """A file's path → the number of its lines that still have the name."""
+    unsearched: list[str] = field(default_factory=list)
+    """The paths of notes and archives that were not searched: links, and those too large or too many."""
 
 
 async def request(
@@ -231,7 +233,9 @@ class PersonRemovals:
         await _forget_messages(tx, facts)
         await _forget_notes(tx, facts, report.counts)
         await _forget_board(tx, facts, report.counts, now_ms=now_ms)
-        await commands.forget(tx, folder, _search_for_person(facts))
+        is_about_person = _search_for_person(facts)
+        await commands.forget(tx, folder, is_about_person)
+        await person_records.forget_recorded(tx, folder, is_about_person)
         await turn_effects.forget(tx, folder)
         await sessions.lose(tx, folder)
         await sessions.note_new_session(tx, folder)
@@ -245,7 +249,7 @@ class PersonRemovals:
                 tx,
                 chat_jid=removal.chat_jid,
                 folder=folder,
-                text=removal_texts.done(report.counts, report.lines_by_file),
+                text=removal_texts.done(report.counts, report.lines_by_file, report.unsearched),
                 dedupe_key=f"person-forgotten:{removal.id}",
                 now_ms=now_ms,
             )
@@ -354,8 +358,7 @@ async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> No
 async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, now_ms: int) -> None:
     """Remove insights, imported people and the agent's own reminders that have the person's name.
 
-    Reminders with one of the person's messages go, too. Only reminders among the group's newest `MAX_NOTICES`
-    notices are found. All that is removed is added to `counts` as insights.
+    Reminders with one of the person's messages go, too. All that is removed is added to `counts` as insights.
     """
     folder = facts.group.folder
     insights = await board_knowledge.insights(tx, folder)
@@ -367,10 +370,11 @@ async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, no
             await board_knowledge.forget(tx, folder, row_id)
             counts["insight"] += 1
     known_texts = _identifying_texts(facts)
-    for notice in await notices.of_group(tx, folder, with_ended=True, limit=MAX_NOTICES):
+    own = await notices.of_group(tx, folder, maker=NoticeMaker.SELF, with_ended=True, limit=None)
+    for notice in own:
         # The keys are the host's own words: nobody called "Message" is meant by them.
         text = texts_in(list(notice.payload.values()))
-        if notice.maker.value == "self" and (facts.has_name(text) or _contains_any(text, known_texts)):
+        if facts.has_name(text) or _contains_any(text, known_texts):
             await notices.forget(tx, folder, notice.id, now_ms=now_ms)
             counts["insight"] += 1
 
@@ -400,9 +404,14 @@ def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
 def _identifying_texts(facts: RemovalFacts) -> frozenset[str]:
     """Return the texts of the person's messages by which other texts are found, as `_comparable` does.
 
-    Messages of less than `MIN_IDENTIFYING_CHARS`, such as "ok", are left out.
+    They are also returned without the names of their files, and with marks in place of secrets, as replies
+    have them. Texts of less than `MIN_IDENTIFYING_CHARS`, such as "ok", are left out, not counting the marks.
     """
-    return frozenset(_comparable(text) for text in facts.texts if len(text) >= MIN_IDENTIFYING_CHARS)
+    texts = {each.text.replace(each.file or "", "").strip() for each in facts.messages} | facts.texts
+    forms = {form for text in texts for form in (text, redact(text))}
+    return frozenset(
+        _comparable(form) for form in forms if len(form.replace(GONE, "").strip()) >= MIN_IDENTIFYING_CHARS
+    )
 
 
 def _contains_any(text: str, known_texts: Collection[str]) -> bool:
@@ -436,15 +445,15 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
     """
     report, folder = RemovalReport(), facts.group.folder
     _forget_in_context(manager, facts, report.counts, now_ms=now_ms)
-    for name, text in _archives(home, folder):
+    archives = f"{folder}/{ARCHIVE}"
+    for name, text in _notes(home, archives, f"{ARCHIVE}/", report.unsearched):
         remaining = without_person(text, facts)
         if remaining != text:
-            memory_templates.write_memory(home, f"{folder}/{ARCHIVE}", remaining, name=name)
+            memory_templates.write_memory(home, archives, remaining, name=name)
             report.counts["archive"] += 1
         report.lines_by_file |= _lines_with_name(f"{ARCHIVE}/{name}", remaining, facts)
     # Files that the agent wrote freely are only listed; the report says how their lines can be removed.
-    for name in memory_templates.own_texts(home, folder):
-        text = memory_templates.own_text(home, folder, name) or ""
+    for name, text in _notes(home, folder, "", report.unsearched):
         report.lines_by_file |= _lines_with_name(name, text, facts)
     report.counts["file"] += _delete_attachments(home, folder, facts.files)
     # The undo copies of the files contain the texts too.
@@ -543,15 +552,19 @@ def _all_without_name(facts: RemovalFacts, texts: Iterable[str]) -> tuple[str, .
     return tuple(person_names.without(text, facts.searched, word=NAME_REPLACEMENT) for text in texts)
 
 
-def _archives(home: Path, folder: Folder) -> Iterator[tuple[str, str]]:
-    """Yield the file name and the text of each archive of an earlier conversation of a group.
+def _notes(home: Path, place: str, prefix: str, unsearched: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the file name and the text of each note in a folder of a group, or of each archive.
 
-    They are the first `memory_templates.MAX_TEXTS` by name, without those of `MAX_ARCHIVE_BYTES` and more.
+    Only one text at a time is in memory. The paths of those that cannot be searched, `prefix` and the name,
+    are added to `unsearched`.
     """
-    place = f"{folder}/{ARCHIVE}"
-    for name in memory_templates.own_texts(home, place, limit=MAX_ARCHIVE_BYTES):
-        text = memory_templates.own_text(home, place, name, limit=MAX_ARCHIVE_BYTES)
-        if text is not None:
+    names = memory_templates.own_texts(home, place)
+    unsearched += [f"{prefix}{name}" for name in names.others]
+    for name in names.searchable:
+        text = memory_templates.whole_text(home, place, name)
+        if text is None:
+            unsearched.append(f"{prefix}{name}")
+        else:
             yield name, text
 
 

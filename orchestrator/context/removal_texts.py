@@ -5,7 +5,7 @@ The report is in both languages: a removal is carried out later, without a messa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 MAX_LISTED = 5
 _KINDS = {
@@ -67,11 +67,12 @@ def only_oneself(*, is_korean: bool) -> str:
     )
 
 
-def done(counts: Mapping[str, int], lines_by_file: Mapping[str, int]) -> str:
+def done(counts: Mapping[str, int], lines_by_file: Mapping[str, int], unsearched: Sequence[str]) -> str:
     """Return the report on a person who was forgotten, in English and Korean.
 
     `counts` has the number of removed items by kind. `lines_by_file` has the paths of files that still have
-    the person's name, each with the number of such lines.
+    the person's name, each with the number of such lines. `unsearched` has the paths of notes and archives
+    that were not searched.
     """
     # The counts with the names of their kinds in English and Korean.
     removed = [(count, *_KINDS[kind]) for kind, count in counts.items() if count and kind in _KINDS]
@@ -88,4 +89,9 @@ def done(counts: Mapping[str, int], lines_by_file: Mapping[str, int]) -> str:
         lines.append(
             f"그룹의 파일에는 이름이 아직 있어요(줄 수): {files}{more}. 지우려면: NAME에 대해 잊어 줘"
         )
+    if unsearched:
+        files = ", ".join(unsearched[:MAX_LISTED])
+        more = f" (+{len(unsearched) - MAX_LISTED})" if len(unsearched) > MAX_LISTED else ""
+        lines.append(f"Not searched: {files}{more}. They are links, too large or too many.")
+        lines.append(f"찾아보지 못한 파일: {files}{more}. 링크이거나, 너무 크거나, 너무 많아요.")
     return "\n".join(lines)

@@ -24,6 +24,7 @@ AndyError                    a person reads the text: it names the fix
 │   └── ImportRefused        the files of a dashboard cannot be taken, and why, row by row
 ├── ContainerError           a runtime cannot do what was asked
 │   ├── EngineGone           no engine answers
+│   ├── NoAddresses          the engine has none left for another network
 │   ├── ImageMissing         the agent image is not there
 │   └── ImageNotBuilt        the agent image cannot be built here
 │       └── NoBaseImage      there is nothing to build it on
@@ -237,6 +238,10 @@ class EngineGone(ContainerError):
     """No Docker engine answers: start it, or use '--runtime process'."""
 
 
+class NoAddresses(ContainerError):
+    """The engine has no addresses left for another network."""
+
+
 class ImageMissing(ContainerError):
     """The agent image is missing: build it with 'andy image build'."""
 
@@ -253,6 +258,20 @@ class ChannelError(AndyError):
     """The channel did not take the message."""
 
 
+LONGEST_PAUSE_SECONDS = 3_600.0
+"""Seconds of the longest pause that a messenger is granted, however long a one it asks for."""
+
+
+def bounded_pause(seconds: object, *, default: float) -> float:
+    """Return a pause that a messenger asks for, from 0 to `LONGEST_PAUSE_SECONDS`.
+
+    `seconds` is what the messenger names, which may be anything. What is no number gives `default`.
+    """
+    if not isinstance(seconds, int | float) or seconds != seconds:  # only NaN differs from itself
+        return default
+    return float(min(max(seconds, 0), LONGEST_PAUSE_SECONDS))
+
+
 class ChannelDown(ChannelError):
     """The channel cannot be reached now."""
 
@@ -261,11 +280,12 @@ class ChannelDown(ChannelError):
     ) -> None:
         """Set the reason.
 
-        `pause_seconds` is the pause that the messenger asks for, 0 if it asks for none. `moved_to` is the
-        chat's new address; None if the messenger reports none.
+        `pause_seconds` is the pause that the messenger asks for, 0 if it asks for none. It is bounded, since
+        a channel may pass on whatever its messenger names. `moved_to` is the chat's new address; None if the
+        messenger reports none.
         """
         super().__init__(text)
-        self.pause_seconds = pause_seconds
+        self.pause_seconds = bounded_pause(pause_seconds, default=0.0)
         self.moved_to = moved_to
 
 

@@ -13,6 +13,7 @@ import secrets
 import stat
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 from agent_runner.wire.files import write_whole
 from orchestrator.domain.values import Group
@@ -24,8 +25,10 @@ SHIPPED = Path("data/prompt_files.json")
 """Digests of the prompt's files as last written, which show whether a file is unchanged."""
 MAX_READ_BYTES = 64 * 1024
 """Bytes that are read of a file, however large a container has made it."""
-MAX_TEXTS = 200
-"""Notes of a group that are listed."""
+MAX_TEXT_BYTES = 16 * 2**20
+"""Bytes from which on a note is not searched: whoever searches has one whole note in memory."""
+MAX_TEXTS = 5_000
+"""Largest number of notes in a folder that are searched."""
 SHARED = "global"
 ROOT = 0
 """The user id of root."""
@@ -55,35 +58,66 @@ def write_memory(home: Path, folder: str, text: str, *, name: str = MEMORY) -> N
     _ensure(home, folder, text, name=name, replaces=True)
 
 
-def own_texts(home: Path, folder: str, *, limit: int = MAX_READ_BYTES) -> list[str]:
-    """Return the names of the notes in a group's folder: files `.md` of less than `limit` bytes. Blocks.
+class OwnTexts(NamedTuple):
+    """The notes in a folder of a group: files `.md`, by their names in alphabetical order."""
 
-    At most the first `MAX_TEXTS` by name; none if there is no such folder. No link is followed.
-    """
+    searchable: tuple[str, ...]
+    """At most `MAX_TEXTS` regular files of less than `MAX_TEXT_BYTES`."""
+    others: tuple[str, ...]
+    """Larger files, those beyond `MAX_TEXTS`, and links; `*` if the folder itself cannot be read."""
+
+
+def own_texts(home: Path, folder: str) -> OwnTexts:
+    """Return the notes in a group's folder; none if there is no such folder. No link is followed. Blocks."""
     try:
         inner = os.open(home / "groups" / folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return OwnTexts((), ())
     except OSError:
-        return []
+        return OwnTexts((), ("*",))
     try:
         with os.scandir(inner) as entries:
-            names = [entry.name for entry in entries if entry.name.endswith(".md")]
-        first_names = sorted(names)[:MAX_TEXTS]
-        return [
-            name
-            for name in first_names
-            if _is_note(os.stat(name, dir_fd=inner, follow_symlinks=False), limit)
-        ]
+            names = sorted(
+                entry.name
+                for entry in entries
+                if entry.name.endswith(".md") and not entry.is_dir(follow_symlinks=False)
+            )
+        searchable = tuple(name for name in names[:MAX_TEXTS] if _is_note(inner, name))
     finally:
         os.close(inner)
+    found = frozenset(searchable)
+    return OwnTexts(searchable, tuple(name for name in names if name not in found))
 
 
-def _is_note(status: os.stat_result, limit: int) -> bool:
-    """Return whether a file is a regular one without other links, of less than `limit` bytes."""
-    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size < limit
+def _is_note(directory_fd: int, name: str) -> bool:
+    """Return whether a file is a regular one without other links, of less than `MAX_TEXT_BYTES`."""
+    try:
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    except FileNotFoundError:  # deleted since the folder was listed
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size < MAX_TEXT_BYTES
 
 
-def own_text(home: Path, folder: str, name: str, *, limit: int = MAX_READ_BYTES) -> str | None:
-    """Return the first `limit` bytes of the text file `name` in a group's folder. Blocks.
+def whole_text(home: Path, folder: str, name: str) -> str | None:
+    """Return the whole text of a note in a group's folder, which may be written back changed. Blocks.
+
+    None if there is no such file, it is not a regular one, or it has `MAX_TEXT_BYTES` or more by now.
+    """
+    read = _read(home, folder, name, limit=MAX_TEXT_BYTES)
+    return None if read is None or len(read) >= MAX_TEXT_BYTES else _as_text(read)
+
+
+def own_text(home: Path, folder: str, name: str) -> str | None:
+    """Return the first `MAX_READ_BYTES` of the text file `name` in a group's folder. Blocks.
+
+    None if there is no such file, or it is not a regular one.
+    """
+    read = _read(home, folder, name, limit=MAX_READ_BYTES)
+    return None if read is None else _as_text(read)
+
+
+def _read(home: Path, folder: str, name: str, *, limit: int) -> bytes | None:
+    """Return the first `limit` bytes of the file `name` in a group's folder. Blocks.
 
     None if there is no such file, or it is not a regular one. A container may write the folder, so no link is
     followed.
@@ -99,9 +133,12 @@ def own_text(home: Path, folder: str, name: str, *, limit: int = MAX_READ_BYTES)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return None
-        return file.read(limit).decode("utf-8", "ignore").replace("\0", "")
+        return file.read(limit) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+
+
+def _as_text(content: bytes) -> str:
+    """Return the content of a file as a text, without NUL and what is no UTF-8."""
+    return content.decode("utf-8", "ignore").replace("\0", "")
 
 
 def ensure_shared_memory(home: Path, *, assistant: str) -> bool:

@@ -119,7 +119,7 @@ async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
     """Return the people of a group with their roles, and last an entry for everybody else.
 
     These are the people who were seen in the group, and those to whom its settings give a role. A person with
-    several addresses is returned once, under the first of them.
+    several addresses is returned once, under the first of them, with the name of the one they used last.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -134,11 +134,13 @@ async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
             continue
         addresses = await people.addresses_of(tx, address)
         shown |= addresses
-        records = [seen[known] for known in sorted(addresses) if known in seen]
+        records = [seen[known] for known in addresses if known in seen]
         persons.append(
             GroupPerson(
                 address=address,
-                name=records[-1].name if records else "",
+                name=records[0].name
+                if len(records) == 1
+                else await people.newest_name(tx, group.folder, addresses),
                 role=roles.role_of(group, config, addresses, is_from_me=False),
                 has_own_role=not addresses.isdisjoint(config.people),
                 aliases=tuple(sorted(addresses - {address})),

@@ -66,6 +66,7 @@ from orchestrator.store.undo import turn_effects
 
 log = structlog.get_logger(__name__)
 
+UNREGISTERED = "the group is not registered any more"
 STOPPED = "what it was asked in this turn was stopped in the chat"
 
 HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]] = {
@@ -171,7 +172,8 @@ class CommandDispatcher:
 
         `body` is the file's content. The file's `name` and content identify the request if it has no id; a
         request that comes again gets its earlier reply. `written_ms` is the time when the file was written,
-        in epoch milliseconds; None if there is no file.
+        in epoch milliseconds; None if there is no file. The group is read again to decide what is allowed: it
+        may have changed since `group` was read.
 
         Raises:
             WireError: the file contains no command; nothing was done.
@@ -196,13 +198,16 @@ class CommandDispatcher:
     ) -> Attachment | FileRefused | None:
         """Copy the file that a `SendFile` command sends, and return the copy, or why it cannot be sent.
 
-        Return None if the command sends no file, was answered before, or is not allowed: `_execute` replies
-        to it.
+        Return None if the command sends no file, or was answered before: `_execute` replies to it.
         """
-        if not isinstance(command, SendFile) or refusal(group, command) is not None:
+        if not isinstance(command, SendFile):
             return None
         try:
             async with self._database.reading() as tx:
+                current = await groups_store.by_folder(tx, group.folder)
+                why_not = UNREGISTERED if current is None else refusal(current, command)
+                if why_not is not None:
+                    return FileRefused(why_not)
                 # A request that is repeated after a crash needs no second copy: its reply is stored.
                 if await commands.answered(tx, group.folder, request_id) is not None:
                     return None
@@ -232,8 +237,10 @@ class CommandDispatcher:
                 now_ms=self._clock.now_ms(),
             )
             # Read again, because the group may have changed since the batch of requests was begun.
-            group = await groups_store.by_folder(tx, group.folder) or group
-            asker = await _asker(tx, group, turn, written_ms=written_ms, now_ms=self._clock.now_ms())
+            current = await groups_store.by_folder(tx, group.folder)
+            if current is None:
+                return None
+            asker = await _asker(tx, current, turn, written_ms=written_ms, now_ms=self._clock.now_ms())
             why_not = await _refusal(tx, asker, command, turn)
         if why_not is not None:
             return None
@@ -311,18 +318,24 @@ class CommandDispatcher:
         The reply is recorded, unless the command only reads stored texts, and an audit entry is added.
         """
         now_ms = self._clock.now_ms()
+        # Read again: the group may have changed, or be gone, since the batch of requests was begun.
+        current = await groups_store.by_folder(tx, group.folder)
         # Read inside the transaction: the turn may have ended since the file was written.
         turn = await turns.requesting_turn(
             tx, group.folder, claimed=command.turn, written_ms=prepared.written_ms, now_ms=now_ms
         )
-        result = await self._call_handler(tx, group, turn, command, request_id, prepared)
+        if current is None:
+            result = refused("not_allowed", f"This is not allowed: {UNREGISTERED}.")
+        else:
+            result = await self._call_handler(tx, current, turn, command, request_id, prepared)
         reply = Reply(
             request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data
         )
         # The text of messages is stored in one place only, so that deleting it there deletes it for good.
         if not _only_reads_words(command):
             await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
-        await late_answers.send_late_answer(tx, group, command, reply, now_ms=now_ms)
+        if current is not None:
+            await late_answers.send_late_answer(tx, current, command, reply, now_ms=now_ms)
         await audit.append(tx, _event(group, turn, command, reply, now_ms=now_ms))
         return reply
 

@@ -183,8 +183,10 @@ class Delivery:
             if head.chat_jid in self._busy:
                 continue
             ahead_ms = head.next_attempt_ms - now_ms
-            # A time further ahead means that the clock was set back: such a message is tried now.
-            if 0 < ahead_ms <= LONGEST_BACKOFF_MS:
+            # A time much further ahead than the longest pause means that the clock was set back: such a
+            # message is tried now. Twice, because a pause of full length is further ahead as soon as the clock
+            # is set back by a moment.
+            if 0 < ahead_ms <= 2 * LONGEST_BACKOFF_MS:
                 wait = min(wait, ahead_ms / 1000)
                 continue
             self._busy.add(head.chat_jid)
@@ -406,14 +408,17 @@ class Delivery:
             head: the message.
             error: why it failed.
             end: the state of a message that is given up.
-            pause_seconds: the pause that the messenger asks for. If it is 0, each pause is twice as long as
-                the last.
+            pause_seconds: the pause that the messenger asks for; the attempt does not count then. If it is 0,
+                each pause is twice as long as the last.
             moved_to: the chat's new address, to which all its waiting messages are redirected; None if it has
                 not moved.
         """
         now_ms = self._clock.now_ms()
-        attempts = head.attempts + 1
-        requested_ms = min(int(pause_seconds * 1000), LONGEST_BACKOFF_MS)
+        # A chat that has moved asks for no pause: its attempts count, or one that moves for ever never ends.
+        is_requested = pause_seconds > 0 and moved_to is None
+        attempts = head.attempts + (not is_requested)
+        pause_ms = int(pause_seconds * 1000)
+        requested_ms = pause_ms if is_requested else 0
         match await self._who_retries(head, error, now_ms=now_ms, requested_ms=requested_ms):
             # The message is a notification, whose table has recorded when it is tried again.
             case Retry.BY_THE_LEDGER:
@@ -430,12 +435,14 @@ class Delivery:
         if now_ms - head.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
             await self._finish(head, end, error=error)
             return
-        at_ms = now_ms + (max(requested_ms, LEAST_PAUSE_MS) if pause_seconds else backoff_ms(attempts))
+        at_ms = now_ms + (max(pause_ms, LEAST_PAUSE_MS) if pause_seconds else backoff_ms(attempts))
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
         async with self._database.transaction() as tx:
             # Where the owner allows resends, it is sent as if for the first time, even if it has arrived.
             is_unknown = end is OutboxState.UNKNOWN
-            await outbox.try_later(tx, head.id, at_ms=at_ms, error=error, forgets_tries=is_unknown)
+            await outbox.try_later(
+                tx, head.id, at_ms=at_ms, error=error, forgets_tries=is_unknown, is_requested=is_requested
+            )
             await _redirect_if_moved(tx, head, moved_to)
 
     async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:

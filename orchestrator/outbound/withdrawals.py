@@ -98,7 +98,9 @@ class Withdrawals:
         try:
             await _take_back(channel, outgoing, message)
         except (ChannelDown, TimeoutError) as error:
-            await self._postpone(withdrawal, outgoing, str(error) or "the messenger did not answer in time")
+            reason = str(error) or "the messenger did not answer in time"
+            pause_seconds = error.pause_seconds if isinstance(error, ChannelDown) else 0.0
+            await self._postpone(withdrawal, outgoing, reason, pause_seconds=pause_seconds)
         except ChannelRefused as error:
             await self._give_up(withdrawal, outgoing, str(error))
         except Exception as error:
@@ -125,13 +127,18 @@ class Withdrawals:
         await self._database.write(work)
         self._bus.publish("message.amended", message=message.id)
 
-    async def _postpone(self, withdrawal: Withdrawal, outgoing: Outgoing, error: str) -> None:
-        """Record that a deletion failed and when to try it again; after `GIVE_UP_MS`, give it up."""
+    async def _postpone(
+        self, withdrawal: Withdrawal, outgoing: Outgoing, error: str, *, pause_seconds: float
+    ) -> None:
+        """Record that a deletion failed and when to try it again; after `GIVE_UP_MS`, give it up.
+
+        `pause_seconds` is the pause that the messenger asks for, 0 if it asks for none.
+        """
         now_ms = self._clock.now_ms()
         if now_ms - withdrawal.created_ms > GIVE_UP_MS:
             await self._give_up(withdrawal, outgoing, error)
             return
-        at_ms = now_ms + backoff_ms(withdrawal.attempts + 1)
+        at_ms = now_ms + max(backoff_ms(withdrawal.attempts + 1), int(pause_seconds * 1000))
         await self._database.write(
             lambda tx: withdrawals.try_later(tx, withdrawal.outbox_id, at_ms=at_ms, error=error)
         )

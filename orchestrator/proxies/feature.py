@@ -33,10 +33,9 @@ from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
 from orchestrator.proxies.mcp_gateway import McpGateway, SessionSeal
 from orchestrator.proxies.mcp_logins import McpLogin, McpTokens
 from orchestrator.proxies.mcp_message import KNOWN_METHODS, McpMessage
-from orchestrator.proxies.model import error_responses, health
+from orchestrator.proxies.model import health
 from orchestrator.proxies.model.budget_admission import Admission, OnRunaway
 from orchestrator.proxies.model.credentials import CredentialSource, CredentialStatus, KnownSecrets
-from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
 from orchestrator.proxies.model.failover import DAY_MS, Failover
 from orchestrator.proxies.model.health import ModelHealth
@@ -444,10 +443,7 @@ class ContainerProxies:
         return listener
 
     async def _identify(self, token_hash_text: str) -> RunIdentity | None:
-        """Return the run whose token has this hash, with its present rights; None for an unknown token.
-
-        Raises `ProxyRefused` if the run's model service was removed.
-        """
+        """Return the run whose token has this hash, with its present rights; None for an unknown token."""
         # The host's own requests have no run in the store.
         if (host_call := self._host_calls.identify(token_hash_text)) is not None:
             return host_call
@@ -458,6 +454,7 @@ class ContainerProxies:
         own_config = settings.parsed(bearer.container_config, bearer.folder)
         rights = roles.rights_of(bearer.role, own_config)
         config = roles.narrowed(own_config, rights)
+        service = await self._service_of_run(bearer.service)
         return RunIdentity(
             run_id=bearer.run_id,
             folder=bearer.folder,
@@ -473,7 +470,8 @@ class ContainerProxies:
             and self.admission.searches.left(bearer.run_id, bearer.turn_id) > 0,
             is_open=config.egress == "open",
             model_features=config.model_features,
-            service=await self._service_of_run(bearer.service),
+            service=service,
+            removed_service=bearer.service if service is None else None,
             model=bearer.model,
             may_move=bearer.turn_id is not None and self._could_move(bearer, config),
             has_other=bearer.turn_id is not None
@@ -499,18 +497,12 @@ class ContainerProxies:
         return next_choice is not None
 
     async def _service_of_run(self, name: str | None) -> ModelService | None:
-        """Return the service with the name that a run has recorded; None without a name.
-
-        Raises `ProxyRefused` if it was removed meanwhile.
+        """Return the service with the name that a run has recorded; None without a name, and if it was
+        removed meanwhile.
         """
-        if name is None:
-            return None
-        if self.models.catalog.service(name) is None:
+        if name is not None and self.models.catalog.service(name) is None:
             await self.models.refresh()  # it may have been added since the last look
-        service = self.models.catalog.service(name)
-        if service is None:
-            raise ProxyRefused(error_responses.no_service(name))
-        return service
+        return self.models.catalog.service(name)
 
     async def _server_for(self, folder: Folder, name: str) -> McpServer | None:
         """Return an MCP server by name; None if there is none, or if this group's agents may not call it."""
@@ -519,10 +511,7 @@ class ContainerProxies:
         return server if server is not None and folder in server.groups else None
 
     async def _egress_caller(self, token: str) -> EgressCaller | None:
-        """Return the run of a token, with the targets that its group may reach now; None if unknown.
-
-        Raises `ProxyRefused` if the run's model service was removed.
-        """
+        """Return the run of a token, with the targets that its group may reach now; None if unknown."""
         identity = await self._identify(token_hash(token))
         if identity is None:
             return None

@@ -338,6 +338,25 @@ def announce(
     _follow_ups_of(tx).append(Announcement(kind=kind, group=group, turn=turn, detail=detail))
 
 
+@asynccontextmanager
+async def all_or_nothing(tx: Tx) -> AsyncIterator[None]:
+    """Undo the changes of the block, and drop what it wants after the commit, if it raises.
+
+    The transaction goes on: what it changed before the block stays.
+    """
+    follow_ups = _follow_ups_of(tx)
+    count = len(follow_ups)
+    await tx.execute("SAVEPOINT block")
+    try:
+        yield
+    except Exception:
+        await tx.execute("ROLLBACK TO block")
+        del follow_ups[count:]
+        raise
+    finally:
+        await tx.execute("RELEASE block")
+
+
 def _follow_ups_of(tx: Tx) -> list[AfterCommit]:
     """Return the list of functions and announcements that follow the commit of `tx`, for adding to it."""
     # A `Tx` is declared as a connection of aiosqlite; work in a thread gets a `DirectConnection` instead.
@@ -382,14 +401,14 @@ def cut_log(path: Path) -> bool:
     Return False if a reader prevents it. It waits up to `CUT_WAIT_MS` for readers; writers wait with it.
 
     Raises:
-        StoreError: the database cannot be written.
-        sqlite3.DatabaseError: it is damaged.
+        StoreCorrupt: the database is damaged.
+        StoreError: it cannot be written.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
             connection.execute(f"PRAGMA busy_timeout = {CUT_WAIT_MS}")
             is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         raise _translated(error) from error
     return not is_busy
 

@@ -103,26 +103,27 @@ class RefusalAudit:
     async def write(self, kinds: Collection[str] | None = None) -> None:
         """Write the counted refusals with the errors `kinds`, or all if it is None, to the audit.
 
-        After an error of the database they stay counted, and the error is logged.
+        After an error of the database they stay counted, and the error is logged. Those that come while the
+        rows are written are counted for the next time.
         """
         written = {kind: counted for kind, counted in self._counted.items() if kinds is None or kind in kinds}
         if not written:
             return
+        for kind in written:
+            del self._counted[kind]
         try:
             async with self._database.transaction() as tx:
                 for counted in written.values():
                     await audit.append(tx, _event(counted))
-        except StoreError as error:
+        except BaseException as error:
+            # Also after a cancellation, after which `run` writes what remains.
+            for kind, row in written.items():
+                later = self._counted.get(kind)
+                self._counted[kind] = replace(row, count=row.count + (later.count if later else 0))
+            if not isinstance(error, StoreError):
+                raise
             log.warning("refusals.not_recorded", reason=str(error), kinds=sorted(written))
             return
-        # While the rows were written more may have been counted: that part stays for the next time. An entry
-        # that is still the same object has not changed.
-        for kind, row in written.items():
-            counted = self._counted[kind]
-            if counted is row:
-                del self._counted[kind]
-            else:
-                self._counted[kind] = replace(counted, count=counted.count - row.count)
         self._on_added()
 
 

@@ -296,7 +296,8 @@ class _Cut(Response):
 
 def _error(status: int, text: str, **parameters: Any) -> Response:
     body = {"ok": False, "error_code": status, "description": text, "parameters": parameters}
-    return JSONResponse(body, status_code=status)
+    # No `JSONResponse`, which refuses NaN: a server may send it.
+    return Response(json.dumps(body), status_code=status, media_type="application/json")
 
 
 async def _given(request: Request) -> dict[str, Any]:

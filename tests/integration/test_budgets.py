@@ -155,6 +155,29 @@ async def test_guests_have_their_part_of_a_budget_together_and_members_the_rest(
     assert (await harness.ask()).status_code == 403
 
 
+async def test_guests_of_each_group_have_their_own_part_of_a_budget_of_all_groups(harness: Harness) -> None:
+    await harness.store_harness.add_group("work")
+    await harness.allow(1_000)
+
+    async def guest_of(folder: str) -> Turn:
+        people = {"people": {"local:gil": "guest"}}
+        async with harness.store_harness.database.transaction() as tx:
+            await groups.set_config(tx, Folder(folder), people, now_ms=0)
+        await harness.store_harness.hear("@Andy look", folder=folder, sender="local:gil")
+        turn, run, _ = await harness.store_harness.start_next(folder)
+        await harness.store_harness.take(run, TurnEnd(n=9, turn=turn.id))
+        return turn
+
+    for folder in ("work", "family"):
+        harness.works_for(folder, turn=await guest_of(folder), spend=20)
+        assert await harness.statuses(2) == [200, 200], "what guests elsewhere used is not theirs"
+        refused = await harness.ask()
+        assert (
+            f"Guests of {folder} may use 20 % of the budget of all groups for today together" in refused.text
+        )
+        await harness.gate.usage_writer.flush()
+
+
 async def test_requests_pass_until_the_budget_is_spent(harness: Harness) -> None:
     await harness.allow(250, "family")
     assert await harness.statuses(5) == [200, 200, 200, 402, 402]

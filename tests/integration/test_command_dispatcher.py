@@ -9,7 +9,9 @@ import pytest
 
 from agent_runner.wire.document import WireError
 from orchestrator.base.event_bus import EventBus
-from orchestrator.groups import registration
+from orchestrator.domain.values import Role
+from orchestrator.groups import people, registration
+from orchestrator.groups.roles import MAX_PEOPLE
 from orchestrator.ipc.command_dispatcher import HANDLERS, CommandDispatcher
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
@@ -97,6 +99,19 @@ async def test_main_may_do_everything_and_others_what_is_theirs(harness, command
     assert others_may or theirs.code == "not_allowed"
 
 
+async def test_a_change_of_a_group_whose_roles_are_refused_changes_nothing(harness):
+    crowd = {"people": {f"local:p{number}": "guest" for number in range(MAX_PEOPLE)}}
+    await harness.harness.add_group("crowd", name="Crowd", container_config=crowd)
+    change = {"type": "change_group", "folder": "crowd", "name": "Choir"}
+
+    refused = await harness.ask("main", **change, people={"*": "guest"}, requestId="r1")
+
+    assert (refused.ok, (await harness.folders())["crowd"].name) == (False, "Crowd")
+    assert await harness.harness.rows("SELECT * FROM group_changes") == []
+    assert (await harness.ask("main", **change, requestId="r2")).ok
+    assert (await harness.folders())["crowd"].name == "Choir"
+
+
 async def test_main_chooses_any_model_of_a_gateway_and_elsewhere_those_of_known_services(
     harness, monkeypatch
 ):
@@ -126,6 +141,48 @@ async def test_a_refusal_changes_nothing_and_is_on_record(harness, command):
         "family", command["type"], 0, "not_allowed",
     )  # fmt: skip
     assert harness.bus.ring[-1].detail == "not_allowed"
+
+
+async def test_a_chat_that_a_group_lost_since_its_batch_was_begun_is_not_its_chat(harness):
+    database = harness.harness.database
+    async with database.transaction() as tx:
+        before = await registration.add_chat(tx, "family", "local:second", now_ms=1)
+        await registration.remove_chat(tx, "family", "local:second", now_ms=2)
+    copied = []
+    harness.dispatcher._copy_file = lambda folder, path: copied.append(path)
+
+    for number, command in enumerate(({**MESSAGE}, {"type": "send_file", "path": "a.txt"})):
+        body = json.dumps({**command, "chatJid": "local:second", "requestId": f"r{number}"}).encode()
+        assert (await harness.dispatcher.handle(before, "f.json", body)).code == "not_allowed"
+
+    assert await harness.outbox() == []
+    assert copied == []
+
+
+async def test_a_right_that_was_withdrawn_since_the_batch_was_begun_is_none(harness):
+    await harness.harness.hear("@Andy remind me")
+    turn, _, _ = await harness.harness.start_next()
+    async with harness.harness.database.transaction() as tx:
+        before = await groups.known(tx, "family")
+        await people.set_rule(tx, "family", Role.MEMBER, "schedule", value=False, by="test", now_ms=1)
+
+    body = json.dumps({**REMIND, "turn": turn.id, "requestId": "r1"}).encode()
+    reply = await harness.dispatcher.handle(before, "f.json", body)
+
+    assert reply.code == "not_allowed"
+    assert not (await harness.ask("family", type="list_reminders", requestId="r2")).data["reminders"]
+
+
+async def test_a_group_that_was_unregistered_since_the_batch_was_begun_does_nothing(harness):
+    async with harness.harness.database.transaction() as tx:
+        before = await groups.known(tx, "family")
+        await registration.unregister(tx, "family", now_ms=1)
+
+    for number, command in enumerate((MESSAGE, {"type": "send_file", "path": "a.txt"}, REMIND)):
+        body = json.dumps({**command, "requestId": f"r{number}"}).encode()
+        assert (await harness.dispatcher.handle(before, "f.json", body)).code == "not_allowed"
+
+    assert await harness.outbox() == []
 
 
 async def test_no_field_of_a_request_says_who_asks(harness):

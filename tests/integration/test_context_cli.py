@@ -189,7 +189,18 @@ def test_a_summary_and_plans_are_corrected(andy: AndyProcess, manager: ContextMa
     ):
         refused = andy.cli("context", "correct", "main", *words)
         assert (refused.returncode, why in refused.stderr) == (1, True), refused.stderr
-    assert andy.cli("context", "correct", "main").returncode == 2
+    for words, fix in (
+        ((), "--summary TEXT, or --plan ID"),
+        (("--summary", "x", "--task", "task_001"), "--task changes nothing: add --plan ID"),
+        (("--summary", "x", "--title", "x", "--status", "completed"), "--title, --status changes nothing"),
+        (("--summary", "x", "--objective", "x"), "--objective changes nothing: add --plan ID"),
+        (("--summary", "x", "--forget"), "--forget changes nothing: add --plan ID"),
+        (("--plan", "plan_001", "--status", "completed"), "add --task ID"),
+        (("--plan", "plan_001", "--title", "x", "--forget"), "leave out --title, or --forget"),
+    ):
+        refused = andy.cli("context", "correct", "main", *words)
+        lines = refused.stderr.strip().splitlines()
+        assert (refused.returncode, len(lines), fix in lines[0]) == (2, 1, True), refused.stderr
     assert manager.load(now_ms=9) == kept
 
     told(andy, *given, "--forget")

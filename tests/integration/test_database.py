@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.backup import write_ahead_log
 from orchestrator.cli import host_process
-from orchestrator.domain.errors import OutcomeUnknown, StoreError, StoreTooNew
+from orchestrator.domain.errors import OutcomeUnknown, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.groups import secret_addresses
 from orchestrator.store import database as databases
@@ -753,6 +753,19 @@ async def test_the_log_is_cut_off_though_readers_overlap_without_end(
         is_over.set()
         for reader in readers:
             reader.join()
+
+
+async def test_the_log_of_a_damaged_database_is_reported_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(databases, "WAL_BYTES", 10)
+    path = tmp_path / "messages.db"
+    path.write_bytes(b"this is no database, but long enough to look at" * 50)
+    (tmp_path / "messages.db-wal").write_bytes(b"x" * 11)
+    host = SimpleNamespace(home=SimpleNamespace(database=path))
+
+    with pytest.raises(StoreCorrupt, match="andy restore"):
+        await write_ahead_log.WriteAheadLog(host).look()  # type: ignore[arg-type]
 
 
 async def test_the_log_that_grew_beside_a_long_reader_is_cut_off_when_that_has_ended(

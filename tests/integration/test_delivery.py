@@ -16,6 +16,7 @@ from orchestrator.domain.values import Attachment, ChatJid, Folder, MessageId, O
 from orchestrator.outbound import delivery as delivery_module
 from orchestrator.outbound.delivery import GIVE_UP_MS, backoff_ms
 from orchestrator.reports import queues
+from orchestrator.store.board import deliveries
 from orchestrator.store.conversation import chats, messages, outbox
 from tests.doubles.channel import ScriptedChannel
 from tests.support.delivering import delivering
@@ -81,6 +82,13 @@ class Office:
             return row["attempts"] >= attempts and row["state"] != "sending"
 
         await until(holds, f"attempt {attempts} of {number}")
+
+    async def failed(self, number, error):
+        async def holds():
+            row = await self.row(number)
+            return (row["state"], row["error"]) == ("pending", error)
+
+        await until(holds, f"{number} has failed: {error}")
 
     @asynccontextmanager
     async def open(self):
@@ -408,14 +416,86 @@ async def test_a_channel_that_breaks_is_asked_again_later_not_at_once(office):
     assert office.channel.texts() == ["hello"]
 
 
-@pytest.mark.parametrize(("asked", "waits_ms"), [(90.0, 90_000), (0.01, 200), (10**9, 3_600_000)])
+@pytest.mark.parametrize(
+    ("asked", "waits_ms"),
+    [
+        (90.0, 90_000),
+        (0.01, 200),
+        (10**9, 3_600_000),
+        (10**400, 3_600_000),
+        (1e308, 3_600_000),
+        (float("inf"), 3_600_000),
+        # What is no length of time asks for no pause: the usual one follows.
+        (-5.0, 5_000),
+        (float("-inf"), 5_000),
+        (float("nan"), 5_000),
+        ("abc", 5_000),
+        (None, 5_000),
+    ],
+)
 async def test_a_messenger_that_asks_for_a_pause_is_left_alone_as_long_within_bounds(office, asked, waits_ms):
     office.channel.will(HOME, ChannelDown("too fast", pause_seconds=asked))
     number = await office.post("hello")
     async with office.open():
-        await office.tried(number, 1)
+        await office.failed(number, "too fast")
         row = await office.row(number)
         assert row["next_attempt_ms"] == office.clock.now_ms() + waits_ms
+
+
+async def test_a_pause_that_was_asked_for_holds_across_a_reconnection_and_a_restart(office):
+    office.channel.will(HOME, ChannelDown("no line"), ChannelDown("too fast", pause_seconds=600.0))
+    office.channel.will(WORK, ChannelDown("no line"))
+    number, other = await office.post("hello"), await office.post("work", WORK)
+
+    async def connects():
+        async with office.database.transaction() as tx:
+            await deliveries.hurry(tx, ["x:%"], now_ms=office.clock.now_ms())
+        office.wakeup.set()
+
+    async with office.open():
+        await office.failed(number, "no line")
+        await office.failed(other, "no line")
+        await connects()
+        await office.settled(other)
+        await office.failed(number, "too fast")
+        until_ms = office.clock.now_ms() + 600_000
+        office.clock.pass_ms(10_000)
+        await connects()
+        await office.settled(await office.post("marker", WORK))
+        assert (await office.row(number))["next_attempt_ms"] == until_ms
+    office.clock.pass_ms(10_000)
+    await connects()
+    async with office.open():
+        await office.settled(await office.post("another marker", WORK))
+        assert (await office.row(number))["next_attempt_ms"] == until_ms
+        office.pass_ms(580_000)
+        await office.settled(number)
+    assert office.channel.texts() == ["work", "marker", "another marker", "hello"]
+
+
+async def test_a_message_whose_messenger_asks_for_pause_after_pause_is_not_given_up(office):
+    office.channel.will(HOME, *[ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(30)])
+    number = await office.post("hello")
+    async with office.open():
+        for attempt in range(1, 31):
+            await until(lambda attempt=attempt: len(office.channel.attempts) == attempt, f"try {attempt}")
+            await office.failed(number, "too fast")
+            office.pass_ms(HOUR_MS)
+        await office.settled(number)
+    row = await office.row(number)
+    assert (row["state"], row["attempts"]) == ("sent", 1)
+
+
+async def test_a_pause_of_an_hour_holds_when_the_clock_is_set_back_a_little(office):
+    office.channel.will(HOME, ChannelDown("too fast", pause_seconds=3_600.0))
+    number = await office.post("hello")
+    async with office.open():
+        await office.failed(number, "too fast")
+        office.pass_ms(-2_000)
+        await office.settled(await office.post("marker", WORK))
+        assert len(office.channel.attempts) == 2
+        office.pass_ms(HOUR_MS + 2_000)
+        await office.settled(number)
 
 
 async def test_a_channel_that_does_not_answer_is_asked_again_later(office, monkeypatch):

@@ -296,6 +296,25 @@ async def test_a_name_is_asked_for_by_its_id(door, engine):
     assert engine.asked() == [f"DELETE /v1.41/containers/{'m' * 12}?force=1"]
 
 
+@pytest.mark.parametrize("version", ["", "/v1.41"])
+@pytest.mark.parametrize("ref", ["c", "container", "v1", "v1.41"])
+async def test_a_name_that_the_path_has_before_it_is_asked_for_by_its_id(door, engine, home, ref, version):
+    one = a_container("c" * 12, sources=(f"{home}/groups/family",))
+    engine.answers[f"GET /containers/{ref}/json"] = one
+
+    await ask(door, plain("DELETE", f"{version}/containers/{ref}?force=1"))
+
+    assert engine.asked() == [f"DELETE {version}/containers/{'c' * 12}?force=1"]
+
+
+async def test_a_network_is_removed_by_its_id_also_under_a_short_name(door, engine):
+    engine.answers["GET /networks/n"] = NETWORK
+
+    await ask(door, plain("DELETE", "/v1.41/networks/n"))
+
+    assert engine.asked() == [f"DELETE /v1.41/networks/{NETWORK['Id']}"]
+
+
 async def test_what_is_gone_is_said_to_be_gone(door):
     assert (await ask(door, plain("DELETE", "/v1.41/containers/nothing"))).startswith("HTTP/1.1 404")
     assert (await ask(door, plain("DELETE", "/v1.41/networks/nothing"))).startswith("HTTP/1.1 404")

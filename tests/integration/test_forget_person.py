@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,22 @@ from orchestrator.context.forget_requests import ForgetRequests, Wish, read
 from orchestrator.context.person_removal import PersonRemovals
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatJid, MessageId, Role
-from orchestrator.groups import people
+from orchestrator.groups import memory_templates, people
 from orchestrator.inbound.intake import Intake
-from orchestrator.store.board import dashboards
+from orchestrator.store.board import dashboards, worker_cycles
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board.notifications import HistoryEntry
 from orchestrator.store.conversation import polls
 from orchestrator.store.groups import groups
+from orchestrator.store.loop import cycles, events
+from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import NewNotice, NoticeMaker
 from orchestrator.store.people import removals as person_removals
-from orchestrator.store.runs import sessions
-from tests.integration.test_group_memory import FAMILY, SESSION
+from orchestrator.store.runs import sessions, turns
+from tests.integration.test_group_memory import FAMILY, SESSION, WORK
 from tests.integration.test_person_memory import JUN, MIN, MINA, PersonHouse
-from tests.support.dashboards import a_question
+from tests.support.dashboards import a_notification, a_question
 from tests.support.store_harness import StoreHarness
 
 SECRET = "I collect zeppelins in secret"
@@ -317,6 +323,104 @@ async def test_notes_about_them_leave_stored_replies_as_json_has_them(house: For
     assert [one for one in replies if "airship" in f"{one['text']}{one['data']}"] == []
 
 
+async def test_their_words_leave_stored_replies_that_have_them_without_a_secret(house: ForgetHouse) -> None:
+    words = "the airship opens with password: hunter2hunter2 at the pier"
+    await house.tell("hello", MIN, "mina")  # so nothing is found by the name
+    await house.harness.answer("hello")
+    await house.harness.deliver_all()
+    await house.say(MINA, "Mina", words)
+    await house.end_turn()
+    await house.say(JUN, "Jun", "remember")
+    reply = await house.note(f"it is: {words}", people=["Jun"])
+    assert "airship opens with password: [redacted]" in reply.data["text"]
+    await house.end_turn()
+    await house.forget()
+    replies = await house.harness.rows("SELECT text, data FROM commands")
+    assert [one for one in replies if "airship" in f"{one['text']}{one['data']}"] == []
+
+
+async def test_what_the_host_recorded_of_board_and_loop_loses_them(house: ForgetHouse) -> None:
+    changed = HistoryEntry(
+        folder=FAMILY,
+        notification_id="n_001",
+        at_ms=1,
+        what="reworded",
+        by="user",
+        detail={"from": f"Ask: {SECRET}", "to": "Tea"},
+    )
+    async with house.harness.database.transaction() as tx:
+        await dashboards.ensure(tx, FAMILY, now_ms=1)
+        assert await board_notifications.put(
+            tx, a_notification(message="Tea", task_id=None), read_version=None
+        )
+        await board_notifications.add_history(tx, changed)
+        cycle = await worker_cycles.begin(tx, FAMILY, "rules", trigger={}, now_ms=1)
+        skipped = [{"what": "question", "why": f"DUPLICATE: {SECRET}"}, {"what": "question", "why": "full"}]
+        await worker_cycles.end(tx, cycle, "noop", detail={"skipped": skipped}, error=SECRET, now_ms=1)
+        for group in (FAMILY, WORK):
+            await events.append(
+                tx, "action:loop", group=group, now_ms=1, event="schedule", reason="Mina gardens at nine"
+            )
+        turn_id = await turns.add_answered(tx, FAMILY, ChatJid("local:family"), reason="", now_ms=1)
+        turn = await turns.get(tx, turn_id)
+        assert turn is not None
+        loop_cycle = await cycles.begin(tx, turn, set_by=None, now_ms=1)
+        await cycles.note_wake_request(tx, loop_cycle, raw="30m", reason=SECRET, asked_ms=1, is_soonest=False)
+
+    await house.forget()
+
+    assert "zeppelin" not in await house.everything()
+    history, worker, *loop = await house.harness.rows(
+        "SELECT detail_json AS text FROM notification_history"
+        " UNION ALL SELECT detail_json FROM worker_cycles UNION ALL SELECT data_json FROM events"
+    )
+    assert json.loads(history["text"]) == {"from": "", "to": "Tea"}
+    left = [{"what": "question", "why": ""}, {"what": "question", "why": "full"}]
+    assert json.loads(worker["text"]) == {"skipped": left}
+    assert [json.loads(one["text"])["reason"] for one in loop] == ["", "Mina gardens at nine"]
+
+
+async def test_archives_of_any_number_and_long_notes_are_searched(house: ForgetHouse) -> None:
+    folder = house.home / "groups" / FAMILY
+    for number in range(210):
+        (folder / "conversations" / f"2026-01-01-{number:03}.md").write_text("**User**: fine\n")
+    (folder / "long.md").write_text("The dog is Bello\n" * 5_000 + "Mina likes tea\n")
+    reply = await house.forget()
+    assert "zeppelin" not in (folder / "conversations" / "monday.md").read_text()
+    assert "long.md (1)" in reply
+    assert "Not searched" not in reply
+
+
+async def test_files_that_are_not_searched_for_a_person_are_named(
+    house: ForgetHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_templates, "MAX_TEXT_BYTES", 100)
+    (house.home / "groups" / FAMILY / "link.md").symlink_to(house.notes)
+    reply = await house.forget()
+    assert "Not searched: conversations/monday.md, link.md" in reply
+    assert "찾아보지 못한 파일: conversations/monday.md, link.md" in reply
+
+
+async def test_reminders_to_itself_behind_many_other_notices_lose_them(house: ForgetHouse) -> None:
+    await house.say(JUN, "Jun", "a question")
+    quoting = {"message": "ask Mina again", "persist_cross_session": True}
+    assert (await house.ask("notify_self", **quoting)).ok
+    await house.end_turn()
+    async with house.harness.database.transaction() as tx:
+        for _ in range(201):
+            news = NewNotice(
+                folder=FAMILY, maker=NoticeMaker.HOST, event_type="news", source="host", payload={}
+            )
+            await notices.add(tx, news, now_ms=2)
+    await house.forget()
+    assert (
+        await house.harness.rows(
+            "SELECT id FROM cross_session_notifications WHERE payload_json LIKE '%Mina%'"
+        )
+        == []
+    )
+
+
 async def test_it_waits_for_the_turn_that_runs(house: ForgetHouse) -> None:
     await house.say(JUN, "Jun", "a long question")
     await house.tell("forget me")
@@ -329,7 +433,7 @@ async def test_it_waits_for_the_turn_that_runs(house: ForgetHouse) -> None:
     assert "zeppelins" not in await house.everything()
 
 
-@pytest.mark.parametrize("step", ["_forget_in_context", "_archives", "_delete_attachments", "_forget_board"])
+@pytest.mark.parametrize("step", ["_forget_in_context", "_notes", "_delete_attachments", "_forget_board"])
 async def test_a_host_that_dies_in_between_finishes_at_its_next_start(
     house: ForgetHouse, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

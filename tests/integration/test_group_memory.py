@@ -18,6 +18,7 @@ from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.dashboard import Person
 from orchestrator.domain.values import Folder
+from orchestrator.groups import memory_templates
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.notices.service import NoticeService
 from orchestrator.scheduler.timing import schedule_reader
@@ -28,12 +29,16 @@ from orchestrator.store.conversation import message_search
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
 from orchestrator.store.groups.changes import GroupChange, GroupPart
+from orchestrator.store.loop import events
+from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import NewNotice, NoticeMaker
 from orchestrator.store.runs import sessions
 from tests.support.command_dispatchers import dashboards_of
 from tests.support.store_harness import SEOUL, StoreHarness
 
 FAMILY, WORK = Folder("family"), Folder("work")
 NOTES = "# Family\n- Jane likes jazz on Sundays\n- The dog is Bello\n"
+NOTICES = "cross_session_notifications"
 TEXTS = (".md", ".json", ".jsonl")
 SESSION = "11111111-2222-3333-4444-555555555555"
 
@@ -260,3 +265,76 @@ async def test_a_link_in_place_of_the_notes_is_neither_read_nor_written(filled: 
     assert "secret" not in (await filled.memory("show")).text
     assert (await filled.memory("forget", "jazz")).ok
     assert secret.read_text() == "jazz is secret\n"
+
+
+async def test_words_leave_long_archives_and_those_of_any_number(filled: MemoryHouse) -> None:
+    archives = filled.notes.parent / "conversations"
+    for number in range(210):
+        (archives / f"2026-01-01-{number:03}.md").write_text("Andy: fine\n")
+    (archives / "2026-02-01.md").write_text("Jane: jazz &amp; tea\n" + "Andy: fine\n" * 7_000)
+    (archives / "2026-02-02.md").write_text("Jane: I like jazz\nAndy: fine\n")
+
+    done = await filled.memory("forget", "jazz")
+
+    assert "Not searched" not in done.text
+    assert [path.name for path in archives.iterdir() if "jazz" in path.read_text()] == []
+    assert (archives / "2026-02-01.md").read_text() == "Andy: fine\n" * 7_000
+
+
+async def test_words_leave_archives_that_write_them_as_html(filled: MemoryHouse) -> None:
+    archive = filled.notes.parent / "conversations" / "tuesday.md"
+    archive.write_text("Jane: rock &amp; roll\nAndy: fine\n")
+    assert (await filled.memory("forget", '"rock & roll"')).ok
+    assert archive.read_text() == "Andy: fine\n"
+
+
+async def test_files_that_are_not_searched_for_words_are_named(
+    filled: MemoryHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_templates, "MAX_TEXT_BYTES", 1_000)
+    (filled.notes.parent / "conversations" / "long.md").write_text("Jane: I like jazz and zebras\n" * 100)
+    (filled.notes.parent / "link.md").symlink_to(filled.notes)
+    for words in ("jazz", "zebra"):
+        reply = await filled.memory("forget", words)
+        assert "Not searched: link.md, conversations/long.md" in reply.text
+
+
+async def test_words_leave_reminders_to_itself_behind_many_other_notices(filled: MemoryHouse) -> None:
+    async with filled.harness.database.transaction() as tx:
+        for _ in range(201):
+            news = NewNotice(
+                folder=FAMILY,
+                maker=NoticeMaker.HOST,
+                event_type="news",
+                source="host",
+                priority="high",
+                payload={"message": "news"},
+            )
+            await notices.add(tx, news, now_ms=2)
+    assert "reminder" in [one["kind"] for one in (await filled.memory("show", "concert")).data["items"]]
+    assert (await filled.memory("forget", "concert")).ok
+    assert await filled.harness.rows(f"SELECT id FROM {NOTICES} WHERE payload_json LIKE '%concert%'") == []
+
+
+async def test_words_leave_reminders_to_itself_that_are_over(filled: MemoryHouse) -> None:
+    note = {"message": "hear the saxophone", "persist_cross_session": True}
+    assert (await filled.ask("notify_self", **note)).ok
+    await filled.harness.rows(f"UPDATE {NOTICES} SET state = 'acknowledged', ended_ms = 1")
+    assert (await filled.memory("forget", "saxophone")).ok
+    assert "saxophone" not in await filled.everything()
+
+
+async def test_words_leave_messages_behind_many_of_others(filled: MemoryHouse) -> None:
+    for number in range(201):
+        await filled.harness.hear(f"jazz {number}", sender="local:tom", sender_name="Tom")
+    assert (await filled.memory("forget", "jazz")).ok
+    assert await filled.harness.rows("SELECT id FROM messages WHERE content LIKE '%you like jazz!%'") == []
+
+
+async def test_words_leave_what_the_host_recorded_of_the_loop(filled: MemoryHouse) -> None:
+    async with filled.harness.database.transaction() as tx:
+        for reason in ("the jazz concert begins", "jazz"):
+            await events.append(tx, "action:loop", group=FAMILY, now_ms=1, event="schedule", reason=reason)
+    assert (await filled.memory("forget", "jazz concert")).ok
+    recorded = await filled.harness.rows("SELECT data_json FROM events")
+    assert [json.loads(one["data_json"])["reason"] for one in recorded] == ["", "jazz"]

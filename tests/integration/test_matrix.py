@@ -438,6 +438,39 @@ async def test_a_homeserver_that_asks_for_pauses_shows_each_text_once_and_in_ord
     assert all(reason.startswith("The homeserver asks to wait") for reason in later)
 
 
+async def test_a_long_pause_for_one_room_or_a_reaction_is_passed_on_and_none_shortens_it(
+    tmp_path, database, homeserver
+):
+    faults: dict = {}
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            one = await harness.add_room("One", folder="one")
+            other = await harness.add_room("Other", folder="other")
+            question = await ask(harness.owner.write, one, "where?")
+            await harness.until_heard("where?")
+            async with harness.database.reading() as tx:
+                asked = await messages.find(tx, address_of(one), question)
+            faults["/send/m.reaction/"] = [600.0]
+            with pytest.raises(ChannelDown) as down:
+                await harness.channel.react(asked, "👀")
+            assert down.value.pause_seconds > 300
+
+            session = harness.channel._session
+            session._silent_until = 0.0
+            faults["/send/m.room.message/"] = [600.0, 0.2]
+            body = {"msgtype": "m.text", "body": "hello"}
+            # Both requests are under way when the first answer comes.
+            await asyncio.gather(
+                *[session.send(room, "m.room.message", body, transaction=room) for room in (one, other)],
+                return_exceptions=True,
+            )
+            assert faults["/send/m.room.message/"] == []
+            with pytest.raises(ChannelDown) as down:
+                await harness.channel.send(address_of(one), "again", "M3")
+            assert down.value.pause_seconds > 300
+
+
 async def test_a_file_is_uploaded_once_for_its_message_and_anew_for_another_homeserver(
     tmp_path, database, homeserver, monkeypatch
 ):

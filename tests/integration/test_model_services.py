@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from orchestrator.domain.model_services import Ability, ModelService, ServicePrice, WorkKind, read_choice
@@ -14,11 +17,13 @@ from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind, TurnState
 from orchestrator.proxies.model.adaptation import UNSEEN
 from orchestrator.proxies.model.routing import is_cheap_enough
+from orchestrator.proxies.run_tokens import new_token, token_hash
 from orchestrator.store.money import usage
 from tests.doubles.messages_api import Say, ScriptedMessagesApi
 from tests.support.command_dispatchers import dispatcher_of
 from tests.support.model_services_harness import KEY, ServicesHarness, said, several_services
 from tests.support.store_harness import StoreHarness
+from tests.support.until import DEADLINE_SECONDS
 
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 KINDS = (TurnKind.CHAT, TurnKind.TASK, TurnKind.WORKER)
@@ -220,6 +225,39 @@ async def test_a_service_that_was_removed_answers_its_run_with_the_reason(harnes
     assert asked.name == "local"
     assert await answers(harness) == "from the first", "what is chosen is a model of .env's then"
     assert harness.attempts[-1].run.model == "local/qwen3"
+
+
+async def test_without_its_service_a_run_reaches_what_is_no_model(harness: ServicesHarness) -> None:
+    await harness.configure(egress={"allowlist": ["allowed.example:443"]})
+    run, token = await harness.store_harness.begin_run(), new_token()
+    async with harness.store_harness.database.transaction() as tx:
+        await tx.execute(
+            "UPDATE runs SET token_hash = ?, service = 'local' WHERE id = ?", (token_hash(token), run.id)
+        )
+        await tx.execute("DELETE FROM model_services")
+    await harness.proxies.models.refresh()
+    egress = urlsplit(harness.proxies.environment(await harness.group(), "claude", token)["HTTPS_PROXY"])
+    serving = asyncio.create_task(harness.proxies.loops()["egress"]())  # type: ignore[arg-type, var-annotated]
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            reader, writer = await asyncio.open_connection(egress.hostname, egress.port)
+            credentials = b64encode(f"run:{token}".encode()).decode()
+            writer.write(
+                b"CONNECT other.example:443 HTTP/1.1\r\nHost: other.example:443\r\n"
+                + f"Proxy-Authorization: Basic {credentials}\r\n\r\n".encode()
+            )
+            refusal = (await reader.read()).decode()
+            writer.close()
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+    async with httpx.AsyncClient(base_url=harness.url, trust_env=False, timeout=60) as client:
+        model = await client.post("/v1/messages", json={}, headers={"x-api-key": token})
+        server = await client.post("/mcp/notes", json={}, headers={"x-api-key": token})
+
+    assert "it is not on the list of this group" in refusal
+    assert (model.status_code, "'local' was removed" in model.text) == (403, True)
+    assert "'local' was removed" not in server.text, "an MCP server is no model either"
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,26 @@ async def test_a_role_is_given_by_address_shown_and_put_back(family):
     assert row["container_config"] == '{"people": {"local:mina": "owner"}}'
 
 
+async def test_a_person_of_several_addresses_has_the_name_of_the_one_they_used_last(store_harness):
+    await store_harness.add_group()
+
+    async def shown() -> list[tuple[str, str]]:
+        async with store_harness.database.reading() as tx:
+            return [(one.name, *one.aliases) for one in (await people.of_group(tx, "family"))[:-1]]
+
+    await store_harness.hear("hi", sender="1999@lid", sender_name="Old")
+    await store_harness.hear("hi", sender="1777@lid", sender_name="Zed", sender_alias="1999@lid")
+    assert await shown() == [("Zed", "1777@lid")]
+    await store_harness.hear("hi", sender="1999@lid", sender_name="Ann")
+    assert await shown() == [("Ann", "1777@lid")]
+    await store_harness.hear("hi", sender="1777@lid", sender_name="Bea")
+    await store_harness.hear("hi", sender="1999@lid", sender_name="")
+    assert await shown() == [("Ann", "1777@lid")], "who writes without a name keeps the one of the address"
+    async with store_harness.database.transaction() as tx:
+        await tx.execute("DELETE FROM messages")
+    assert await shown() == [("Bea", "1777@lid")], "the address that was seen last"
+
+
 @pytest.mark.parametrize("wrong", ["Mina", "mina", "local:nobody", "", "local:mina@x"])
 async def test_a_role_goes_to_an_address_that_was_seen_and_never_to_a_name(family, wrong):
     await family.hear("hello", **MINA)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import sslproto
 
 from agent_runner.wire import gate
 from agent_runner.wire.carrier import MAX_HELLO_BYTES
-from orchestrator.containers.swarm.door import HELLO_SECONDS, MAX_RELAYS, MAX_UNIDENTIFIED
+from orchestrator.containers.swarm.door import HELLO_SECONDS, MAX_RELAYS, TLS_BUFFER_BYTES
+from orchestrator.containers.swarm.unidentified import MAX_UNDISTURBED, MAX_UNIDENTIFIED
 from tests.support.runtimes import eventually
 
 
@@ -108,10 +108,42 @@ async def test_a_connection_that_has_to_wait_is_passed_on_only_then_and_holds_up
                 task.cancel()
 
 
+async def test_a_connection_that_the_host_has_ended_holds_no_place_however_long_its_container_holds_it():
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as host:
+        carry = gate.Gate(host.sockets[0].getsockname()[1], "127.0.0.1").carry
+        async with await asyncio.start_server(carry, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+            writer.write(b"hello")
+            assert await reader.read(100) == b""
+            await eventually(is_alone, "the gate has let go of it")
+            writer.close()
+
+
+async def test_a_container_that_has_said_all_still_gets_its_answer():
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.read())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as host:
+        carry = gate.Gate(host.sockets[0].getsockname()[1], "127.0.0.1").carry
+        async with await asyncio.start_server(carry, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"hello")
+            writer.write_eof()
+            assert await reader.read() == b"hello"
+            writer.close()
+
+
 def test_the_host_lets_more_strangers_wait_than_one_container_can_be():
-    assert MAX_RELAYS + 1 < gate.MAX_OF_ONE < MAX_UNIDENTIFIED
+    assert MAX_RELAYS + 1 < gate.MAX_OF_ONE < MAX_UNDISTURBED < MAX_UNIDENTIFIED
 
 
 def test_strangers_hold_little_memory_for_a_short_time():
-    assert MAX_UNIDENTIFIED * (sslproto.SSLProtocol.max_size + 4 * MAX_HELLO_BYTES) <= 40 * 1024 * 1024
+    assert MAX_UNIDENTIFIED * (TLS_BUFFER_BYTES + 4 * MAX_HELLO_BYTES) <= 40 * 1024 * 1024
     assert HELLO_SECONDS <= 10

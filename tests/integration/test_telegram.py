@@ -317,8 +317,48 @@ async def test_a_pause_that_telegram_asks_for_is_kept(home):
     assert [name for name, _ in home.api.calls].count("sendMessage") == 1
 
 
-@pytest.mark.parametrize("earlier_pages", [0, 1])
-async def test_a_pause_before_the_next_updates_is_kept_and_is_no_outage(home, monkeypatch, earlier_pages):
+ABSURD = [(10**14, 3_600.0), (1e300, 3_600.0), (-5, 1.0), (0, 1.0), ("abc", 5.0), ([1], 5.0), (None, 5.0),
+          (float("nan"), 5.0)]  # fmt: skip
+"""What a server may name as a pause, and the seconds that are waited."""
+
+
+async def test_a_pause_in_one_chat_holds_up_no_other_and_a_shorter_one_ends_no_longer_one(home):
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 429, retry=600)
+        with pytest.raises(ChannelDown, match="600 s"):
+            await channel.send(JID, "a", MessageId("3EB0A"))
+        await channel.send(OTHER_JID, "b", MessageId("3EB0B"))
+        home.api.fail("sendMessage", 429, retry=600)
+        home.api.fail("sendMessage", 429, retry=1)
+        # Both requests are under way when the first answer comes.
+        await asyncio.gather(
+            *[channel.send(OTHER_JID, "c", MessageId(f"3EB0C{number}")) for number in range(2)],
+            return_exceptions=True,
+        )
+        for jid in (JID, OTHER_JID):
+            with pytest.raises(ChannelDown) as down:
+                await channel.send(jid, "d", MessageId("3EB0D"))
+            assert down.value.pause_seconds > 300
+    assert home.api.shown(OTHER) == ["b"]
+
+
+@pytest.mark.parametrize(("asked", "waits"), ABSURD)
+async def test_an_absurd_pause_is_bounded_and_the_message_is_kept(home, asked, waits):
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 429, retry=asked)
+        with pytest.raises(ChannelDown) as down:
+            await channel.send(JID, "a", MessageId("3EB0A"))
+    assert down.value.pause_seconds == waits
+
+
+@pytest.mark.parametrize(
+    ("earlier_pages", "asked", "waits"), [(0, 20, 20.0), *[(1, *pair) for pair in [(20, 20.0), *ABSURD]]]
+)
+async def test_a_pause_before_the_next_updates_is_kept_and_is_no_outage(
+    home, monkeypatch, earlier_pages, asked, waits
+):
     pauses: list[float] = []
 
     async def note_pause(seconds: float) -> None:
@@ -327,17 +367,25 @@ async def test_a_pause_before_the_next_updates_is_kept_and_is_no_outage(home, mo
 
     monkeypatch.setattr(channel_module, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": note_pause}))
     if not earlier_pages:
-        home.api.fail("getUpdates", 429, retry=20)
+        home.api.fail("getUpdates", 429, retry=asked)
     with structlog.testing.capture_logs() as logs:
         async with home.living():
             await connected(home)
             if earlier_pages:
-                home.api.fail("getUpdates", 429, retry=20)
+                home.api.fail("getUpdates", 429, retry=asked)
             home.api.write(CHAT, "after it")
             await home.until_row("SELECT 1 FROM messages WHERE content = 'after it'")
             await until(lambda: pauses, "the pause")
-    assert pauses == [20.0]
+    assert pauses == [waits]
     assert not [one for one in logs if one["event"] == "channel.down"]
+
+
+async def test_a_pause_before_the_connection_is_kept(home):
+    home.api.fail("getMe", 429, retry=600)
+    with structlog.testing.capture_logs() as logs:
+        async with home.living():
+            await until(lambda: [one for one in logs if one["event"] == "channel.down"], "it waits")
+    assert [one["pause_seconds"] for one in logs if one["event"] == "channel.down"] == [600.0]
 
 
 async def test_a_part_of_a_message_that_was_shown_is_not_shown_again_after_a_pause(home, tmp_path):
@@ -348,8 +396,27 @@ async def test_a_part_of_a_message_that_was_shown_is_not_shown_again_after_a_pau
         home.api.fail("sendMessage", 429, retry=30)
         with pytest.raises(ChannelDown, match="wait"):
             await channel.send(JID, "c" * 2_000, MessageId("3EB0A"), attachment=file)
-        home.channel._silent_until = 0.0
+        home.channel._silent_until.clear()
         number = await channel.send(JID, "c" * 2_000, MessageId("3EB0A"), attachment=file)
+    assert [one["message_id"] for one in home.api.sent] == [int(number), int(number) + 1]
+
+
+async def test_a_part_of_a_message_that_was_shown_is_not_shown_again_after_a_restart(home, tmp_path):
+    (tmp_path / "f").write_bytes(b"body")
+    file = Attachment(path=tmp_path / "f", name="a.pdf", mime="application/pdf")
+    async with home.database.transaction() as tx:
+        await outbox.add(tx, chat_jid=JID, text="c", dedupe_key="k1", attachment=file, now_ms=0)
+        queued = await outbox.by_key(tx, "k1")
+    assert queued is not None
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 429, retry=30)
+        with pytest.raises(ChannelDown, match="wait"):
+            await channel.send(JID, "c" * 2_000, queued.message_id, attachment=file)
+    home.channel = TelegramChannel(home.context, chance=lambda: 0.0, poll_seconds=1)
+    async with home.living() as channel:
+        await connected(home)
+        number = await channel.send(JID, "c" * 2_000, queued.message_id, attachment=file)
     assert [one["message_id"] for one in home.api.sent] == [int(number), int(number) + 1]
 
 

@@ -251,12 +251,15 @@ async def test_sent_messages_are_deleted_where_the_messenger_can(store_harness: 
     assert channel.texts() == ["Hello all", "and this", "Done."]
     said = await undo.say("@Andy undo")
     assert "2 sent messages are deleted" in said
-    channel.will("local:family", ChannelDown("away"), ChannelRefused("too old"))
+    channel.will("local:family", ChannelDown("too fast", pause_seconds=600.0), ChannelRefused("too old"))
     await deleting.withdraw_due()
     assert "Done." in channel.texts(), "an answer stays: it is what the undo speaks of"
     texts = [one.text for one in await undo.store.outgoing()]
     assert "⚠️ I could not delete a message that I had sent here: too old." in texts
-    undo.store.clock.wall_ms += 60_000
+    undo.store.clock.wall_ms += 599_999
+    await deleting.withdraw_due()
+    assert "Hello all" in channel.texts(), "the messenger has asked for a longer pause"
+    undo.store.clock.wall_ms += 1
     await deleting.withdraw_due()
     assert "Hello all" not in channel.texts()
     assert await undo.store.rows("SELECT text FROM outbox WHERE text = 'Hello all'") == []

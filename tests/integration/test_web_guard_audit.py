@@ -11,6 +11,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.store import audit
+from orchestrator.store.database import Tx
 from orchestrator.web.guard import AccessGuard
 from orchestrator.web.refusals import RefusalAudit, RefusedRequest
 from tests.support.store_harness import StoreHarness
@@ -154,6 +155,37 @@ async def test_after_a_minute_those_in_between_are_written_though_nobody_knocks_
 
     await until(total, "all of them are written")
     await stop(running)
+
+
+async def test_what_comes_while_a_row_is_written_has_a_row_with_its_own_time_path_and_peer(
+    store_harness: StoreHarness, refusals: RefusalAudit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = audit.append
+
+    def note(path: str) -> None:
+        store_harness.clock.wall_ms += 1_000
+        refusals.note(RefusedRequest(error="bad_token", path=path, method="GET", peer=path[1:]))
+
+    async def append_while_more_come(tx: Tx, event: audit.AuditEvent) -> None:
+        monkeypatch.undo()
+        note("/second")
+        note("/third")
+        await append(tx, event)
+
+    monkeypatch.setattr(audit, "append", append_while_more_come)
+    note("/first")
+    first_ms = store_harness.clock.now_ms()
+    await refusals.write()
+    await refusals.write()
+    await refusals.write()
+
+    async with store_harness.database.reading() as tx:
+        found = await audit.newest(tx, limit=100)
+    written = [(one["at_ms"], *map(one["detail"].get, ("path", "peer", "count"))) for one in found]
+    assert sorted(written) == [
+        (first_ms, "/first", "first", 1),
+        (first_ms + 1_000, "/second", "second", 2),
+    ]
 
 
 async def test_what_cannot_be_written_down_now_is_counted_on(

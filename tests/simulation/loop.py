@@ -302,10 +302,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # -- what is not simulated -------------------------------------------------------------------------
 
-    async def create_server(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+    async def create_server(
+        self, factory: Any, host: Any = None, port: Any = None, sock: Any = None, **_: Any
+    ) -> Any:
         if self.network is None:
             self.refuse("a server's socket")
-        return await self.network.listen(factory, port)
+        return await self.network.listen(factory, port if sock is None else sock.port)
 
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         if self.network is None:

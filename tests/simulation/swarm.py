@@ -362,6 +362,8 @@ class SwarmedEngine(Engine):
         self.breaks_at_ends = 0
         """For turns to come: the ends of so many have their connection broken in the moment after them."""
         self.crowded_choices: list[str] = []
+        self._names: set[str] = set()
+        """Those of all services that there ever were."""
         """The containers that were put on a node with too many."""
         self._have_run: set[tuple[str, str]] = set()
         """The nodes on which each group has had a container."""
@@ -383,7 +385,10 @@ class SwarmedEngine(Engine):
         service.has_files = (labels[GROUP_LABEL], node) in self._have_run
         self._have_run.add((labels[GROUP_LABEL], node))
         self.services[service.id] = service
-        if self._is_ill_placed(service):
+        # A run that starts again avoids the node on which its start has failed.
+        is_first = service.name not in self._names
+        self._names.add(service.name)
+        if is_first and self._is_ill_placed(service):
             # Another container may have been promised a place on another node, and gets it only now.
             self.loop.call_later(3.0, self._note_choice, service, context=contextvars.Context())
         self.loop.create_task(self._set_up(service), name=f"task:{service.id}", context=contextvars.Context())
@@ -771,6 +776,16 @@ def _runner_of(container: NodeContainer) -> RunnerProcess:
     return container.runner
 
 
+class _Listener:
+    """In the place of the door's listening socket: connections are in memory, and none is counted."""
+
+    def __init__(self, address: str, port: int, unidentified: object) -> None:
+        self.port = port
+
+    def listen(self, queue: int) -> None:
+        pass
+
+
 def _write_certificate(certificate: Path, key: Path) -> None:
     certificate.write_text("a certificate", encoding="ascii")
     key.write_text("a key", encoding="ascii")
@@ -802,6 +817,7 @@ def replaced_by(engine: SwarmedEngine) -> list[tuple[str, Any]]:
         (f"{carrier}.dial.ssl", SSL),
         (f"{door}.ssl", SSL),
         (f"{door}.ensure_certificate", _write_certificate),
+        (f"{door}.open_listener", _Listener),
         # The processor's time says something of this machine, and nothing of the world's.
         (f"{door}.time", types.SimpleNamespace(thread_time=lambda: 0.0)),
         ("orchestrator.containers.swarm.runtime.new_observer", TreeObserver),

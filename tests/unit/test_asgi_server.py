@@ -167,6 +167,19 @@ async def test_what_waits_is_written_before_the_end_and_dropped_by_an_abort() ->
     assert below_aborted.seen == ["aborted"]
 
 
+def connection(listener: socket.socket, address: str) -> socket.socket:
+    """Begin to connect to a listening socket from an address."""
+    made = socket.socket()
+    made.setblocking(False)
+    made.bind((address, 0))
+    made.connect_ex(listener.getsockname())
+    return made
+
+
+def is_connected(made: socket.socket, listener: socket.socket) -> bool:
+    return made.connect_ex(listener.getsockname()) in {0, errno.EISCONN}
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no filter for a listening socket")
 async def test_an_address_that_goes_on_connecting_is_not_heard_for_a_while_and_others_are(
     monkeypatch: pytest.MonkeyPatch,
@@ -174,37 +187,50 @@ async def test_an_address_that_goes_on_connecting_is_not_heard_for_a_while_and_o
     monkeypatch.setattr(listeners, "DROP_SECONDS", 3_600.0)  # the test ends it itself
     loop = asyncio.get_running_loop()
 
-    def connection(address: str) -> socket.socket:
-        made = socket.socket()
-        made.setblocking(False)
-        made.bind((address, 0))
-        made.connect_ex(listener.getsockname())
-        return made
-
-    def is_connected(made: socket.socket) -> bool:
-        return made.connect_ex(listener.getsockname()) in {0, errno.EISCONN}
-
     with ScreenedListener(listen("127.0.0.1", 0), lambda address: address == "127.0.0.2") as listener:
         listener.setblocking(False)
-        greedy = [connection("127.0.0.2") for _ in range(listeners.MAX_REFUSED)]
+        greedy = [connection(listener, "127.0.0.2") for _ in range(listeners.MAX_REFUSED)]
         assert len(greedy) < QUEUE
         for _ in greedy:
             with pytest.raises(BlockingIOError):
                 listener.accept()
 
-        unheard, other = connection("127.0.0.2"), connection("127.0.0.3")
+        unheard, other = connection(listener, "127.0.0.2"), connection(listener, "127.0.0.3")
         accepted, address = listener.accept()
         assert address[0] == "127.0.0.3"
-        assert is_connected(other)
-        assert not is_connected(unheard)
+        assert is_connected(other, listener)
+        assert not is_connected(unheard, listener)
 
         listener._hear_all()
-        again = connection("127.0.0.2")
-        assert is_connected(again)
+        again = connection(listener, "127.0.0.2")
+        assert is_connected(again, listener)
         assert listener._timer is None
         with pytest.raises(BlockingIOError):
             listener.accept()  # it has too many still
         assert isinstance(listener._timer, asyncio.TimerHandle)
         assert loop.time() < listener._timer.when()
     for each in (*greedy, unheard, other, accepted, again):
+        each.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no filter for a listening socket")
+async def test_of_more_addresses_than_a_filter_holds_the_one_that_has_just_gone_too_far_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listeners, "DROP_SECONDS", 3_600.0)  # the test ends it itself
+    monkeypatch.setattr(listeners, "MAX_REFUSED", 2)
+    monkeypatch.setattr(listeners, "_MAX_DROPPED", 2)
+
+    with ScreenedListener(listen("127.0.0.1", 0), lambda _: True) as listener:
+        listener.setblocking(False)
+        # The first address is refused first, and reaches the limit last.
+        made = [connection(listener, f"127.0.0.{number}") for number in (2, 3, 3, 4, 4, 2)]
+        for _ in made:
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+        newest, before, oldest = (connection(listener, f"127.0.0.{number}") for number in (2, 4, 3))
+        assert not is_connected(newest, listener)
+        assert not is_connected(before, listener)
+        assert is_connected(oldest, listener)
+    for each in (*made, newest, before, oldest):
         each.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -111,6 +112,50 @@ def test_a_changed_file_is_read_again_and_a_broken_one_forgets_nothing(tmp_path:
     (tmp_path / ".env").unlink()
     (tmp_path / ".env").mkdir()
     assert redactor.redact("another-one-5") == GONE
+
+
+def unreadable_folder(home: Path) -> str:
+    (home / ".env").mkdir()
+    return ""
+
+
+def named_key_missing(home: Path) -> str:
+    (home / "brave").write_text("BSA9x2kQ77wLmZ4t")
+    (home / ".env").write_text(
+        f"ANTHROPIC_API_KEY_FILE={home}/missing\nBRAVE_API_KEY_FILE={home}/brave\nMAIL_TOKEN=pale.moon.77\n"
+    )
+    return "BSA9x2kQ77wLmZ4t pale.moon.77"
+
+
+@pytest.mark.parametrize("broken", [unreadable_folder, named_key_missing])
+def test_what_can_be_read_goes_though_the_file_cannot_be_read_from_the_start(
+    tmp_path: Path, broken: Callable[[Path], str]
+):
+    readable = broken(tmp_path)
+    source = CredentialSource(tmp_path, {"GITHUB_TOKEN": "quiet_river_3"})
+    redactor = Redactor(KnownSecrets(source, own=["a-door-token-1"]))
+
+    for secret in ("quiet_river_3", "a-door-token-1", *readable.split()):
+        assert redactor.redact(secret) == GONE
+
+
+def test_a_key_that_is_no_longer_found_hides_neither_the_last_nor_the_new_secrets(tmp_path: Path):
+    redactor = known(tmp_path, f"ANTHROPIC_API_KEY={PLAIN}\n")
+    assert redactor.redact(PLAIN) == GONE
+    named_key_missing(tmp_path)
+
+    assert redactor.redact(f"{PLAIN} pale.moon.77") == f"{GONE} {GONE}"
+
+
+def test_a_missing_key_of_the_environment_does_not_hide_its_other_files(tmp_path: Path):
+    (tmp_path / "brave").write_text("BSA9x2kQ77wLmZ4t")
+    redactor = known(
+        tmp_path,
+        ANTHROPIC_API_KEY_FILE=str(tmp_path / "missing"),
+        BRAVE_API_KEY_FILE=str(tmp_path / "brave"),
+    )
+
+    assert redactor.redact("BSA9x2kQ77wLmZ4t") == GONE
 
 
 def test_what_the_host_made_itself_goes_too(tmp_path: Path):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.domain.model_services import ModelService, ServicePrice
 from orchestrator.proxies.model.token_usage import (
     MAX_LINE_BYTES,
     Cost,
@@ -150,6 +152,18 @@ def test_a_number_that_is_none_counts_as_nothing(odd: object) -> None:
     seen = tapped(sse(start(input_tokens=odd), STOP))
     assert seen is not None
     assert seen.input_tokens == 0
+
+
+def test_a_search_costs_the_owners_price_also_at_a_service_with_a_price_of_its_own() -> None:
+    service = ModelService(name="router", kind="openrouter", url="http://x", price=ServicePrice(3, 15))
+    seen = tapped(WHOLE)
+    assert seen is not None
+    for of_service in (service, None):
+        with_search, without = (
+            Prices(search_usd=0.5).cost_at(of_service, replace(seen, searches=count)).nano_usd or 0
+            for count in (1, 0)
+        )
+        assert with_search - without == 500_000_000
 
 
 def test_an_unknown_model_has_no_cost() -> None:

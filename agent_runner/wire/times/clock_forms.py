@@ -19,7 +19,7 @@ from agent_runner.wire.times.model import (
     TimeSpan,
     Where,
 )
-from agent_runner.wire.times.numbers import CARDINAL_EN, HOUR_WORD_EN, NUMBER_KO, number
+from agent_runner.wire.times.numbers import CARDINAL_EN, HOUR_WORD_EN, WHOLE_KO, number
 from agent_runner.wire.times.zones import TOWN_KO, ZONE_WORD, named_zone, offset_of
 
 _OPEN_WITH_MINUTES = range(1, 6)
@@ -44,7 +44,7 @@ _HOUR = rf"(?P<hour>\d{{1,2}}|{HOUR_WORD_EN})"
 _OCLOCK = r"(?:\s*o'?\s?clock\b)"
 _ISH = r"(?:\s?-?ish\b|\s+approximately\b)?"
 _DIGITS = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.\d{1,6})?)?"
-_MINUTE_WORD = rf"(?:o'?|oh)\s[a-z]+|(?!(?:sixty|seventy|eighty|ninety)\b){CARDINAL_EN}"
+_MINUTE_WORD = rf"(?:o'?|oh)\s{HOUR_WORD_EN}|(?!(?:sixty|seventy|eighty|ninety)\b){CARDINAL_EN}"
 _NO_SPAN = rf"(?!\.\d|\s*{UNIT_EN}|\s*,?\s*(?:and\s+)?[\d.])"
 _THERE = rf"(?:(?P<zone>{TOWN_KO})\s*시간(?:으로)?\s+)?"
 _NO_HALF = r"(?![\d:]|\s*(?:am|pm|[ap]\.m)\b)"
@@ -65,7 +65,8 @@ def _clock_en(match: re.Match[str]) -> Parts:
     return Parts(
         clock=ClockTime(
             hour=int(number(hour)),
-            minute=int(number(minute)) if minute else 0,
+            # In `nine oh five`, the `oh` stands for a zero.
+            minute=int(number(re.sub(r"^o[h']?\s", "", minute, flags=re.IGNORECASE))) if minute else 0,
             second=int(parts.get("second") or 0),
             half=half,
             is_bare=is_open and half is None,
@@ -74,10 +75,10 @@ def _clock_en(match: re.Match[str]) -> Parts:
     )
 
 
-def _offset(parts: dict[str, str | None]) -> timezone | NamedZone | None:
+def _offset(parts: dict[str, str | None]) -> timezone | NamedZone | Reason | None:
     """Return the offset from UTC or the zone in the groups of a match of a time; None if none is named.
 
-    An offset of 24 hours or more, which does not exist, gives None, too.
+    For an offset that does not exist, return the reason to refuse it.
     """
     if zone := parts.get("zone"):
         return named_zone(zone)
@@ -268,7 +269,7 @@ FORMS: tuple[Form, ...] = (
                 (),
             ),
             Shape(
-                rf"(?:(?P<half>{HALF_KO})\s*)?(?P<hour>{NUMBER_KO})\s*시\s*(?:에서|부터|와|하고)\s*(?P<until>{NUMBER_KO})\s*시\s*사이(?:에)?",
+                rf"(?:(?P<half>{HALF_KO})\s*)?(?P<hour>{WHOLE_KO})\s*시\s*(?:에서|부터|와|하고)\s*(?P<until>{WHOLE_KO})\s*시\s*사이(?:에)?",
                 _between_ko,
                 (),
             ),
@@ -319,8 +320,8 @@ FORMS: tuple[Form, ...] = (
                 ("오후 6:30",),
             ),
             Shape(
-                rf"{_THERE}(?:(?P<half>{HALF_KO})\s*)?(?P<hour>{NUMBER_KO})\s*시(?!간)"
-                rf"(?:\s*(?:(?P<minute>{NUMBER_KO})\s*분(?:\s*(?P<second>{NUMBER_KO})\s*초|\s*(?P<before>전))?"
+                rf"{_THERE}(?:(?P<half>{HALF_KO})\s*)?(?P<hour>{WHOLE_KO})\s*시(?!간)"
+                rf"(?:\s*(?:(?P<minute>{WHOLE_KO})\s*분(?:\s*(?P<second>{WHOLE_KO})\s*초|\s*(?P<before>전))?"
                 r"(?!\s*(?:뒤|후))|(?P<semi>반)(?=에|까|[\s,:]|$)|정각))?(?:에)?",
                 _clock_ko,
                 ("오전 9시", "저녁 7시 반", "18시", "오후 네 시 십오 분 전", "뉴욕 시간 오후 3시"),

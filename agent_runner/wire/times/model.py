@@ -155,6 +155,23 @@ class Rhythm:
     unit: StepUnit = StepUnit.DAYS
     start: date | None = None
 
+    @property
+    def has_words(self) -> bool:
+        """Return whether words can name the rhythm.
+
+        They cannot name days of the week and of the month together, nor a step in units that do not fit them.
+        """
+        if self.month_day is not None and self.weekdays:  # in cron, either is enough
+            return False
+        if self.start is None:
+            return True
+        is_counted_by = {
+            StepUnit.DAYS: self.month_day is None and not self.weekdays,
+            StepUnit.WEEKS: bool(self.weekdays) and self.nth is None and self.step < 100,
+            StepUnit.MONTHS: self.month_day is not None and self.step < 100,
+        }
+        return self.step > 1 and is_counted_by[self.unit]
+
     def is_on(self, day: date) -> bool:
         """Return whether the rhythm occurs on a day."""
         return (
@@ -251,21 +268,22 @@ class Recurrence:
     def of_cron(cls, cron: str, *, first: datetime) -> Recurrence | None:
         """Return the recurrence that a text of cron describes, in the form that the property `cron` returns.
 
-        Names of days, such as `mon`, may stand for their numbers. Return None if the text has another form.
-        `first` is the first time of the recurrence that is ahead.
+        Names of days, such as `mon`, may stand for their numbers. Return None if the text has another form,
+        or days for which there are no words. `first` is the first time of the recurrence that is ahead.
         """
         numbered = _DAY_NAME.sub(lambda found: str(_DAY_NAMES.index(found.group().lower())), cron)
         match = _CRON.fullmatch(numbered)
         if match is None:
             return None
         days = match["nth_weekday"] or match["weekdays"] or ""
+        months = sorted(set(map(int, match["months"].split(",")))) if match["months"] != "*" else []
         try:
             rhythm = Rhythm(
                 # In cron, Sunday is 0; here Monday is.
                 weekdays=tuple(sorted((int(digit) + 6) % 7 for digit in days.split(",") if digit)),
                 nth=_number_or_last((match["nth"] or "*").removeprefix("#")),
                 month_day=_number_or_last(match["day"]),
-                months=() if match["months"] == "*" else tuple(map(int, match["months"].split(","))),
+                months=tuple(months) if months != list(range(1, 13)) else (),
                 step=int(match["step"] or 1),
                 unit=StepUnit(match["unit"] or StepUnit.DAYS),
                 start=date.fromisoformat(match["start"]) if match["start"] else None,
@@ -273,7 +291,7 @@ class Recurrence:
             clock = time(int(match["hour"]), int(match["minute"]))
         except ValueError:
             return None
-        return cls(first=first, clock=clock, rhythm=rhythm)
+        return cls(first=first, clock=clock, rhythm=rhythm) if rhythm.has_words else None
 
 
 def _number_or_last(text: str) -> int | None:
@@ -315,7 +333,8 @@ class ClockTime:
     """A time of day as written.
 
     `is_bare` marks an hour that may be in either half of the day. `minutes_before` are subtracted (`quarter
-    to nine`). `offset` is the named offset from UTC, or zone.
+    to nine`). `offset` is the named offset from UTC, or zone; for an offset that does not exist, it is the
+    reason to refuse the time.
     """
 
     hour: int
@@ -324,7 +343,7 @@ class ClockTime:
     half: Half | None = None
     is_bare: bool = False
     minutes_before: int = 0
-    offset: timezone | NamedZone | None = None
+    offset: timezone | NamedZone | Reason | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,8 @@ _ALONE = {"하나": 1, "둘": 2, "셋": 3, "넷": 4, "스무": 20}
 _NATIVE_KO = rf"(?:{'|'.join(_NATIVE_TENS)})(?:{'|'.join(_NATIVE)})?|스무|{'|'.join(reversed(_NATIVE))}"
 _SINO_KO = rf"(?:[{_SINO}]?천)?(?:[{_SINO}]?백)?[{_SINO}]?십[{_SINO}]?|[{_SINO}]"
 NUMBER_KO = rf"(?:\d{{1,12}}(?:\.\d{{1,6}})?|{_NATIVE_KO}|{_SINO_KO})"
+WHOLE_KO = rf"(?:\d{{1,12}}|{_NATIVE_KO}|{_SINO_KO})"
+"""Matches a number without decimals."""
 SINO_KO = rf"(?:\d{{1,2}}|[{_SINO}]?십[{_SINO}]?|[{_SINO}])"
 """Matches a Sino-Korean number of up to two digits, as in dates."""
 YEAR_KO = rf"(?:\d{{4}}|[{_SINO}]?천(?:[{_SINO}]?백)?(?:[{_SINO}]?십)?[{_SINO}]?)"

@@ -37,6 +37,7 @@ _EVERY = r"(?:every|each)\s+"
 _AND = r"(?:\s*,\s*and\s+|\s*,\s*|\s+and\s+|\s*&\s*)"
 _DAY_LIST = rf"{WEEKDAY_EN}(?:{_AND}{WEEKDAY_EN})*"
 _DAYS_LIST = rf"{WEEKDAY_EN}s(?:{_AND}{WEEKDAY_EN}s)*"
+_COUNTED_DAYS = rf"(?P<days>{_DAYS_LIST}|{_DAY_LIST})"
 _EACH_MONTH = r"(?:every|each)\s+month\b"
 _OTHER = rf"(?:(?P<other>other|second|2nd|alternate)|(?P<step>\d{{1,2}}|{ORDINAL_EN}))"
 _TO = r"\s*(?:to|through|-|–)\s*"
@@ -105,19 +106,38 @@ def _every_weekday_between(match: re.Match[str]) -> Parts:
 def _every_other(match: re.Match[str]) -> Parts | None:
     """Return the repetition in `every other Tuesday` or `every 3rd day`; None for `every 0th day`.
 
-    `every first Monday` is the first one of each month.
+    `every first Monday` is the first one of each month. With several days, it is no time: the first of each,
+    or the days of the first week, could be meant.
     """
     step = 2 if match["other"] else _count(match["step"])
-    unit = match["unit"].lower()
     if step < 1:
         return None
-    if step == 1 and unit not in ("day", "week"):
-        return _repeating_on(nth=1, weekdays=(weekday(unit),))
-    if unit == "day":
-        return _repeating_on(step=step)
-    if unit == "week":  # without a day of the week, weeks are counted in days
-        return _repeating_on(step=step * 7)
-    return _repeating_on(step=step, unit=StepUnit.WEEKS, weekdays=(weekday(unit),))
+    if unit := match["unit"]:  # without a day of the week, weeks are counted in days
+        return _repeating_on(step=step * 7 if unit.lower() == "week" else step)
+    days = weekdays(match["days"])
+    if step == 1:
+        return _repeating_on(nth=1, weekdays=days) if len(days) == 1 else None
+    return _every_weeks(step, days)
+
+
+def _every_weeks_on(match: re.Match[str]) -> Parts | None:
+    """Return the repetition in `every other week on Tuesday`, `격주 화요일`, `3주마다 금요일`.
+
+    None for `every 0 weeks`.
+    """
+    return _every_weeks(_count(match["step"] or "2"), weekdays(match["days"]))
+
+
+def _every_weeks(step: int, days: tuple[int, ...]) -> Parts | None:
+    """Return the repetition on days of the week, in one of so many weeks; None if `step` is 0."""
+    if step < 1:
+        return None
+    return _repeating_on(weekdays=days, **_counted(step, StepUnit.WEEKS))
+
+
+def _counted(step: int, unit: StepUnit) -> dict[str, object]:
+    """Return the fields of a `Rhythm` that count by so many units; none to count by one."""
+    return {"step": step, "unit": unit} if step > 1 else {}
 
 
 def _count(words: str) -> int:
@@ -125,13 +145,17 @@ def _count(words: str) -> int:
     return int(number(words)) if re.fullmatch(rf"\d+|{CARDINAL_EN}", words, re.IGNORECASE) else ordinal(words)
 
 
-def _month_day(match: re.Match[str]) -> Parts:
-    """Return the repetition in `every month on the 3rd`, `every 2 months on the 3rd`, `매월 마지막 날`."""
+def _month_day(match: re.Match[str]) -> Parts | None:
+    """Return the repetition in `every month on the 3rd`, `every 2 months on the 3rd`, `매월 마지막 날`.
+
+    None for `every 0 months`.
+    """
     parts = match.groupdict()
     day = parts.get("day")
     step = _count(parts.get("step") or "1")
-    counted = {"step": step, "unit": StepUnit.MONTHS} if step > 1 else {}
-    return _repeating_on(month_day=ordinal(day) if day else LAST, **counted)
+    if step < 1:
+        return None
+    return _repeating_on(month_day=ordinal(day) if day else LAST, **_counted(step, StepUnit.MONTHS))
 
 
 def _year_day(match: re.Match[str]) -> Parts:
@@ -158,9 +182,11 @@ def _except_months(match: re.Match[str]) -> Parts:
     return Parts(months=tuple(number for number in range(1, 13) if number not in named))
 
 
-def _except_months_ko(match: re.Match[str]) -> Parts:
-    """Return the months other than those named in the Korean `8월 빼고`."""
+def _except_months_ko(match: re.Match[str]) -> Parts | None:
+    """Return the months other than those named in the Korean `8월 빼고`; None if one does not exist."""
     named = {int(word) for word in re.findall(r"\d+", match["months"])}
+    if not named <= set(range(1, 13)):
+        return None
     return Parts(months=tuple(number for number in range(1, 13) if number not in named))
 
 
@@ -168,12 +194,6 @@ def _every_ko(match: re.Match[str]) -> Parts:
     """Return the repetition in `매일`, `평일`, `주말마다`."""
     days = {"평일": WORKDAYS, "주말": WEEKEND, "매주말": WEEKEND}.get(match["unit"].removesuffix("마다"), ())
     return _repeating_on(weekdays=days)
-
-
-def _every_other_ko(match: re.Match[str]) -> Parts:
-    """Return the repetition in `격주 화요일`, `3주마다 금요일`."""
-    step = int(match["step"] or 2)
-    return _repeating_on(step=step, unit=StepUnit.WEEKS, weekdays=weekdays(match["days"]))
 
 
 _PLACED = rf"(?:(?P<nth>{ORDINAL_EN})|last)\s+(?P<weekday>{WEEKDAY_EN})\b"
@@ -185,20 +205,29 @@ FORMS: tuple[Form, ...] = (
         "on each second, third … such day, counted from the first that lies ahead",
         shapes=(
             Shape(
-                rf"(?:(?P<other>every\s+(?:other|second|2nd)\s+week|biweekly|fortnightly)|every\s+(?P<step>\d{{1,2}}|{CARDINAL_EN})\s+weeks)"
-                rf"\s+on\s+(?:a\s+)?(?P<unit>{WEEKDAY_EN})s?\b",
-                _every_other,
-                ("every other week on Tuesday at 8am", "every two weeks on Friday at 18:00"),
+                rf"(?:every\s+(?:other|second|2nd)\s+week|biweekly|fortnightly|every\s+(?P<step>\d{{1,2}}|{CARDINAL_EN})\s+weeks)"
+                rf"\s+on\s+(?:a\s+)?{_COUNTED_DAYS}\b",
+                _every_weeks_on,
+                (
+                    "every other week on Tuesday at 8am",
+                    "every two weeks on Friday at 18:00",
+                    "every 3 weeks on Monday and Wednesday at 8:00",
+                ),
             ),
             Shape(
-                rf"{_EVERY}{_OTHER}\s+(?P<unit>day|week|{WEEKDAY_EN})\b(?!\s+(?:of|in)\b)",
+                rf"{_EVERY}{_OTHER}\s+(?:(?P<unit>day|week)|(?P<days>{_DAY_LIST}))\b(?!\s+(?:of|in)\b)",
                 _every_other,
-                ("every other Tuesday at 8am", "every 2nd Friday at 18:00", "every other day at 9:00"),
+                (
+                    "every other Tuesday at 8am",
+                    "every other Monday and Wednesday at 8:00",
+                    "every 2nd Friday at 18:00",
+                    "every other day at 9:00",
+                ),
             ),
             Shape(
                 rf"(?:격주|(?P<step>\d{{1,2}})주(?:마다|에\s*한\s*번))\s*(?P<days>{_DAYS_KO})(?:마다)?(?:에)?",
-                _every_other_ko,
-                ("격주 화요일 오전 8시", "3주마다 금요일 18:00"),
+                _every_weeks_on,
+                ("격주 화요일 오전 8시", "격주 월요일 수요일 오전 8시", "3주마다 금요일 18:00"),
             ),
         ),
     ),
@@ -254,9 +283,9 @@ FORMS: tuple[Form, ...] = (
             ),
             Shape(r"매[월달]\s*(?P<day>\d{1,2})일(?:마다)?(?:에)?", _month_day, ("매월 3일 오전 9시",)),
             Shape(
-                r"(?P<step>\d{1,2})개월마다\s*(?P<day>\d{1,2})일(?:에)?",
+                r"(?P<step>\d{1,2})개월마다\s*(?:(?P<day>\d{1,2})일|마지막\s*날|말일)(?:에)?",
                 _month_day,
-                ("3개월마다 1일 오전 9시",),
+                ("3개월마다 1일 오전 9시", "2개월마다 마지막 날 18:00"),
             ),
             Shape(
                 r"매[월달]\s*(?:마지막\s*날|말일)(?:마다)?(?:에)?",

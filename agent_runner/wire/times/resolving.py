@@ -243,6 +243,7 @@ def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
     """
     instant = day = None
     offset = parts.clock.offset if parts.clock is not None else None
+    assert not isinstance(offset, Reason)  # `_clock` has refused it
     for day in _days(parts, now.date()):
         instant = _at(day, clock, offset, now)
         if instant.at.timestamp() > now.timestamp():
@@ -408,11 +409,16 @@ def _clock(parts: Parts, policy: TimePolicy) -> time | None:
     if parts.clock is None:
         return policy.parts_of_day.get(parts.half) if parts.half else None
     written, hour = parts.clock, parts.clock.hour
+    if isinstance(written.offset, Reason):
+        raise _Refused(written.offset)
     if written.half:
         hour = _hour_in(written.half, hour)
     # Where both are named, as in `9 pm in the evening`, they have to agree.
     if parts.half and (not written.half or hour not in _HOURS[parts.half].values()):
-        hour = _hour_in(parts.half, hour)
+        in_part = _hour_in(parts.half, hour)
+        if written.half:  # `9 am in the evening` is not 21:00
+            raise _Refused(Reason.NO_SUCH_TIME)
+        hour = in_part
     if written.is_bare and not parts.half and 1 <= hour <= _NOON and not _is_working_morning(parts, policy):
         raise _Refused(Reason.WHICH_HALF)
     return _exact(hour, written.minute, written.second, written.minutes_before)
@@ -481,7 +487,12 @@ def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy)
     # The host's schedules have neither seconds nor other zones.
     if clock.second or (parts.clock is not None and parts.clock.offset is not None):
         raise _Refused(Reason.NO_SUCH_TIME)
-    rhythm = replace(repeat.rhythm, months=parts.months) if parts.months is not None else repeat.rhythm
+    rhythm = repeat.rhythm
+    if parts.months is not None:
+        kept = [month for month in parts.months if not rhythm.months or month in rhythm.months]
+        if not kept:  # an empty tuple would be every month
+            raise _Refused(Reason.NO_SUCH_DAY)
+        rhythm = replace(rhythm, months=tuple(kept))
     for days_ahead in range(_RECURRENCE_DAYS):
         day = now.date() + timedelta(days=days_ahead)
         if not rhythm.is_on(day):

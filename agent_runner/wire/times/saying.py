@@ -88,23 +88,25 @@ def say_moment(at: datetime, language: Language, *, has_seconds: bool | None = N
 def _amount(days: int, elapsed: timedelta, language: Language, *, months: int = 0) -> str:
     """Return a span of time in words: `2 days 3 hours`.
 
-    `elapsed` is written in hours, minutes and seconds, however long it is.
+    `elapsed` is written in hours, minutes and seconds, however long it is; seconds may have decimals.
     """
     is_korean = language is Language.KOREAN
-    remaining = round(elapsed.total_seconds())
+    remaining = elapsed // timedelta(seconds=1)
     phrases = [f"{months}개월" if is_korean else _counted(months, "month")] if months else []
     if days:
         phrases.append(f"{days}일" if is_korean else _counted(days, "day"))
     for seconds, english, korean in _UNITS:
         count, remaining = divmod(remaining, seconds)
-        if count:
-            phrases.append(f"{count}{korean}" if is_korean else _counted(count, english))
+        decimals = f".{elapsed.microseconds:06d}".rstrip("0.") if seconds == 1 else ""
+        if count or decimals:
+            number = f"{count}{decimals}"
+            phrases.append(f"{number}{korean}" if is_korean else _counted(number, english))
     return " ".join(phrases) or ("0초" if is_korean else "0 seconds")
 
 
-def _counted(count: int, unit: str) -> str:
+def _counted(count: int | str, unit: str) -> str:
     """Return a count with an English unit in the singular or plural: `1 day`, `2 days`."""
-    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+    return f"{count} {unit}" if str(count) == "1" else f"{count} {unit}s"
 
 
 def _recurrence(recurrence: Recurrence, language: Language) -> str:
@@ -129,11 +131,21 @@ _PLACES_KO = ("첫째", "둘째", "셋째", "넷째", "다섯째")
 
 def _days_en(rhythm: Rhythm) -> str:
     """Return the days of a rhythm in English: `every quarter`, `every Monday except in Aug`."""
-    if len(rhythm.months) == 1 and rhythm.month_day is not None:
+    if _is_yearly(rhythm):
         return f"every year on {rhythm.month_day} {_MONTHS_EN[rhythm.months[0] - 1]}"
-    if rhythm.months == _QUARTERS and rhythm.month_day == 1:
+    if _is_quarterly(rhythm):
         return "every quarter"
     return _days_of_any_month_en(rhythm) + _except_en(rhythm.months)
+
+
+def _is_yearly(rhythm: Rhythm) -> bool:
+    """Return whether a rhythm is `every year on …`: without a step, on a day of one month by its number."""
+    return rhythm.step == 1 and len(rhythm.months) == 1 and rhythm.month_day not in (None, LAST)
+
+
+def _is_quarterly(rhythm: Rhythm) -> bool:
+    """Return whether a rhythm is `every quarter`: without a step, on the first day of each quarter."""
+    return rhythm.step == 1 and rhythm.months == _QUARTERS and rhythm.month_day == 1
 
 
 def _days_of_any_month_en(rhythm: Rhythm) -> str:
@@ -151,18 +163,17 @@ def _days_of_any_month_en(rhythm: Rhythm) -> str:
 
 
 def _weekdays_en(rhythm: Rhythm) -> str:
-    """Return the weekdays of a rhythm in words: `every other Monday`, `every weekday`.
-
-    With a step, only the first weekday is named: `read` has no English form for several.
-    """
+    """Return the weekdays of a rhythm in words: `every other Monday and Friday`, `every weekday`."""
+    names = _and([_DAYS_EN[day] for day in rhythm.weekdays])
+    if rhythm.step == 2:
+        return f"every other {names}"
+    if rhythm.step > 1 and len(rhythm.weekdays) > 1:
+        return f"every {rhythm.step} weeks on {names}"
     if rhythm.step > 1:
-        step = "other" if rhythm.step == 2 else f"{rhythm.step}{_ordinal(rhythm.step)}"
-        return f"every {step} {_DAYS_EN[rhythm.weekdays[0]]}"
+        return f"every {rhythm.step}{_ordinal(rhythm.step)} {names}"
     if rhythm.weekdays == _WORKDAYS:
         return "every weekday"
-    if rhythm.weekdays == _WEEKEND:
-        return "every weekend"
-    return "every " + _and([_DAYS_EN[day] for day in rhythm.weekdays])
+    return "every weekend" if rhythm.weekdays == _WEEKEND else f"every {names}"
 
 
 def _except_en(months: tuple[int, ...]) -> str:
@@ -184,15 +195,15 @@ def _and(names: list[str]) -> str:
 
 
 def _ordinal(number: int) -> str:
-    """Return the English ending of a number up to 31 as an ordinal: `st`, `nd`, `rd` or `th`."""
+    """Return the English ending of a number up to 99 as an ordinal: `st`, `nd`, `rd` or `th`."""
     return "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
 def _days_ko(rhythm: Rhythm) -> str:
     """Return the days of a rhythm in Korean: `매년 12월 24일`, `분기마다`, `매주 월요일 8월 빼고`."""
-    if len(rhythm.months) == 1 and rhythm.month_day is not None:
+    if _is_yearly(rhythm):
         return f"매년 {rhythm.months[0]}월 {rhythm.month_day}일"
-    if rhythm.months == _QUARTERS and rhythm.month_day == 1:
+    if _is_quarterly(rhythm):
         return "분기마다"
     if not rhythm.months:
         return _month_ko(rhythm)
@@ -201,14 +212,10 @@ def _days_ko(rhythm: Rhythm) -> str:
 
 
 def _month_ko(rhythm: Rhythm) -> str:
-    """Return the days of a rhythm in Korean, without the months: `매월 3일`, `매일`, `매주 월요일`.
-
-    For the last day of the month, a step is left out: `read` has no Korean form with both.
-    """
-    if rhythm.month_day == LAST:
-        return "매월 마지막 날"
+    """Return the days of a rhythm in Korean, without the months: `매월 3일`, `매일`, `매주 월요일`."""
     if rhythm.month_day is not None:
-        return (f"{rhythm.step}개월마다" if rhythm.step > 1 else "매월") + f" {rhythm.month_day}일"
+        day = "마지막 날" if rhythm.month_day == LAST else f"{rhythm.month_day}일"
+        return (f"{rhythm.step}개월마다" if rhythm.step > 1 else "매월") + f" {day}"
     if rhythm.nth is not None:
         place = "마지막" if rhythm.nth == LAST else _PLACES_KO[rhythm.nth - 1]
         return f"매월 {place} {_DAYS_KO[rhythm.weekdays[0]]}요일"

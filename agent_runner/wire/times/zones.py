@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, timedelta, timezone
 
-from agent_runner.wire.times.model import NamedZone
+from agent_runner.wire.times.model import NamedZone, Reason
 
 _PLACES = {
     "utc": ("+00:00", "UTC"),
@@ -57,14 +57,22 @@ TOWN_KO = "|".join(_TOWNS_KO)
 _TOWN_TIME = re.compile(rf"\b(?:{'|'.join(_TOWNS)})\s+time\b|(?:{TOWN_KO})\s*시간", re.IGNORECASE)
 
 
-def offset_of(text: str) -> timezone | None:
-    """Return the offset from UTC that `Z`, `+09:00` or `-0500` names; None if it is 24 hours or more."""
+_FIRST_OFFSET, _LAST_OFFSET = timedelta(hours=-12), timedelta(hours=14)
+"""The offsets from UTC between which those of all places lie."""
+
+
+def offset_of(text: str) -> timezone | Reason:
+    """Return the offset from UTC that `Z`, `+09:00` or `-0500` names.
+
+    For one that no place has, such as `-20:00` or `+09:75`, return the reason to refuse it.
+    """
     if text.upper() == "Z":
         return UTC
-    minutes = int(text[1:3]) * 60 + int(text[-2:])
-    if minutes >= 24 * 60:
-        return None
-    return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
+    hours, minutes = int(text[1:3]), int(text[-2:])
+    offset = timedelta(hours=hours, minutes=minutes) * (-1 if text[0] == "-" else 1)
+    if minutes >= 60 or not _FIRST_OFFSET <= offset <= _LAST_OFFSET:
+        return Reason.NO_SUCH_TIME
+    return timezone(offset)
 
 
 def named_zone(word: str) -> NamedZone:
@@ -77,7 +85,7 @@ def named_zone(word: str) -> NamedZone:
         return NamedZone(place=town_zone)
     offset, place = _PLACES[word.lower()]
     fixed_offset = offset_of(offset)
-    assert fixed_offset is not None
+    assert isinstance(fixed_offset, timezone)
     return NamedZone(offset=fixed_offset, place=place)
 
 

@@ -275,12 +275,15 @@ class MatrixChannel:
                 event = await self._event_id_of(jid, message.id)
                 previous_reaction = await session.own_reaction(room, event, own_login.user_id)
                 if previous_reaction is not None:
-                    await retry_after_pauses(lambda: session.redact(room, previous_reaction))
+                    await retry_after_pauses(
+                        lambda: session.redact(room, previous_reaction), longest_seconds=CALL_SECONDS
+                    )
                 if sign:
                     body = content.reaction_content(event, sign)
                     transaction = secrets.token_hex(10)
                     await retry_after_pauses(
-                        lambda: session.send(room, events.REACTION, body, transaction=transaction)
+                        lambda: session.send(room, events.REACTION, body, transaction=transaction),
+                        longest_seconds=CALL_SECONDS,
                     )
         except TimeoutError as error:
             raise ChannelDown("The homeserver did not answer in time.") from error

@@ -28,7 +28,13 @@ from orchestrator.channels.connection import LoggedOut
 from orchestrator.channels.matrix import events, screening
 from orchestrator.channels.matrix.events import MatrixFile
 from orchestrator.channels.matrix.login import UNREACHABLE, MatrixLogin, make_client, pause_of
-from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.errors import (
+    LONGEST_PAUSE_SECONDS,
+    ChannelDown,
+    ChannelError,
+    ChannelRefused,
+    OutcomeUnknown,
+)
 from orchestrator.domain.values import Attachment
 
 log = structlog.get_logger(__name__)
@@ -437,7 +443,8 @@ class MatrixSession:
                 )
             except ChannelDown as error:
                 if error.pause_seconds:
-                    self._silent_until = loop.time() + error.pause_seconds
+                    # Another room's answer may have asked for a longer pause meanwhile.
+                    self._silent_until = max(self._silent_until, loop.time() + error.pause_seconds)
                 raise
             finally:
                 # nio leaves this state behind when it cannot claim keys, and each later send would wait for
@@ -705,16 +712,18 @@ def _refusal(response: Any, body: bytes) -> nio.ErrorResponse:
     return error
 
 
-async def retry_after_pauses(request: Callable[[], Awaitable[T]]) -> T:
+async def retry_after_pauses(
+    request: Callable[[], Awaitable[T]], *, longest_seconds: float = LONGEST_PAUSE_SECONDS
+) -> T:
     """Return the result of `request`, called again after each pause that the homeserver asks for.
 
-    An error that asks for no pause is raised.
+    An error that asks for no pause, or for more than `longest_seconds`, is raised.
     """
     while True:
         try:
             return await request()
         except ChannelDown as error:
-            if not error.pause_seconds:
+            if not 0 < error.pause_seconds <= longest_seconds:
                 raise
             log.info("matrix.waits", pause_seconds=error.pause_seconds)
             await asyncio.sleep(error.pause_seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -41,14 +41,13 @@ from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
-from orchestrator.store.conversation import messages, polls
+from orchestrator.store.conversation import messages, outbox, polls
 
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 50
 MAX_TOKEN_REFUSALS = 5
 """Answers in a row that the token is unknown, after growing pauses, before they are believed."""
-MAX_PAUSE_SECONDS = 3_600.0
 MAX_CAPTION = 1_024
 MAX_PHOTO_BYTES = 10 * 1000**2
 """The largest picture, in bytes, that Telegram displays; a larger one is sent as a document."""
@@ -97,7 +96,8 @@ class TelegramChannel:
         self._bot: telegram.Bot | None = None
         self._receiver: UpdateReceiver | None = None
         self._sent: OrderedDict[str, MessageId] = OrderedDict()
-        self._silent_until = 0.0
+        self._silent_until: dict[int, float] = {}
+        """For each chat with a pause that Telegram has asked for, its end by the event loop's clock."""
         self._token_refusals = 0
         """Answers in a row that the token is unknown."""
 
@@ -266,8 +266,8 @@ class TelegramChannel:
     ) -> MessageId:
         """Send a message in as many parts as it needs, and return Telegram's number of the first part.
 
-        A part that this process has already sent at an earlier attempt is not sent again. A short text is the
-        caption of the file instead of a part.
+        A part that was sent at an earlier attempt is not sent again. A short text is the caption of the file
+        instead of a part.
 
         Args:
             message_id: the host's id of the message.
@@ -296,11 +296,32 @@ class TelegramChannel:
             requests.append(partial(bot.send_message, text=part_text, entities=entities, **target))
         # A text of only formatting leaves no part to send, but Telegram takes no empty message.
         requests = requests or [partial(bot.send_message, text="…", **target)]
-        message_numbers = [
-            await self._send_part_once(f"{message_id}.{index}", request)
-            for index, request in enumerate(requests)
-        ]
+        if len(requests) > 1:
+            await self._recall_parts(message_id)
+        message_numbers: list[MessageId] = []
+        for index, request in enumerate(requests):
+            number = await self._send_part_once(target["chat_id"], f"{message_id}.{index}", request)
+            message_numbers.append(number)
+            if len(message_numbers) < len(requests):
+                await self._store_parts(message_id, message_numbers)
         return message_numbers[0]
+
+    async def _recall_parts(self, message_id: MessageId) -> None:
+        """Remember the parts of a message that were sent at earlier attempts, also by an earlier process."""
+        now_ms = self._context.clock.now_ms()
+        first_try = await self._context.database.write(
+            lambda tx: outbox.note_try(tx, message_id, by="", now_ms=now_ms)
+        )
+        if first_try is not None:
+            for index, number in enumerate(first_try.by.split()):
+                self._remember(f"{message_id}.{index}", MessageId(number))
+
+    async def _store_parts(self, message_id: MessageId, message_numbers: Sequence[MessageId]) -> None:
+        """Store Telegram's numbers of the parts of a message that were sent so far, for a later attempt."""
+        sent_parts, now_ms = " ".join(message_numbers), self._context.clock.now_ms()
+        await self._context.database.write(
+            lambda tx: outbox.renew_try(tx, message_id, by=sent_parts, now_ms=now_ms)
+        )
 
     async def _send_poll(self, message_id: MessageId, poll: Poll, target: dict[str, Any]) -> MessageId:
         """Send a poll whose votes have names, unless this process has sent it; return its message's number.
@@ -322,7 +343,7 @@ class TelegramChannel:
             **target,
         )
         if message_id not in self._sent:
-            sent = await self._send_request(request)
+            sent = await self._send_request(target["chat_id"], request)
             self._remember(message_id, MessageId(str(sent.message_id)))
             await self._context.database.write(
                 lambda tx: polls.note_ref(tx, message_id, f"{CHANNEL.name} {sent.poll.id}")
@@ -342,9 +363,8 @@ class TelegramChannel:
         if number is None:
             raise ChannelRefused("Telegram does not know this message.")
         try:
-            await self._send_request(
-                partial(bot.stop_poll, int(message.chat_jid.removeprefix(PREFIX)), number)
-            )
+            chat = int(message.chat_jid.removeprefix(PREFIX))
+            await self._send_request(chat, partial(bot.stop_poll, chat, number))
         except ChatMigrated as error:
             raise ChannelRefused("This group has another address now.") from error
         except OutcomeUnknown as error:
@@ -360,20 +380,21 @@ class TelegramChannel:
         if len(self._sent) > MAX_REMEMBERED:
             self._sent.popitem(last=False)
 
-    async def _send_part_once(self, key: str, request: Callable[[], Awaitable[Any]]) -> MessageId:
+    async def _send_part_once(self, chat: int, key: str, request: Callable[[], Awaitable[Any]]) -> MessageId:
         """Send one part of a message, unless this process has sent it; return Telegram's number of the part.
 
-        `key` is the host's id of the message and the index of the part. `request` sends the part. Raises what
-        `_send_request` raises.
+        `key` is the host's id of the message and the index of the part. `request` sends the part to `chat`.
+        Raises what `_send_request` raises.
         """
         if key not in self._sent:
-            self._remember(key, MessageId(str((await self._send_request(request)).message_id)))
+            self._remember(key, MessageId(str((await self._send_request(chat, request)).message_id)))
         return self._sent[key]
 
-    async def _send_request(self, request: Callable[[], Awaitable[Any]]) -> Any:
-        """Send a request with an effect that people see, and return Telegram's answer.
+    async def _send_request(self, chat: int, request: Callable[[], Awaitable[Any]]) -> Any:
+        """Send a request with an effect that people see in a chat, and return Telegram's answer.
 
-        During a pause that Telegram has asked for, nothing is sent.
+        During a pause that Telegram has asked for in this chat, nothing is sent. Its limits are those of a
+        chat; where one of the whole bot is reached, each chat gets its own pause.
 
         Raises:
             ChannelDown: it has no effect yet, and may work later, after `pause_seconds` if that is set.
@@ -382,13 +403,15 @@ class TelegramChannel:
             ChatMigrated: the chat has another address now.
         """
         loop = asyncio.get_running_loop()
-        if (remaining_seconds := self._silent_until - loop.time()) > 0:
+        if (remaining_seconds := self._silent_until.get(chat, 0.0) - loop.time()) > 0:
             raise ChannelDown("Telegram asked for a pause.", pause_seconds=remaining_seconds)
         try:
             return await request()
         except RetryAfter as error:
             seconds = _pause_of(error)
-            self._silent_until = loop.time() + seconds
+            # Simultaneous requests may get different pauses: the longest counts. Past ones are dropped.
+            ends = {other: at for other, at in self._silent_until.items() if at > loop.time()}
+            self._silent_until = ends | {chat: max(loop.time() + seconds, ends.get(chat, 0.0))}
             text = f"Telegram asks to wait {seconds:.0f} s."
             raise ChannelDown(text, pause_seconds=seconds) from error
         except ChatMigrated:
@@ -453,7 +476,7 @@ class TelegramChannel:
         signs = [ReactionTypeEmoji(sign)] if sign else []
         chat = int(message.chat_jid.removeprefix(PREFIX))
         try:
-            await self._send_request(partial(bot.set_message_reaction, chat, number, reaction=signs))
+            await self._send_request(chat, partial(bot.set_message_reaction, chat, number, reaction=signs))
         except ChatMigrated as error:
             raise ChannelRefused("This group has another address now.") from error
         except OutcomeUnknown as error:
@@ -477,7 +500,7 @@ class TelegramChannel:
         other_parts = [int(sent) for key, sent in self._sent.items() if key.startswith(f"{message.id}.")]
         for part in dict.fromkeys((number, *other_parts)):
             try:
-                await self._send_request(partial(bot.delete_message, chat, part))
+                await self._send_request(chat, partial(bot.delete_message, chat, part))
             except ChannelRefused as error:
                 # A part that somebody else has deleted is what is wanted.
                 if ALREADY_DELETED not in str(error).casefold():
@@ -516,10 +539,9 @@ def _error_for_lost_answer(error: NetworkError) -> ChannelError:
 
 
 def _pause_of(error: RetryAfter) -> float:
-    """Return the seconds that Telegram asks to wait, at most `MAX_PAUSE_SECONDS`."""
+    """Return the seconds that Telegram asks to wait."""
     retry_after = error.retry_after
-    seconds = retry_after.total_seconds() if isinstance(retry_after, timedelta) else float(retry_after)
-    return min(seconds, MAX_PAUSE_SECONDS)
+    return retry_after.total_seconds() if isinstance(retry_after, timedelta) else float(retry_after)
 
 
 async def _request(request: Any) -> Any:

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import telegram
 from pydantic import BaseModel, ConfigDict, ValidationError
-from telegram.error import InvalidToken, TelegramError
+from telegram.error import InvalidToken, RetryAfter, TelegramError
 from telegram.request import HTTPXRequest
 
 from agent_runner.wire.files import write_whole
 from orchestrator.channels.server_address import checked_address
 from orchestrator.channels.telegram.description import FOLDER, LOGIN
-from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
+from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, bounded_pause
 
 # The library returns time spans as numbers unless configured otherwise, and warns each time.
 os.environ.setdefault("PTB_TIMEDELTA", "1")
 
 API = "https://api.telegram.org"
 REQUEST_SECONDS = 30.0
+UNNAMED_PAUSE_SECONDS, LEAST_PAUSE_SECONDS = 5.0, 1.0
+"""Seconds of a pause that is asked for without a number, and of the shortest pause."""
+TOO_MANY_REQUESTS = 429
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
 
 
@@ -112,9 +117,28 @@ def make_bot(token: str, server: str) -> PollingBot:
     )
 
 
+class _HttpClient(HTTPXRequest):
+    """An HTTP client that reads the pause that an answer asks for.
+
+    The library breaks on a pause that is no number or too large, and takes one of 0 for another error.
+    """
+
+    async def do_request(self, *args: Any, **options: Any) -> tuple[int, bytes]:
+        """Return the status and the content of the answer. Raises `RetryAfter` if it asks for a pause."""
+        status, content = await super().do_request(*args, **options)
+        try:
+            asked = json.loads(content)["parameters"]["retry_after"] if status >= 400 else None
+        except (ValueError, LookupError, TypeError):
+            asked = None
+        if status == TOO_MANY_REQUESTS or asked is not None:
+            seconds = max(bounded_pause(asked, default=UNNAMED_PAUSE_SECONDS), LEAST_PAUSE_SECONDS)
+            raise RetryAfter(timedelta(seconds=seconds))
+        return status, content
+
+
 def _http_client(*, connections: int) -> HTTPXRequest:
-    """Return an HTTP client of the library with at most so many `connections` at once, and with timeouts."""
-    return HTTPXRequest(
+    """Return an HTTP client with at most so many `connections` at once, and with timeouts."""
+    return _HttpClient(
         connection_pool_size=connections,
         connect_timeout=10.0,
         read_timeout=REQUEST_SECONDS,

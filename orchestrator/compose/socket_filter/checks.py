@@ -201,8 +201,9 @@ def _by_id(request: EngineRequest, object_seen: Mapping[str, Any]) -> EngineRequ
     `object_seen` is what the engine knows of the object. The name may be another object's before the request
     is carried out.
     """
-    return replace(
-        request,
-        target=request.target.replace(f"/{request.ref}", f"/{object_seen['Id']}", 1),
-        ref=object_seen["Id"],
-    )
+    # The name follows the kind of object, as in `/v1.41/containers/NAME`. A search for it could find a part
+    # of the words before it, as the id may be as short as `c`.
+    start = request.target.index("/", len(request.version) + 1) + 1
+    end = start + len(request.ref)
+    target = f"{request.target[:start]}{object_seen['Id']}{request.target[end:]}"
+    return replace(request, target=target, ref=object_seen["Id"])

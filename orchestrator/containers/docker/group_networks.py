@@ -7,10 +7,12 @@ reach each other.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.containers.docker import network
 from orchestrator.containers.docker.runtime import INSTALL_LABEL
+from orchestrator.domain.errors import NoAddresses
 from orchestrator.domain.values import Folder
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class GroupNetworks:
         """Return the name of the group's network, created if missing, with Andy on it.
 
         `folder` names the group. Raises docker-py's errors, and `ContainerError` when a network of that name
-        does not belong to this install.
+        does not belong to this install, or all of the engine's addresses are in use.
         """
         with self._one_at_a_time:
             group_network = self._find_or_create(client, f"{self._prefix}{folder}")
@@ -67,24 +69,22 @@ class GroupNetworks:
     def _find_or_create(self, client: APIClient, name: str) -> dict[str, Any]:
         """Return the engine's description of the internal network `name`, which is created if missing.
 
-        For an `APIError` that says that the engine has no addresses left, unused group networks would be
-        removed and the creation tried once more. But `network` turns that error into a `ContainerError`,
-        which is raised here unchanged.
+        If the engine has no addresses left, unused group networks are removed, and it is tried once more.
         """
-        import docker.errors
-
-        try:
-            return network.find_or_create(
-                client, name, self._install, is_internal=True, option=WITHOUT_HOST_ADDRESS
-            )
-        except docker.errors.APIError as error:
-            if "address pool" not in str(error.explanation):
-                raise
-        # The engine has addresses for about thirty networks only, so the unused ones are removed first.
-        self._tidy_networks(client)
-        return network.find_or_create(
-            client, name, self._install, is_internal=True, option=WITHOUT_HOST_ADDRESS
+        create = partial(
+            network.find_or_create,
+            client,
+            name,
+            self._install,
+            is_internal=True,
+            option=WITHOUT_HOST_ADDRESS,
         )
+        try:
+            return create()
+        except NoAddresses:
+            # The engine has addresses for about thirty networks only.
+            self._tidy_networks(client)
+            return create()
 
     def _tidy_networks(self, client: APIClient) -> None:
         """Remove the group networks that no agent's container is on, and connect Andy to the others.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker.runtime import INSTALL_LABEL
-from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.errors import ContainerError, NoAddresses
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -98,8 +98,8 @@ def find_or_create(
     `install` is the id of the installation that owns it. `option` is the driver option, as name and value,
     with which it is created. `is_internal` says whether it has no way to the internet.
 
-    Raises docker-py's errors, and `ContainerError` when a network of that name has another owner or other
-    options.
+    Raises docker-py's errors, `NoAddresses` when the engine has none left for it, and `ContainerError` when a
+    network of that name has another owner or other options.
     """
     network_info = find_by_name(client, name)
     if network_info is None:
@@ -153,8 +153,8 @@ def _create(
     If another process created one of that name at the same time, the older of the two is returned, and ours
     is removed. `option` is a driver option as name and value.
 
-    Raises docker-py's errors, and `ContainerError` when the engine has no addresses left, or has created the
-    network without `option`.
+    Raises docker-py's errors, `NoAddresses` when the engine has none left, and `ContainerError` when it has
+    created the network without `option`.
     """
     import docker.errors
 
@@ -171,7 +171,7 @@ def _create(
     except docker.errors.APIError as error:
         # With its default settings, an engine has addresses for 31 networks.
         if "address pool" in str(error.explanation):
-            raise ContainerError(NO_ADDRESSES) from error
+            raise NoAddresses(NO_ADDRESSES) from error
         if error.status_code != ANOTHER_WAS_FASTER:
             raise
     oldest = find_by_name(client, name)

@@ -8,6 +8,7 @@ import hashlib
 import os
 import ssl
 import time
+from asyncio import sslproto
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,21 +17,19 @@ from typing import Any
 import structlog
 
 from agent_runner.wire.carrier import VERSION, CarrierConnection, CarrierMessage, ConnectionLost, relay
+from agent_runner.wire.listeners import ACCEPTED_AT_ONCE, QUEUE, listen
 from orchestrator.containers.swarm.session import CarrierSession
+from orchestrator.containers.swarm.unidentified import CountedListener, UnidentifiedConnections
 from orchestrator.proxies import strict_json
 
 log = structlog.get_logger(__name__)
 
 HELLO_SECONDS = 10.0
 """Seconds that a connection has to show the token of a known run."""
-MAX_UNIDENTIFIED = 128
-"""Connections that may be open without having shown a token.
-
-The gate lets a single container have fewer (`MAX_OF_ONE` of `agent_runner.wire.gate`). Each takes some 310
-KiB, of which 256 are asyncio's buffer for TLS.
-"""
-UNDISTURBED_SECONDS = 1.0
-"""Seconds that a connection has to send its first message even if another one needs its place."""
+END_SECONDS = 1.0
+"""Seconds that the other side has to confirm the end of a connection, after which it is just closed."""
+TLS_BUFFER_BYTES = 64 * 1024
+"""Size of the buffer that asyncio allocates for a TLS connection as soon as it is accepted."""
 SMALL_HEADER_SECONDS = 0.001
 """Processor seconds of parsing up to which a header causes no pause."""
 PAUSE_FACTOR = 9
@@ -75,9 +74,8 @@ class CarrierDoor:
         self._find = find
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
-        self._unidentified = 0
-        self._silent: dict[HostConnection, float] = {}
-        """Maps connections without a first message, oldest first, to their start by the loop's clock."""
+        self._unidentified = UnidentifiedConnections()
+        self._is_closed = False
         self.port = 0
         """The port at which it listens; 0 before it does."""
         self.knows_all_runs = asyncio.Event()
@@ -88,6 +86,8 @@ class CarrierDoor:
 
         The host's certificate is created if there is none. Sets `port`. Raises `OSError`.
         """
+        # Instead of 256 KiB. It has no other place: asyncio makes the object for each connection.
+        sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         await asyncio.to_thread(ensure_certificate, self._certificate_file, self._key_file)
@@ -100,9 +100,18 @@ class CarrierDoor:
 
     async def _listen(self, address: str, port: int, context: ssl.SSLContext) -> asyncio.Server:
         """Return a server for connections to an address and a port; 0 is any port. Raises `OSError`."""
-        return await asyncio.start_server(
-            self._begin, address, port, ssl=context, ssl_handshake_timeout=HELLO_SECONDS
+        listener = open_listener(address, port, self._unidentified)
+        server = await asyncio.start_server(
+            self._begin,
+            sock=listener,
+            ssl=context,
+            ssl_handshake_timeout=HELLO_SECONDS,
+            ssl_shutdown_timeout=END_SECONDS,
+            backlog=ACCEPTED_AT_ONCE,
         )
+        # asyncio uses one number for the kernel's queue and for the connections accepted at once.
+        listener.listen(QUEUE)
+        return server
 
     @property
     def certificate(self) -> str:
@@ -111,6 +120,8 @@ class CarrierDoor:
 
     async def close(self) -> None:
         """Accept no more connections, and end the open ones."""
+        self._is_closed = True
+        self._unidentified.end_all()
         if self._server is not None:
             self._server.close()
         for serving in tuple(self._serving):
@@ -131,17 +142,16 @@ class CarrierDoor:
 
         The first message shows the token of a run. If it also names a port of the host, one connection of the
         agent is relayed to that port. Otherwise this is the run's control connection. If no run has the
-        token, the connection is refused. If `MAX_UNIDENTIFIED` others have not shown a token yet, the one
-        that has been silent for longest is ended first; if that is too young to be ended, this one ends.
+        token, the connection is refused.
         """
         connection = HostConnection(reader, writer)
-        if self._unidentified >= MAX_UNIDENTIFIED and not self._end_oldest_silent():
-            writer.transport.abort()  # a carrier tries again
+        if self._is_closed:  # while its handshake was under way
+            writer.transport.abort()
             return
         try:
             hello, session = await self._identify(connection)
         except (ConnectionLost, OSError, TimeoutError):
-            writer.transport.abort()  # an orderly end of TLS would wait half a minute for the other side
+            writer.transport.abort()  # an orderly end of TLS would wait for the other side
             return
         try:
             if session is None:
@@ -157,19 +167,6 @@ class CarrierDoor:
         finally:
             connection.close()
 
-    def _end_oldest_silent(self) -> bool:
-        """End the connection that has been silent for the longest time, so that another one gets its place.
-
-        Return whether one was ended: connections younger than `UNDISTURBED_SECONDS` are left alone. A carrier
-        sends its first message at once, so containers that only hold connections open keep no carrier out.
-        """
-        oldest, began = next(iter(self._silent.items()), (None, 0.0))
-        if oldest is None or asyncio.get_running_loop().time() - began < UNDISTURBED_SECONDS:
-            return False
-        self._silent.pop(oldest)
-        oldest.writer.transport.abort()
-        return True
-
     async def _identify(self, connection: HostConnection) -> tuple[CarrierMessage, CarrierSession | None]:
         """Return the first message (hello) of a connection, and the session of the run whose token it shows.
 
@@ -179,22 +176,17 @@ class CarrierDoor:
             ConnectionLost: the connection ended, or did not begin with a hello.
             TimeoutError: no hello came in time, or the runs of an earlier host were not found in time.
         """
-        self._unidentified += 1
-        self._silent[connection] = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(HELLO_SECONDS):
-                hello = await connection.receive_hello()
-                self._silent.pop(connection, None)
+        async with asyncio.timeout(HELLO_SECONDS):
+            hello = await connection.receive_hello()
+            session = self._session_of(hello)
+            if session is None:
+                # If this takes too long, the connection is closed without a refusal, so the carrier tries
+                # again.
+                await self.knows_all_runs.wait()
                 session = self._session_of(hello)
-                if session is None:
-                    # If this takes too long, the connection is closed without a refusal, so the carrier tries
-                    # again.
-                    await self.knows_all_runs.wait()
-                    session = self._session_of(hello)
-                return hello, session
-        finally:
-            self._silent.pop(connection, None)
-            self._unidentified -= 1
+        if session is not None:
+            self._unidentified.identify(connection.writer.get_extra_info("peername"))
+        return hello, session
 
     def _session_of(self, hello: CarrierMessage) -> CarrierSession | None:
         """Return the session of the run whose token a first message (hello) shows.
@@ -226,6 +218,11 @@ class CarrierDoor:
             await relay(connection.reader, connection.writer, other)
         finally:
             session.relays.discard(task)
+
+
+def open_listener(address: str, port: int, unidentified: UnidentifiedConnections) -> CountedListener:
+    """Return a listening socket whose connections are counted; port 0 is any port. Raises `OSError`."""
+    return CountedListener(listen(address, port), unidentified)
 
 
 def loopback_of(run_id: str) -> str:

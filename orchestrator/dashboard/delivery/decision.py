@@ -120,7 +120,8 @@ def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdi
         return Cancel(reason=cancel_reason)
     # Only before the first attempt: what was tried and failed is retried, and ends with an apology.
     is_too_late = now_ms - row.due_ms > PROMPT_MS and now_ms > _latest_ms(due, hours)
-    if is_too_late and row.attempts == 0 and not row.is_of_person:
+    was_tried = row.attempts > 0 or row.error is not None
+    if is_too_late and not was_tried and not row.is_of_person:
         # It is not reported if the rules send an overdue alert now, which says the same.
         return Expire(is_reported=not alerts.says_overdue(row.cause, due.task, hours, now_ms=now_ms))
     is_limited = row.created_by is Actor.WORKER and row.priority is not Priority.HIGH

@@ -31,7 +31,7 @@ async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_aske
 
     It may be a reply to a notification (`quote` is the message that it quotes), the request for the list of
     questions, or answers by the numbers of that list. `is_asked` says whether the message calls Andy; one
-    that quotes a notification needs no call. Raises `ToolRefused` if an answer by number cannot be stored.
+    that quotes a notification needs no call.
     """
     notification = await _quoted_notification(ctx, quote)
     if notification is not None:
@@ -180,8 +180,9 @@ async def _answer_by_numbers(ctx: ServiceContext, text: str) -> str | None:
     """Record the answers in a text such as `1. yes 2. at six`, and return the reply.
 
     The numbers are those of the list of questions that was shown in the last hour; it can be answered once.
-    Tasks are changed as the answers say. None unless the whole text consists of answers to questions that are
-    still open. Raises `ToolRefused` if an answer cannot be stored, such as one that is too long.
+    Tasks are changed as the answers say. If one answer cannot be stored, such as one that is too long, none
+    is recorded, and the reply says why. None unless the whole text consists of answers to questions that are
+    still open.
     """
     ids = await board_questions.newest_list(ctx.tx, ctx.folder, since_ms=ctx.now_ms - LIST_MS)
     numbered = reply_parser.answers(text, count=len(ids)) if ids else None
@@ -198,6 +199,12 @@ async def _answer_by_numbers(ctx: ServiceContext, text: str) -> str | None:
         for question, (_, answer) in zip(listed_questions, numbered, strict=True)
         if question
     ]
+    # Checked before the first one is recorded: a refusal leaves the whole list to be answered again.
+    for number, answer in numbered:
+        try:
+            questions.checked_answer(answer)
+        except ToolRefused as refused:
+            return texts.none_noted.format(number=number, reason=refused)
     # All answers first: a task that is completed closes its other questions.
     for question, answer in answered:
         await questions.answer(ctx, question_id=question.id, answer=answer)

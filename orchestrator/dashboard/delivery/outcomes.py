@@ -78,7 +78,8 @@ class DeliveryOutcomes:
 
         After the last attempt the notification has failed, and its chat gets the text with an apology. For a
         message of the outbox that belongs to no notification, nothing is recorded.
-        `requested_ms` is the pause in milliseconds that the messenger asked for; 0 if it asked for none.
+        `requested_ms` is the pause in milliseconds that the messenger asked for; 0 if it asked for none. An
+        attempt after which it asks for a pause does not count.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
@@ -86,18 +87,20 @@ class DeliveryOutcomes:
         if not row.status.is_open:
             return Retry.NEVER
         pause_ms = decision.pause_ms(row.attempts)
-        if pause_ms is None:
+        if pause_ms is None and not requested_ms:
             await self._fail(tx, row, error, now_ms=now_ms)
             await _apologise(tx, row, outgoing, now_ms=now_ms)
             return Retry.BY_ANOTHER
         # Only the notification's row says when to try again; the outbox must not retry on its own schedule.
-        await board_deliveries.hold(tx, outgoing, error=error)
-        again_ms = now_ms + max(pause_ms, requested_ms)
+        not_before_ms = now_ms + requested_ms if requested_ms else None
+        await board_deliveries.hold(tx, outgoing, error=error, not_before_ms=not_before_ms)
+        again_ms = now_ms + max(pause_ms or decision.PAUSES_MS[-1], requested_ms)
         await write(
             tx,
             row,
             now_ms=now_ms,
             status=NotificationStatus.PENDING,
+            attempts=row.attempts - (requested_ms > 0),
             next_attempt_ms=again_ms,
             error=error,
         )

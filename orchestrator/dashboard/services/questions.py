@@ -156,13 +156,10 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
     The same answer again changes nothing.
 
     Raises:
-        ToolRefused: the answer is empty or too long, there is no such question, it is closed, or it has
-            another version than the caller expects.
+        ToolRefused: the answer is empty or too long or has control characters, there is no such question, it
+            is closed, or it has another version than the caller expects.
     """
-    answer = answer.strip()
-    if not answer:
-        raise ToolRefused("EMPTY", "The answer is empty.")
-    answer = texts.text("answer", answer, is_needed=True)
+    answer = checked_answer(answer)
     row = await ctx.question(question_id)
     if row.answer == answer:
         return ToolResult(
@@ -179,6 +176,18 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
     return ToolResult(
         text=f"Question {row.id} is answered: {row.question}", data=serializers.question(answered, ctx.zone)
     )
+
+
+def checked_answer(answer: str) -> str:
+    """Return an answer to a question without space around it.
+
+    Raises:
+        ToolRefused: it is empty or too long, or has control characters.
+    """
+    answer = answer.strip()
+    if not answer:
+        raise ToolRefused("EMPTY", "The answer is empty.")
+    return texts.text("answer", answer, is_needed=True)
 
 
 async def close_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:

@@ -72,6 +72,8 @@ class AnswerTexts:
     none_open: str
     how_to_answer: str
     noted: str
+    none_noted: str
+    """The reply if no answer was recorded: `{number}` is that of the first refused one, `{reason}` why."""
     cancelled: str
     done_or_not: tuple[str, str]
     """The answers to whether a task is done; the first means that it is."""
@@ -81,6 +83,7 @@ ENGLISH_ANSWERS = AnswerTexts(
     none_open="There are no open questions.",
     how_to_answer="Answer by number, in one message: “1. … 2. …”",
     noted="✅ Answers noted: {count}.",
+    none_noted="⚠️ No answer noted. {number}: {reason}",
     cancelled=" (reminders cancelled: {count})",
     done_or_not=("Yes", "Not yet"),
 )
@@ -88,6 +91,7 @@ KOREAN_ANSWERS = AnswerTexts(
     none_open="열린 질문이 없습니다.",
     how_to_answer="번호를 붙여 한 메시지로 답해 주세요: “1. … 2. …”",
     noted="✅ 답변 {count}개를 적어 두었습니다.",
+    none_noted="⚠️ 답변을 적어 두지 못했습니다. {number}: {reason}",
     cancelled=" (알림 {count}개 취소)",
     done_or_not=("네", "아직이요"),
 )

@@ -57,7 +57,7 @@ async def _add_chat(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> Co
 async def change_group(tx: Tx, caller: CommandCaller, command: ChangeGroup) -> CommandResult:
     """Change a group's name, its trigger, whether it answers every message, or the roles of people.
 
-    Only what the command sets is changed. If a person in it is unknown, nothing is.
+    Only what the command sets is changed. If one of the changes is refused, none is made.
     """
     profile = GroupProfile(
         name=command.name, trigger=command.trigger, requires_trigger=command.requires_trigger

@@ -125,9 +125,9 @@ class Admission:
     async def _check_share(self, identity: RunIdentity) -> None:
         """Check that the role behind a turn has not used its share of a budget.
 
-        `identity.spend` is the share in percent. Also for a budget of all groups, only the usage in this
-        group counts, in turns of this role and of roles that may do less. Usage of other turns that is not
-        stored yet is left out; it counts at a later request.
+        `identity.spend` is the share in percent. Roles are a group's: also for a budget of all groups, only
+        the usage in this group counts, in turns of this role and of roles that may do less. Usage of other
+        turns that is not stored yet is left out; it counts at a later request.
 
         Raises `ProxyRefused` if the share is used up, and records first that the turn is stopped. For a share
         of 0 nothing is recorded.
@@ -157,7 +157,9 @@ class Admission:
             share = rules.share_of(budget, identity.spend)
             standing = rules.standing_of(share, span, stored_sums + unstored_sums)
             if standing.is_spent:
-                reason = rules.share_in_words(standing, identity.role, identity.spend, self._zone)
+                reason = rules.share_in_words(
+                    standing, identity.role, identity.folder, identity.spend, self._zone
+                )
                 await self._stop(identity, "budget", reason)
                 raise ProxyRefused(error_responses.budget_spent(reason))
 

@@ -220,15 +220,18 @@ def spent_in_words(standing: BudgetStanding, zone: ZoneInfo) -> str:
     return f"{name_of(standing.budget)} is spent ({limit}). The next begins on {next_start}."
 
 
-def share_in_words(standing: BudgetStanding, role: Role, percent: int, zone: ZoneInfo) -> str:
+def share_in_words(standing: BudgetStanding, role: Role, folder: Folder, percent: int, zone: ZoneInfo) -> str:
     """Return the reason that a role's share of a budget is spent; it finishes "I could not answer: …".
 
-    `percent` is the share, and `standing` belongs to the whole budget or to its share.
+    `percent` is the share that people of the role have in the group `folder`; `standing` belongs to the whole
+    budget or to that share.
     """
     next_start = local_minute(standing.span.end_ms, zone)
-    name = name_of(standing.budget)
+    # Roles are a group's, and so is the share, also that of a budget of all groups.
+    people = f"{role}s" if standing.budget.folder else f"{role}s of {folder}"
     return (
-        f"{role}s may use {percent} % of {name} together, and that is spent. The next begins on {next_start}."
+        f"{people} may use {percent} % of {name_of(standing.budget)} together, and that is spent."
+        f" The next begins on {next_start}."
     )
 
 

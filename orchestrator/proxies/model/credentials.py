@@ -14,6 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -130,10 +131,12 @@ class CredentialSource:
         self._environment = environment
         self._problem: SettingError | None = None
         try:
-            if secrets := secrets_of_files(environment):
-                self._environment = {**environment, **secrets}
+            secrets = secrets_of_files(environment)
         except SettingError as error:
             self._problem = error
+            secrets = secrets_of_files(environment, is_strict=False)
+        if secrets:
+            self._environment = {**environment, **secrets}
         self._read = _DotEnv(stamp=None)
 
     @property
@@ -222,6 +225,19 @@ class CredentialSource:
             raise setting_sources.unreadable(self._path, error) from error
         return self._read.values
 
+    def readable_dotenv(self) -> Mapping[str, str]:
+        """Return the values of `.env` that can be read, for removing secrets from texts. Never raises.
+
+        Where a file cannot be read, the values that were read last are among them.
+        """
+        with suppress(SettingError):
+            return self.dotenv()
+        readable: Mapping[str, str] = {}
+        with suppress(OSError, UnicodeDecodeError):
+            if _stamp(self._path) is not None:
+                readable = _parse(self._path, is_strict=False)
+        return {**self._read.values, **readable}
+
 
 def _stamp(path: Path) -> _Stamp | None:
     """Return the attributes of a file that reveal a change; None if it does not exist. Raises `OSError`."""
@@ -234,21 +250,25 @@ def _stamp(path: Path) -> _Stamp | None:
     return _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _parse(path: Path) -> dict[str, str]:
-    """Return the values of `.env`, with the secrets of the files that its values `NAME_FILE` name. Blocks."""
+def _parse(path: Path, *, is_strict: bool = True) -> dict[str, str]:
+    """Return the values of `.env`, with the secrets of the files that its values `NAME_FILE` name. Blocks.
+
+    `is_strict` is that of `secrets_of_files`.
+    """
     from dotenv import dotenv_values
 
     # A key may contain a dollar sign.
     values = dotenv_values(path, interpolate=False, encoding="utf-8")
     values_by_name = {name: value for name, value in values.items() if value is not None}
-    return values_by_name | secrets_of_files(values_by_name)
+    return values_by_name | secrets_of_files(values_by_name, is_strict=is_strict)
 
 
-def secrets_of_files(values: Mapping[str, str]) -> dict[str, str]:
+def secrets_of_files(values: Mapping[str, str], *, is_strict: bool = True) -> dict[str, str]:
     """Return the secret `NAME` from each file that `NAME_FILE` names, as Docker mounts secrets.
 
     A name with a value of its own keeps it. Names of no secret, such as `SSL_CERT`, are ignored. The file of
-    another secret than the model service's credential is skipped if it cannot be read.
+    another secret than the model service's credential is skipped if it cannot be read; without `is_strict`,
+    so is that of the credential.
 
     Raises:
         SettingError: the file of a model service's credential cannot be read; the text names it.
@@ -261,7 +281,7 @@ def secrets_of_files(values: Mapping[str, str]) -> dict[str, str]:
         try:
             secrets[name] = _read_secret_file(Path(path))
         except (OSError, ValueError) as error:
-            if name in _SETTINGS:
+            if is_strict and name in _SETTINGS:
                 raise SettingError(
                     f"{file_name} names {path}, which cannot be read ({error}): correct it, or set {name}."
                 ) from error
@@ -341,7 +361,10 @@ _NUMBER = re.compile(r"[\d .:/_-]{1,16}")
 
 
 class KnownSecrets:
-    """Returns the forms of all secrets, the longest first. Safe in any thread; blocks for one `stat`."""
+    """Returns the forms of all secrets, the longest first. Safe in any thread.
+
+    Blocks for one `stat`, and for reading `.env` while it is new, has changed or cannot be read.
+    """
 
     def __init__(self, source: CredentialSource, *, own: Iterable[str] = ()) -> None:
         """`source` has the secrets of the environment and `.env`; `own` are those that the host created."""
@@ -353,15 +376,14 @@ class KnownSecrets:
     def __call__(self) -> tuple[str, ...]:
         """Return the forms of all present secrets, the longest first.
 
-        If `.env` cannot be read, these are the last known ones; none if it could not be read so far.
+        If `.env` or a file that it names cannot be read, these are the secrets of all else, and those that
+        were read last.
         """
         cached_dotenv, forms = self._cached_forms
-        try:
-            dotenv = self._source.dotenv()
-        except SettingError:
-            # The code that needs the key reports the error. The last known secrets are still removed.
-            return forms
-        if dotenv is not cached_dotenv:
+        # The code that needs the key reports what cannot be read.
+        dotenv = self._source.readable_dotenv()
+        # Each call returns another mapping while a file cannot be read; the forms take long to make.
+        if dotenv is not cached_dotenv and dotenv != cached_dotenv:
             values_by_name = [*dotenv.items(), *self._source.environment.items()]
             forms = forms_of([*self._own, *secret_values(values_by_name)])
             self._cached_forms = (dotenv, forms)

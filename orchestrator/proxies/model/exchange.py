@@ -56,7 +56,9 @@ class RunIdentity:
     model_features: tuple[ModelFeature, ...] = ()
     """The features of the model service that the owner lets its group pay for."""
     service: ModelService | None = None
-    """The model service that its run uses; None: the one of `.env`."""
+    """The model service that its run uses; None: the one of `.env`, or a removed one."""
+    removed_service: str | None = None
+    """The name of the run's model service if that was removed: then its run may ask no model."""
     model: str | None = None
     """The model that its run uses; None leaves that to the agent."""
 

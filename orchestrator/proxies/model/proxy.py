@@ -235,7 +235,7 @@ class CredentialProxy:
                 if path.startswith(PREFIX):
                     await self._pass_to_server(path.removeprefix(PREFIX), client, identity, held)
                     return
-                _check_not_moved(identity)
+                _check_service(identity)
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
                 await self._exchange(
@@ -599,8 +599,10 @@ def _read_target(source: CredentialSource, service: ModelService | None) -> Upst
     return UpstreamTarget(credential=credential, base_url=source.upstream()) if credential else None
 
 
-def _check_not_moved(identity: RunIdentity) -> None:
-    """Raise `ProxyRefused` if the run's turn has left its model service, and continues in another run."""
+def _check_service(identity: RunIdentity) -> None:
+    """Raise `ProxyRefused` if the run's model service was removed, or its turn continues at another."""
+    if identity.removed_service is not None:
+        raise ProxyRefused(error_responses.no_service(identity.removed_service))
     if identity.has_moved:
         raise ProxyRefused(error_responses.MOVED)
 

@@ -362,7 +362,7 @@ class Prices:
         """
         longest_first = sorted((own or {}).items(), key=lambda pair: len(pair[0]), reverse=True)
         self._own = dict(longest_first)
-        self._search_nano_usd = round(search_usd * 1_000_000_000)
+        self._search_usd = search_usd
 
     def of(self, model: str | None) -> Price | None:
         """Return the price of a model, or None when it is not known.
@@ -386,8 +386,7 @@ class Prices:
         """Estimate the cost of an answer of a service, by the price that the owner set for the service.
 
         For Anthropic's service without such a price, and for the one of `.env` (None), `cost_of` is used. For
-        another service without a price the cost is unknown. At a service with a price of its own, web
-        searches cost `SEARCH_USD`.
+        another service without a price the cost is unknown.
         """
         if service is None or (service.kind == "anthropic" and service.price is None):
             return self.cost_of(usage)
@@ -395,8 +394,8 @@ class Prices:
         if price is None:
             return Cost(nano_usd=None)
         # `cost_of` looks the price up by the model that the answer names, so it is stored under that name.
-        of_service = Prices({usage.model or "": per_million(input=price.input, output=price.output)})
-        return of_service.cost_of(usage)
+        own_prices = {usage.model or "": per_million(input=price.input, output=price.output)}
+        return Prices(own_prices, search_usd=self._search_usd).cost_of(usage)
 
     def cost_of(self, usage: ParsedUsage) -> Cost:
         """Estimate the cost of an answer by the prices of its model.
@@ -417,7 +416,7 @@ class Prices:
         )
         input_factor, output_factor = _factors(usage)
         output_cost = usage.output_tokens * price.output
-        search_cost = usage.searches * self._search_nano_usd
+        search_cost = usage.searches * round(self._search_usd * 1_000_000_000)
         nano_usd = round(input_cost * input_factor) + round(output_cost * output_factor) + search_cost
         return Cost(nano_usd=nano_usd, is_assumed=known_price is None)
 

@@ -80,7 +80,7 @@ async def claim(
     `token` identifies the claim, which lasts until `until_ms` (epoch ms). `poll` is its question if people
     choose among answers. The present `notification.message` is stored with it, and one more attempt is
     counted. A notification that was tried before keeps its message id; if its message is already on its way,
-    that is left unchanged.
+    that is left unchanged. A pause that the messenger asked for holds.
     """
     # Another process may have claimed it since it was read: the version in the row decides.
     cursor = await tx.execute(
@@ -116,7 +116,8 @@ async def claim(
         # An earlier attempt failed and its message is held: it becomes due again, with the present text.
         await tx.execute(
             """
-            UPDATE outbox SET text = :text, state = 'pending', next_attempt_ms = :now
+            UPDATE outbox SET text = :text, state = 'pending',
+                next_attempt_ms = max(:now, ifnull(not_before_ms, 0))
             WHERE dedupe_key = :key AND state = 'held'
             """,
             {"text": text, "now": now_ms, "key": key},
@@ -187,22 +188,30 @@ async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:
     return await board_notifications.get(tx, Folder(row["group_folder"]), row["id"]) if row else None
 
 
-async def hold(tx: Tx, outgoing: Outgoing, *, error: str) -> None:
+async def hold(tx: Tx, outgoing: Outgoing, *, error: str, not_before_ms: int | None) -> None:
     """Set a message aside, with the `error` for which it could not be sent, until its notification is tried
     again.
+
+    `not_before_ms` is the time until which the messenger has asked to wait; None if it has not.
     """
-    await tx.execute("UPDATE outbox SET state = 'held', error = ? WHERE id = ?", (error, outgoing.id))
+    await tx.execute(
+        "UPDATE outbox SET state = 'held', error = ?, not_before_ms = ? WHERE id = ?",
+        (error, not_before_ms, outgoing.id),
+    )
 
 
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> None:
     """Make the failed messages and notifications due now in chats whose address is LIKE one of `patterns`.
 
-    Their messenger is connected again, so they need not wait for the time of their next attempt.
+    Their messenger is connected again, so they need not wait for the time of their next attempt, but for the
+    end of a pause that the messenger asked for.
     """
     await outbox.hurry(tx, patterns, now_ms=now_ms)
     await tx.execute(
         f"""
-        UPDATE notifications SET next_attempt_ms = ? WHERE status = 'pending' AND next_attempt_ms > ?
+        UPDATE notifications SET next_attempt_ms = max(?, ifnull(
+            (SELECT not_before_ms FROM outbox WHERE outbox.id = notifications.outbox_id), 0))
+        WHERE status = 'pending' AND next_attempt_ms > ?
             AND outbox_id IN (SELECT id FROM outbox
                 WHERE state = 'held' AND ({" OR ".join("chat_jid LIKE ?" for _ in patterns)}))
         """,  # noqa: S608 - only placeholders are joined

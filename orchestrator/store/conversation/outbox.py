@@ -37,7 +37,7 @@ _MAPPER = RowMapper(
             {"path": Column("file_path", Path, str), "name": "file_name", "mime": "file_mime"},
         ),
     },
-    unread=("dedupe_key", "part_of", "tried_by", "tried_ms"),
+    unread=("dedupe_key", "part_of", "tried_by", "tried_ms", "not_before_ms"),
 )
 
 
@@ -100,7 +100,8 @@ async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
     cursor = await tx.execute(
         """
         UPDATE outbox SET text = ?
-        WHERE dedupe_key >= ? AND dedupe_key < ? AND state = 'pending' AND attempts = 0 AND part_of IS NULL
+        WHERE dedupe_key >= ? AND dedupe_key < ? AND state = 'pending' AND attempts = 0 AND error IS NULL
+            AND part_of IS NULL
         """,
         (text, key_prefix, end),
     )
@@ -356,16 +357,17 @@ async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstTry:
-    """The messenger login that first tried to send a message, and when."""
+    """The first try to send a message: what its channel has noted of it, and when."""
 
     by: str
+    """The messenger login that tried; for Telegram, the numbers of the parts that were sent."""
     at_ms: int
 
 
 async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> FirstTry | None:
     """Return the first attempt to send a message; if there was none, record this one and return None.
 
-    `by` is the login of the messenger that sends.
+    `by` is what the channel notes of it, such as its login.
     """
     cursor = await tx.execute("SELECT tried_by, tried_ms FROM outbox WHERE message_id = ?", (message_id,))
     row = await cursor.fetchone()
@@ -376,7 +378,10 @@ async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> Fi
 
 
 async def renew_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> None:
-    """Record this attempt to send a message as the first one, since earlier ones did not reach the chat."""
+    """Replace what is noted of the first try to send a message: by whom or what, and when.
+
+    For a login, because earlier tries did not reach the chat; for Telegram, because more parts did.
+    """
     await tx.execute(
         "UPDATE outbox SET tried_by = ?, tried_ms = ? WHERE message_id = ?", (by, now_ms, message_id)
     )
@@ -404,17 +409,35 @@ async def finish(
     )
 
 
-async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str, forgets_tries: bool = False) -> None:
+async def try_later(
+    tx: Tx,
+    outgoing_id: int,
+    *,
+    at_ms: int,
+    error: str,
+    forgets_tries: bool = False,
+    is_requested: bool = False,
+) -> None:
     """Record that an attempt to send a message failed because of `error`, and try it again at `at_ms`.
 
     With `forgets_tries` the next attempt counts as the first: none of the earlier ones reached the chat.
+    `is_requested` says that the messenger asked to wait until `at_ms`: the attempt does not count then, and
+    `hurry` makes the message due no sooner.
     """
     await tx.execute(
         """
-        UPDATE outbox SET state = 'pending', next_attempt_ms = ?, error = ?,
-            tried_by = CASE WHEN ? THEN NULL ELSE tried_by END WHERE id = ?
+        UPDATE outbox SET state = 'pending', next_attempt_ms = :at, error = :error,
+            attempts = attempts - :is_requested,
+            not_before_ms = CASE WHEN :is_requested THEN :at END,
+            tried_by = CASE WHEN :forgets THEN NULL ELSE tried_by END WHERE id = :id
         """,
-        (at_ms, error, forgets_tries, outgoing_id),
+        {
+            "at": at_ms,
+            "error": error,
+            "is_requested": is_requested,
+            "forgets": forgets_tries,
+            "id": outgoing_id,
+        },
     )
 
 
@@ -450,12 +473,14 @@ async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int)
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
     """Make the messages that wait for another attempt due now, and return how many there were.
 
-    Only messages to chats whose address matches one of `patterns`, which are those of SQL's LIKE.
+    Only messages to chats whose address matches one of `patterns`, which are those of SQL's LIKE. A message
+    is due no sooner than its messenger has asked for.
     """
     cursor = await tx.execute(
         f"""
-        UPDATE outbox SET next_attempt_ms = ? WHERE state = 'pending' AND next_attempt_ms > ?
-            AND attempts > 0 AND ({" OR ".join("chat_jid LIKE ?" for _ in patterns)})
+        UPDATE outbox SET next_attempt_ms = max(?, ifnull(not_before_ms, 0))
+        WHERE state = 'pending' AND next_attempt_ms > ? AND attempts > 0
+            AND ({" OR ".join("chat_jid LIKE ?" for _ in patterns)})
         """,  # noqa: S608 - only placeholders are joined
         (now_ms, now_ms, *patterns),
     )

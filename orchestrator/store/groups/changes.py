@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict, cast
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
-from orchestrator.store.database import Tx, returned
+from orchestrator.store.database import Tx, all_or_nothing, returned
 from orchestrator.store.row_mapper import RowMapper
 
 MAX_CHANGES = 30
@@ -89,11 +89,15 @@ async def add(tx: Tx, change: GroupChange) -> int:
 
 @asynccontextmanager
 async def in_one_step(tx: Tx, folder: Folder) -> AsyncIterator[None]:
-    """Mark all changes of a group that the block stores as one step, which is undone as a whole."""
+    """Mark all changes of a group that the block stores as one step, which is undone as a whole.
+
+    If the block raises, none of its changes stays in the transaction.
+    """
     # No other transaction can store any meanwhile, so all later numbers are the block's.
     cursor = await tx.execute("SELECT coalesce(max(id), 0) AS id FROM group_changes")
     last = (await returned(cursor))["id"]
-    yield
+    async with all_or_nothing(tx):
+        yield
     await tx.execute(
         """
         UPDATE group_changes SET made_with = (

@@ -207,19 +207,24 @@ async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
     return int((await returned(cursor))["n"])
 
 
-async def of_group(tx: Tx, folder: Folder, *, with_ended: bool, limit: int) -> list[NoticeRow]:
-    """Return at most `limit` notices of a group that are pending, or delivered and not acknowledged.
+async def of_group(
+    tx: Tx, folder: Folder, *, maker: NoticeMaker | None = None, with_ended: bool, limit: int | None
+) -> list[NoticeRow]:
+    """Return the notices of a group that are pending, or delivered and not acknowledged.
 
-    The most urgent come first. With `with_ended`, all notices are returned, the newest first.
+    The most urgent come first. With `with_ended`, all notices are returned, the newest first. At most `limit`
+    are returned (None: any number), and only those by `maker` (None: by all).
     """
     return await MAPPER.fetch_all(
         tx,
         f"""
         SELECT * FROM cross_session_notifications
         WHERE group_folder = :folder AND (:all OR state IN ('pending', 'delivered'))
+          AND (:maker IS NULL OR agent = :maker)
         ORDER BY CASE WHEN :all THEN -id ELSE {RANK} END, created_ms, id LIMIT :limit
         """,  # noqa: S608 - our own text
-        {"folder": folder, "all": with_ended, "limit": limit},
+        # A negative limit is none, in SQLite.
+        {"folder": folder, "all": with_ended, "maker": maker, "limit": -1 if limit is None else limit},
     )
 
 

@@ -102,6 +102,28 @@ async def first_known_seq(tx: Tx, folder: Folder, addresses: Iterable[str]) -> i
     return min((person.since_seq for person in people), default=None)
 
 
+async def newest_name(tx: Tx, folder: Folder, addresses: Collection[str]) -> str:
+    """Return the name of that address of a person under which they wrote last in a group; empty for none.
+
+    If no message of theirs is stored, it is the address that was seen last.
+    """
+    named = [person for person in await _with_addresses(tx, folder, addresses) if person.name]
+    if len({person.name for person in named}) < 2:  # then no message has to be read
+        return named[0].name if named else ""
+    rows = list(
+        await tx.execute_fetchall(
+            """
+            SELECT sender, seq FROM messages
+            WHERE group_folder = ? AND is_bot_message = 0 AND sender IN (SELECT value FROM json_each(?))
+            ORDER BY seq DESC LIMIT 1
+            """,
+            (folder, json.dumps([person.address for person in named])),
+        )
+    )
+    last_seqs = {row["sender"]: row["seq"] for row in rows}
+    return max(named, key=lambda person: last_seqs.get(person.address, person.since_seq)).name
+
+
 async def _with_addresses(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[SeenPerson]:
     """Return the people of a group who have one of these addresses; one for each address."""
     return await _MAPPER.fetch_all(

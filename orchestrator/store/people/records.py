@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.domain.values import Folder, Message, Seq, TurnId
 from orchestrator.store.conversation import messages
 from orchestrator.store.database import Tx, returned
 
 _FILE = re.compile(r"attachments/([\w.,()+-]+)")
+_RECORDED = {
+    "notification_history": ("detail_json",),
+    "worker_cycles": ("detail_json", "error"),
+    "events": ("data_json",),
+    "wakes": ("reason",),
+    "cycles": ("trigger_json", "trace_json", "schedule_raw", "schedule_reason", "error"),
+    "loop_state": ("wake_reason", "trace_json"),
+}
+"""The columns by table with texts that the host has recorded, of its own or of others; some are JSON."""
+_KEYWORDS = frozenset({"event", "kind", "kinds", "outcome", "row", "source", "type", "what"})
+"""Keys whose values are always words of the host's own, even if somebody is called like one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +46,11 @@ async def askers_of(tx: Tx, turn_id: TurnId | int) -> list[str]:
 
 
 async def names_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[str]:
-    """Return the names that the person with these addresses had in a group, the newest first."""
-    # The name in `group_people` is the present one: with `1 << 62` it comes before those of messages.
+    """Return the names that the person with these addresses had in a group.
+
+    The present names of the addresses come first, then those in messages, the newest first.
+    """
+    # The names in `group_people` are the present ones: with `1 << 62` they come before those of messages.
     rows = await tx.execute_fetchall(
         """
         SELECT name FROM (
@@ -207,6 +222,51 @@ async def forget_calls(tx: Tx, turn_ids: Collection[TurnId]) -> None:
         "UPDATE tool_calls SET summary = '' WHERE turn_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(turn_ids)),),
     )
+
+
+async def forget_recorded(tx: Tx, folder: Folder, is_meant: Callable[[str], bool]) -> None:
+    """Delete each text for which `is_meant` returns True from what the host has recorded of a group.
+
+    These are the history of its notifications, the passes of its dashboard's worker, and the wake requests,
+    cycles and events of its loop. The rows stay, and so do their numbers and the host's own keywords.
+    """
+    for table, columns in _RECORDED.items():
+        rows = await tx.execute_fetchall(
+            f"SELECT rowid AS number, {', '.join(columns)} FROM {table} WHERE group_folder = ?",  # noqa: S608
+            (folder,),
+        )
+        for row in rows:
+            before = {column: row[column] for column in columns if row[column]}
+            after = {column: _without(column, text, is_meant) for column, text in before.items()}
+            if after != before:
+                assigned = ", ".join(f"{column} = :{column}" for column in after)
+                await tx.execute(
+                    f"UPDATE {table} SET {assigned} WHERE rowid = :number",  # noqa: S608 - constants
+                    {**after, "number": row["number"]},
+                )
+
+
+def _without(column: str, text: str, is_meant: Callable[[str], bool]) -> str:
+    """Return the text of a column, which may be a JSON document, without the texts that are meant."""
+    if not column.endswith("_json"):
+        return "" if is_meant(text) else text
+    before = json.loads(text)
+    after = _document_without(before, is_meant)
+    return text if after == before else json.dumps(after, ensure_ascii=False)
+
+
+def _document_without(document: Any, is_meant: Callable[[str], bool]) -> Any:
+    """Return a decoded JSON document with an empty text in place of each text that is meant."""
+    if isinstance(document, str):
+        return "" if is_meant(document) else document
+    if isinstance(document, list):
+        return [_document_without(part, is_meant) for part in document]
+    if isinstance(document, dict):
+        return {
+            name: part if name in _KEYWORDS else _document_without(part, is_meant)
+            for name, part in document.items()
+        }
+    return document
 
 
 def _as_json(addresses: Collection[str]) -> str:

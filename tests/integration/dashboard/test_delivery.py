@@ -156,6 +156,42 @@ async def test_a_pause_that_the_messenger_asks_for_is_kept_within_bounds(harness
     assert row.next_attempt_ms == at(again)
 
 
+async def test_pauses_that_the_messenger_asks_for_use_up_no_attempts(harness):
+    await harness.put(a_notification(message="Water the plants"))
+    pauses = [ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(MAX_ATTEMPTS + 1)]
+    harness.channel.will(JID, *[ChannelDown("down")] * (MAX_ATTEMPTS - 1), *pauses)
+    times = ["09:00:00", "09:00:30", "09:01:30", "09:03:30", *(f"{hour:02}:08:30" for hour in range(9, 15))]
+    async with harness.delivering():
+        for number, time in enumerate(times, start=1):
+            await harness.look(f"2026-02-09 {time}")
+            await harness.until_status("n_001", "pending")
+            assert len(harness.channel.attempts) == number
+        assert harness.channel.texts() == []
+        await harness.look("2026-02-09 15:08:30")
+        row = await harness.until_status("n_001", "delivered")
+    assert (row.attempts, harness.channel.texts()) == (MAX_ATTEMPTS, ["Water the plants"])
+
+
+async def test_a_pause_that_the_messenger_asks_for_holds_when_it_is_connected_again(harness):
+    await harness.put(a_notification())
+    harness.channel.will(JID, ChannelDown("too fast", pause_seconds=600.0))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00:00")
+        await harness.until_status("n_001", "pending")
+        async with harness.harness.database.transaction() as tx:
+            await board_deliveries.hurry(tx, ["local:%"], now_ms=at("2026-02-09 09:00:10"))
+        await harness.look("2026-02-09 09:00:10")
+        assert (await harness.row("n_001")).next_attempt_ms == at("2026-02-09 09:10:00")
+        # As when somebody changes its time: it waits in the outbox, then.
+        await harness.change("n_001", next_attempt_ms=None)
+        await harness.look("2026-02-09 09:00:20")
+        await harness.until_quiet()
+        assert len(harness.channel.attempts) == 1
+        await harness.look("2026-02-09 09:10:00")
+        harness.harness.wakeups.outbox.set()
+        await harness.until_status("n_001", "delivered")
+
+
 async def test_what_met_a_messenger_that_was_starting_is_sent_once_it_is_connected(harness):
     await harness.put(a_notification())
     harness.channel.will(JID, ChannelDown("starting"))

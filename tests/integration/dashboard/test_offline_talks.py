@@ -733,6 +733,28 @@ TALKS = {
         > 알림 R1번 오전 7시로 바꿔줘
         매주 월요일 07:00
     """,
+    "what repeats on several days of every other week is moved and put back": """
+        > 격주 월요일 수요일 오전 8시에 물 주라고 알려줘
+        격주 월요일 수요일 08:00에 알려드릴게요
+        > show reminders
+        R1. every other Monday and Wednesday at 08:00
+        > move reminder R1 to 9am
+        every other Monday and Wednesday at 09:00
+        > undo
+        > 알림 보여줘
+        R1. 격주 월요일 수요일 08:00
+    """,
+    "what repeats at the end of every other month is moved and put back": """
+        > remind me every 2 months on the last day at 9:00 to pay the rent
+        I'll remind you every 2 months on the last day at 09:00: pay the rent
+        > 알림 보여줘
+        R1. 2개월마다 마지막 날 09:00
+        > 알림 R1번 오전 8시로 바꿔줘
+        2개월마다 마지막 날 08:00
+        > 되돌려 줘
+        > show reminders
+        R1. every 2 months on the last day at 09:00
+    """,
     "two readings": """
         > remind me at half past 7 to eat
         Morning or evening?

@@ -201,6 +201,20 @@ async def test_numbers_hold_for_an_hour(harness):
     assert (await harness.questions())[0]["answer"] is None
 
 
+@pytest.mark.parametrize("unfit", ["\u200b", "x" * 10_001, "a\x01b"], ids=["unseen", "long", "control"])
+async def test_a_numbered_answer_that_does_not_fit_is_refused_in_words_and_none_is_noted(harness, unfit):
+    await harness.put(a_question("q_1", created_ms=1), a_question("q_2", question="When?", created_ms=2))
+    await harness.hear("@Andy /questions")
+
+    accepted = await harness.hear(f"@Andy 1. the big one\n2. {unfit}")
+
+    assert (await harness.harness.turn(accepted.turn_id)).state is TurnState.ANSWERED
+    assert (await said(harness))[-1].startswith("⚠️ No answer noted. 2: answer ")
+    assert [row["answer"] for row in await harness.questions()] == [None, None]
+    await harness.hear("@Andy 1. the big one\n2. at six")
+    assert [row["answer"] for row in await harness.questions()] == ["the big one", "at six"]
+
+
 async def test_what_was_put_off_of_something_done_says_why_not(harness):
     told = await harness.tell()
     await harness.call_tool("update_task", task_id="task_001", status="completed")

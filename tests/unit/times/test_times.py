@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -136,6 +137,11 @@ def test_every_example_of_the_table_is_read(text: str) -> None:
         ("다음 주 금요일 15:00", "2026-11-27 15:00:00"),
         ("이번 주 일요일 오전 10시", "2026-11-22 10:00:00"),
         ("2027년 3월 1일 오전 9:30에", "2027-03-01 09:30:00"),
+        ("nine oh five pm", "2026-11-22 21:05:00"),
+        ("Nine O' Five pm", "2026-11-22 21:05:00"),
+        ("9 o clock pm", "2026-11-22 21:00:00"),
+        ("2026-12-01T18:00+14:00", "2026-12-01 13:00:00"),
+        ("2026-12-01T18:00-1200", "2026-12-02 15:00:00"),
     ],
 )
 def test_a_known_form_names_its_moment(text: str, expected: str) -> None:
@@ -180,6 +186,22 @@ def test_a_day_alone_is_a_day_and_the_policy_says_its_time(text: str, day: str) 
             "0 9 1 * * every 3 months from 2026-12-01",
             "2026-12-01 09:00",
         ),
+        (
+            "every other Monday and Wednesday at 08:00",
+            "0 8 * * 1,3 every 2 weeks from 2026-11-23",
+            "2026-11-23 08:00",
+        ),
+        (
+            "every 3 weeks on Monday and Wednesday at 08:00",
+            "0 8 * * 1,3 every 3 weeks from 2026-11-23",
+            "2026-11-23 08:00",
+        ),
+        ("격주 월요일 수요일 오전 8시", "0 8 * * 1,3 every 2 weeks from 2026-11-23", "2026-11-23 08:00"),
+        ("every 1 weeks on Monday at 9:00", "0 9 * * 1", "2026-11-23 09:00"),
+        ("1주마다 월요일 오전 9시", "0 9 * * 1", "2026-11-23 09:00"),
+        ("2개월마다 마지막 날 9:00", "0 9 L * * every 2 months from 2026-11-30", "2026-11-30 09:00"),
+        ("every quarter except in January at 9:00", "0 9 1 4,7,10 *", "2027-04-01 09:00"),
+        ("every year on 24 Dec except in August at 9:00", "0 9 24 12 *", "2026-12-24 09:00"),
         ("every day at 9:00", "0 9 * * *", "2026-11-23 09:00"),
         ("every morning", "0 9 * * *", "2026-11-23 09:00"),
         ("every sunday at 10:00", "0 10 * * 0", "2026-11-22 10:00"),
@@ -203,9 +225,36 @@ def test_what_comes_again_and_again_has_a_rhythm_and_a_first_time(
     assert cron is None or Recurrence.of_cron(cron, first=found.first) == found
 
 
-@pytest.mark.parametrize("cron", ["", "* * * *", "*/5 * * * *", "0 25 * * *", "0 9 W * *", "0 9 * * MONDAY"])
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "",
+        "* * * *",
+        "*/5 * * * *",
+        "0 25 * * *",
+        "0 9 W * *",
+        "0 9 * * MONDAY",
+        "0 9 1 * 1",
+        "0 9 * * 1 every 3 days from 2026-11-24",
+        "0 9 3 * * every 2 days from 2026-11-24",
+        "0 9 * * * every 2 weeks from 2026-11-24",
+        "0 9 * * 1#1 every 2 weeks from 2026-11-24",
+        "0 9 * * 1 every 1 weeks from 2027-01-04",
+        "0 9 * * 1 every 100 weeks from 2026-11-24",
+        "0 9 * * 1 every 2 months from 2026-11-24",
+    ],
+)
 def test_a_schedule_that_a_rhythm_does_not_write_is_none(cron: str) -> None:
     assert Recurrence.of_cron(cron, first=SUNDAY_MORNING) is None
+
+
+def test_months_of_a_schedule_are_those_of_the_year_in_any_order() -> None:
+    found = Recurrence.of_cron("0 9 1 10,7,4,1,1 *", first=SUNDAY_MORNING)
+    assert found is not None
+    assert times.say(found, Language.ENGLISH) == "every quarter at 09:00"
+    every = Recurrence.of_cron("0 9 * 1,2,3,4,5,6,7,8,9,10,11,12 1", first=SUNDAY_MORNING)
+    assert every is not None
+    assert times.say(every, Language.ENGLISH) == "every Monday at 09:00"
 
 
 def test_days_of_a_schedule_may_have_names() -> None:
@@ -249,6 +298,20 @@ def test_days_of_a_schedule_may_have_names() -> None:
         ("1999-01-01", Reason.PAST),
         ("in 0 minutes", Reason.PAST),
         ("at 25:00", Reason.NO_SUCH_TIME),
+        ("2026-12-01T18:00+25:00", Reason.NO_SUCH_TIME),
+        ("2026-12-01T18:00+0975", Reason.NO_SUCH_TIME),
+        ("2026-12-01T18:00+14:01", Reason.NO_SUCH_TIME),
+        ("tomorrow at 18:00-20:00", Reason.NO_SUCH_TIME),
+        ("every day at 9:00+25:00", Reason.NO_SUCH_TIME),
+        ("9am tonight", Reason.NO_SUCH_TIME),
+        ("tomorrow at 9 am in the evening", Reason.NO_SUCH_TIME),
+        ("every evening at 9am", Reason.NO_SUCH_TIME),
+        ("오늘 밤 오전 9시", Reason.NO_SUCH_TIME),
+        ("tonight at 12pm", Reason.WHICH_HALF),
+        ("오후 9.5시", Reason.NO_TIME),
+        ("오후 9시 30.5분", Reason.NO_TIME),
+        ("오후 3.5시에서 4시 사이", Reason.NO_TIME),
+        ("nine oh dear pm", Reason.NO_TIME),
         ("at 9:75", Reason.NO_SUCH_TIME),
         ("오후 25시", Reason.NO_SUCH_TIME),
         ("30 Feb at 9am", Reason.NO_SUCH_DAY),
@@ -256,6 +319,16 @@ def test_days_of_a_schedule_may_have_names() -> None:
         ("2월 30일", Reason.NO_SUCH_DAY),
         ("2026-13-01 09:00", Reason.NO_SUCH_DAY),
         ("every year on 31 Feb at 9:00", Reason.NO_SUCH_DAY),
+        ("every year on 24 Dec except in December at 9:00", Reason.NO_SUCH_DAY),
+        (
+            "every Monday except in jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec at 9:00",
+            Reason.NO_SUCH_DAY,
+        ),
+        ("every 0 months on the 3rd at 9:00", Reason.NO_TIME),
+        ("0개월마다 3일 오전 9시", Reason.NO_TIME),
+        ("0주마다 월요일 오전 9시", Reason.NO_TIME),
+        ("매주 월요일 13월 빼고 오전 9시", Reason.NO_TIME),
+        ("every first Monday and Wednesday at 9:00", Reason.NO_TIME),
         ("Mon 2026-11-24 09:00", Reason.WRONG_WEEKDAY),
         ("in 999999 hours", Reason.TOO_FAR),
         ("in 999999 days", Reason.TOO_FAR),
@@ -383,6 +456,7 @@ def test_a_span_is_the_sum_of_its_parts_however_they_are_spaced(
 
 
 @example(text="every 1440 minutes", now=SUNDAY_MORNING)
+@example(text="in 1.5 seconds", now=SUNDAY_MORNING)
 @example(text="every 72 hours", now=SUNDAY_MORNING)
 @given(text=TIMES, now=NOWS)
 def test_what_is_printed_is_read_as_the_same(text: str, now: datetime) -> None:
@@ -397,9 +471,101 @@ def test_what_is_printed_is_read_as_the_same(text: str, now: datetime) -> None:
             assert again == found, (text, times.say(found, language))
 
 
+def _except_en(months: Sequence[str]) -> str:
+    return f" except in {', '.join(months)}" if months else ""
+
+
+def _except_ko(months: Sequence[int]) -> str:
+    return "".join(f" {month}월" for month in months) + " 빼고" if months else ""
+
+
+DAYS_OF_WEEK_EN = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS_EN = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+STEPS, MONTH_DAYS = st.integers(0, 99), st.integers(0, 32)
+RHYTHMS_EN = st.one_of(
+    st.sampled_from(
+        [
+            "every day",
+            "every weekday",
+            "every weekend",
+            "every quarter",
+            "every Friday to Tuesday",
+            "the last Friday of each month",
+            "every month on the last day",
+        ]
+    ),
+    st.builds("every {} days".format, st.integers(1, 1200)),
+    st.builds("every {}th {}".format, STEPS, st.sampled_from(["day", "week", *DAYS_OF_WEEK_EN])),
+    st.builds(
+        lambda every, days: f"{every} {' and '.join(days)}",
+        st.one_of(st.sampled_from(["every", "every other"]), st.builds("every {} weeks on".format, STEPS)),
+        st.lists(st.sampled_from(DAYS_OF_WEEK_EN), min_size=1, unique=True),
+    ),
+    st.builds("the {}th {} of each month".format, st.integers(1, 5), st.sampled_from(DAYS_OF_WEEK_EN)),
+    st.builds("every {} months on the {}th".format, STEPS, MONTH_DAYS),
+    st.builds("every {} months on the last day".format, STEPS),
+    st.builds("every year on {} {}".format, MONTH_DAYS, st.sampled_from(MONTHS_EN)),
+)
+RHYTHMS_KO = st.one_of(
+    st.sampled_from(["매일", "평일", "주말마다", "분기마다", "매월 마지막 날", "매월 마지막 금요일"]),
+    st.builds("{}일마다".format, st.integers(1, 1200)),
+    st.builds(
+        lambda every, days: " ".join([every, *(f"{day}요일" for day in days)]),
+        st.one_of(st.sampled_from(["매주", "격주"]), st.builds("{}주마다".format, STEPS)),
+        st.lists(st.sampled_from("월화수목금토일"), min_size=1, unique=True),
+    ),
+    st.builds(
+        "매월 {} {}요일".format, st.sampled_from(["첫째", "두 번째", "다섯째"]), st.sampled_from("월금일")
+    ),
+    st.builds("{}개월마다 {}일".format, STEPS, MONTH_DAYS),
+    st.builds("{}개월마다 마지막 날".format, STEPS),
+    st.builds("매년 {}월 {}일".format, st.integers(0, 13), MONTH_DAYS),
+)
+REPEATING = st.one_of(
+    st.builds(
+        lambda days, months, clock: f"{days}{_except_en(months)} {clock}",
+        RHYTHMS_EN,
+        st.one_of(st.just(()), st.lists(st.sampled_from(MONTHS_EN), max_size=12, unique=True)),
+        st.builds("at {:02d}:{:02d}".format, st.integers(0, 23), st.integers(0, 59)),
+    ),
+    st.builds(
+        lambda days, months, clock: f"{days}{_except_ko(months)} {clock}",
+        RHYTHMS_KO,
+        st.one_of(st.just(()), st.lists(st.integers(0, 13), max_size=12, unique=True)),
+        st.builds("{:02d}:{:02d}".format, st.integers(0, 23), st.integers(0, 59)),
+    ),
+    st.builds(
+        "every {} {}".format,
+        st.decimals(0, 999, allow_nan=False, places=3),
+        st.sampled_from(["seconds", "minutes", "hours", "days"]),
+    ),
+    st.builds("{}시간 {}분마다".format, st.integers(0, 99), st.decimals(0, 999, allow_nan=False, places=2)),
+)
+
+
+@example(text="격주 월요일 수요일 오전 8시")
+@example(text="3주마다 월요일 수요일 일요일 오전 8시")
+@example(text="1주마다 월요일 오전 8시")
+@example(text="every 2 months on the last day at 9:00")
+@example(
+    text="every 3 months on the 1st except in jan, feb, mar, apr, may, jun, jul, aug, sep, oct, nov at 9:00"
+)
+@example(
+    text="every month on the last day except in jan, feb, mar, apr, may, jun, jul, aug, sep, oct, nov at 9:00"
+)
+@example(text="every 90.5 seconds")
+@given(text=REPEATING)
+def test_every_repetition_is_printed_in_both_languages_as_it_is_read(text: str) -> None:
+    found = read(text)
+    assume(isinstance(found, Recurrence))
+    for language in Language:
+        assert read(times.say(found, language)) == found, (text, times.say(found, language))
+
+
 WORDS = st.sampled_from(
     """
     in at on the of tomorrow today 9 12 24 99 0 :30 9am pm may 31 feb 2027 2026-02-29 next mon fri 9:99 noon
+    oh five o clock dear am
     tonight morning evening minutes days weeks every 2 h 내일 모레 오전 오후 밤 9시 13시 반 30분 뒤 후
     월요일 다음 주 이번 2월 30일 한 시간 십 일 이틀 정오 자정 (월)
     매일 마다 매주 , ſunday auguſt ９시 : +09:00 Z -99:99 1h99

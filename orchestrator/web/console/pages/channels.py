@@ -115,7 +115,7 @@ class ConnectionCard:
     account: str
     advice: str
     moments: list[tuple[str, int]]
-    """Those of `MOMENTS` that the report has, each with its time in epoch milliseconds."""
+    """The `MOMENTS` that the report has, each with its time in epoch milliseconds."""
 
 
 async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm | None = None) -> Response:
