@@ -259,8 +259,8 @@ def notes(
 
     Notes in subfolders are returned only for the direct subfolders that `deep` names, down to `MAX_DEPTH`
     levels. A missing folder has no notes, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called
-    with a text for each note that cannot be read. If a folder cannot be read, it is called for that as well,
-    and the notes that would follow are missing.
+    with a text for each note and each folder that cannot be read; the notes of the other folders are
+    returned.
     """
     gathered: list[ForeignNote] = []
     try:
@@ -289,7 +289,8 @@ def _gather(
     `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself.
     Of its subfolders, only those that `deep` names are searched. Hidden files, links, empty notes, names with
     unprintable characters, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a text for
-    each note that cannot be read. Raises `OSError` for a folder that cannot be read.
+    each note, and each folder below, that cannot be read. Raises `OSError` if the open directory itself
+    cannot be read.
     """
     with os.scandir(directory_fd) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)
@@ -300,8 +301,12 @@ def _gather(
         if entry.is_dir(follow_symlinks=False):
             # `deep` names folders of the top one; with a prefix this is in one of these already.
             if depth > 1 and (prefix or entry.name in deep):
-                with inner(directory_fd, entry.name) as below:
-                    _gather(below, f"{path}/", deep, gathered, leave_out, depth - 1)
+                # The other program may still run, and remove the folder meanwhile.
+                try:
+                    with inner(directory_fd, entry.name) as below:
+                        _gather(below, f"{path}/", deep, gathered, leave_out, depth - 1)
+                except OSError as error:
+                    leave_out(f"the notes in {path}: {error.strerror}")
         elif entry.name.endswith(".md") and len(gathered) < MAX_NOTES:
             body = _note(directory_fd, entry.name)
             if body is None:

@@ -59,7 +59,9 @@ class GroupExport:
     files: dict[str, int]
     """The path of each file in the folder, and its bytes."""
     left_out: list[str]
-    """Files of the group that cannot be exported: links, pipes, files of holes, unreadable ones."""
+    """Files of the group that cannot be exported: links, pipes, files of holes, unreadable ones; also folders
+    that cannot be read.
+    """
 
     def to_row(self) -> dict[str, Any]:
         """Return the fields by name, as they are printed as JSON."""
@@ -257,9 +259,8 @@ def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, de
     """Return the paths of the files in `place`, relative to the group's folder, `depth` levels deep.
 
     `place` is a folder in the group's folder; empty for the group's folder itself. A missing one has no
-    files. Links are listed as left out in `folder`, the export. If `place`, or a folder in it, cannot be
-    read, `place` as a whole is listed as left out, and no path is returned. Nor is one returned if a folder
-    is removed meanwhile.
+    files. Links are listed as left out in `folder`, the export, and so is `place`, or each folder in it, that
+    cannot be read.
     """
     try:
         with ExitStack() as stack:
@@ -280,8 +281,9 @@ def _walk(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth:
     """Yield the paths of the files in an open directory, `depth` levels deep, without hidden ones.
 
     Each path begins with `prefix`, which is the path of the directory with a slash at the end, or empty.
-    `leave_out` is called with the path of each symbolic link. Of a directory with more than `MAX_FILES`
-    entries, the others are skipped.
+    `leave_out` is called with the path of each symbolic link, and of each directory below that cannot be read
+    or is removed meanwhile. Of a directory with more than `MAX_FILES` entries, the others are skipped. Raises
+    `OSError` if the open directory itself cannot be read.
     """
     with os.scandir(descriptor) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)
@@ -293,8 +295,12 @@ def _walk(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth:
         elif not entry.is_dir(follow_symlinks=False):
             yield prefix + entry.name
         elif depth > 1:
-            with inner(descriptor, entry.name) as below:
-                yield from _walk(below, f"{prefix}{entry.name}/", leave_out, depth - 1)
+            # An agent may close or remove one of its folders at any time: the files of the others still come.
+            try:
+                with inner(descriptor, entry.name) as below:
+                    yield from _walk(below, f"{prefix}{entry.name}/", leave_out, depth - 1)
+            except OSError:
+                leave_out(prefix + entry.name)
 
 
 async def _write_messages(

@@ -46,10 +46,12 @@ MAX_WAITING_LINES = 10_000
 """Lines that may wait for the disk. Further ones are dropped, since no caller may wait for a slow disk."""
 
 MAX_THROTTLE_KEYS = 1_000
-"""The number of keys in memory at which those are forgotten whose next event passes anyway.
+"""Keys that a `LogThrottle` remembers at most, since untrusted clients may send any number of them.
 
-Untrusted clients may send any number of keys. More are in memory only while so many came within one interval.
+Further keys that come within one interval are throttled together, as one key.
 """
+_OTHER_KEYS = object()
+"""The key that stands for all keys of a `LogThrottle` which it does not remember."""
 
 
 def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = False) -> None:
@@ -299,7 +301,10 @@ def _complain(stream: TextIO, text: str) -> None:
 
 
 class LogThrottle:
-    """Passes the first event of a key, then one every `seconds`; counts those in between."""
+    """Passes the first event of a key, then one every `seconds`; counts those in between.
+
+    While it remembers `MAX_THROTTLE_KEYS` keys whose next event does not pass yet, all others count as one.
+    """
 
     def __init__(self, *, seconds: float = 10.0, monotonic: Callable[[], float] = time.monotonic) -> None:
         """`seconds` is the time between two events of a key that pass; `monotonic` returns a time in seconds
@@ -308,27 +313,45 @@ class LogThrottle:
         self._seconds = seconds
         self._monotonic = monotonic
         self._next: dict[Hashable, float] = {}
-        """Map each key to the time from which its next event passes, by `monotonic`."""
+        """Map each key to the time, by `monotonic`, from which its next event passes; the earliest first."""
         self._held: dict[Hashable, int] = {}
         """Map each key to the number of its events that were dropped since the last that passed."""
 
     def passes(self, key: Hashable) -> bool:
         """Return whether an event of this key may be written now; count it as dropped if not."""
         now = self._monotonic()
+        if key not in self._next:
+            key = self._key_for_new(key, now)
         if now < self._next.get(key, now):
             self._held[key] = self._held.get(key, 0) + 1
             return False
-        if len(self._next) >= MAX_THROTTLE_KEYS:
-            # Keys whose next event passes anyway need not be remembered. Their counts of dropped events are
-            # lost, so no line reports these.
-            self._next = {other: due for other, due in self._next.items() if now < due}
-            self._held = {other: held for other, held in self._held.items() if other in self._next}
+        # Removed first, so that it comes to the end: the order is that of the times.
+        self._next.pop(key, None)
         self._next[key] = now + self._seconds
         return True
 
     def take_held(self, key: Hashable) -> int:
-        """Return how many events of a key were dropped since the last that passed, and reset the count."""
-        return self._held.pop(key, 0)
+        """Return how many events of a key were dropped since the last that passed, and reset the count.
+
+        Call it after `passes`. For a key that is throttled together with others, the events of all of them
+        count, and those of keys that were forgotten before they were reported.
+        """
+        return self._held.pop(key if key in self._next else _OTHER_KEYS, 0)
+
+    def _key_for_new(self, key: Hashable, now: float) -> Hashable:
+        """Return the key by which to throttle a key that is not remembered: itself, if there is room for it.
+
+        If there is none, the key whose next event passes first is forgotten, if it would pass by `now`.
+        """
+        if len(self._next) < MAX_THROTTLE_KEYS:
+            return key
+        oldest, due = next(iter(self._next.items()))
+        if now < due:
+            return _OTHER_KEYS
+        del self._next[oldest]
+        if held := self._held.pop(oldest, 0):
+            self._held[_OTHER_KEYS] = self._held.get(_OTHER_KEYS, 0) + held
+        return key
 
 
 class ThrottledLogger(logging.Filter):

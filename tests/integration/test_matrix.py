@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
+import os
 import secrets
 import stat
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -825,6 +828,52 @@ async def test_a_login_by_password_leaves_a_token_that_only_the_owner_can_read(t
     assert "is logged out" in await login.log_out(tmp_path)
     assert not path.exists()
     assert doctor_checks.account(tmp_path) == ""
+
+
+@pytest.mark.parametrize("stored", [b"{", b"\xff", b"{}"])
+async def test_a_stored_login_that_is_broken_is_replaced_and_deleted(tmp_path, homeserver, stored):
+    andy = await ask(homeserver.person, f"broken-{stored.hex()}")
+    answers = {
+        "homeserver": homeserver.address,
+        "user": andy.user_id,
+        "password": "secret",
+        "owner": "@me:localhost",
+    }
+    path = tmp_path / description.LOGIN
+    path.parent.mkdir(parents=True)
+    path.write_bytes(stored)
+    with pytest.raises(ChannelDown, match="andy channels add matrix"):
+        login.read_login(tmp_path)
+    assert "end its session 'Andy'" in await login.log_in(tmp_path, answers)
+    assert login.read_login(tmp_path).user_id == andy.user_id
+    assert "end its session" not in await login.log_in(tmp_path, answers)
+
+    path.write_bytes(stored)
+    assert "end the session 'Andy'" in await login.log_out(tmp_path)
+    assert not path.exists()
+    assert "Nobody" in await login.log_out(tmp_path)
+
+
+async def test_a_login_that_cannot_be_stored_is_ended_at_its_homeserver(tmp_path, homeserver, monkeypatch):
+    andy = await ask(homeserver.person, "full-disk")
+    answers = {
+        "homeserver": homeserver.address,
+        "user": andy.user_id,
+        "password": "secret",
+        "owner": "@me:localhost",
+    }
+    unstored = []
+
+    def fail(home: Path, new: login.MatrixLogin) -> None:
+        unstored.append(new)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(login, "_write_login", fail)
+    with pytest.raises(ChannelDown, match="No space left"):
+        await login.log_in(tmp_path, answers)
+    (new,) = unstored
+    with pytest.raises(AssertionError):
+        await ask(lambda: homeserver.post("account/whoami", token=new.token, method="GET"))
 
 
 @pytest.mark.parametrize(("changes", "error", "says"), [

@@ -695,6 +695,23 @@ async def test_logging_in_asks_who_the_bot_is_and_keeps_the_token_closed(home):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("stored", [b"{", b"\xff", b"{}"])
+async def test_a_stored_login_that_is_broken_is_replaced_and_deleted(home, stored):
+    path = home.home / "data" / "channels" / "telegram" / "login.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(stored)
+    with pytest.raises(ChannelDown, match="andy channels add telegram"):
+        login.read(home.home)
+    assert "/revoke" in await login.log_out(home.home)
+    assert not path.exists()
+    assert "No bot" in await login.log_out(home.home)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(stored)
+    await login.log_in(home.home, {"token": TOKEN, "owner": "42", "server": home.api.url})
+    assert login.read(home.home).token == TOKEN
+
+
 def test_a_login_from_before_is_one_at_telegrams_own_server(tmp_path):
     login.write(tmp_path, a_login("http://127.0.0.1:1", owner=1))
     path = tmp_path / "data/channels/telegram/login.json"

@@ -72,6 +72,41 @@ def test_keys_that_others_choose_do_not_pile_up():
     assert len(throttle._held) <= MAX_THROTTLE_KEYS + 1
 
 
+def test_many_keys_within_one_interval_neither_pile_up_nor_pass_without_end():
+    throttle = LogThrottle(seconds=10, monotonic=lambda: 0.0)
+    passed = [number for number in range(5 * MAX_THROTTLE_KEYS) if throttle.passes(number)]
+
+    assert passed == list(range(MAX_THROTTLE_KEYS + 1))
+    assert len(throttle._next) <= MAX_THROTTLE_KEYS + 1
+    assert len(throttle._held) <= MAX_THROTTLE_KEYS + 1
+
+
+def test_a_key_keeps_its_count_when_the_table_is_full():
+    now = 0.0
+    throttle = LogThrottle(seconds=10, monotonic=lambda: now)
+    assert throttle.passes("a")
+    assert not throttle.passes("a")
+    for number in range(MAX_THROTTLE_KEYS - 1):
+        assert throttle.passes(number)
+    now = 10.0
+
+    assert throttle.passes("a")
+    assert throttle.take_held("a") == 1
+
+
+def test_the_count_of_a_forgotten_key_is_reported_by_another():
+    now = 0.0
+    throttle = LogThrottle(seconds=10, monotonic=lambda: now)
+    assert throttle.passes("a")
+    assert not throttle.passes("a")
+    now = 10.0
+    for number in range(MAX_THROTTLE_KEYS):  # the last one takes the place of "a"
+        assert throttle.passes(number)
+
+    assert throttle.passes("one too many")
+    assert throttle.take_held("one too many") == 1
+
+
 class RecordingTransport(asyncio.Transport):
     """Records what is written to it, and how it was ended."""
 

@@ -52,7 +52,7 @@ def read_login(home: Path) -> MatrixLogin | None:
     """
     path = home / LOGIN
     try:
-        return MatrixLogin.model_validate_json(path.read_text(encoding="utf-8"))
+        return MatrixLogin.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -185,13 +185,13 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
     """Log in to a homeserver and store the login in the home; return a sentence about the result.
 
     `answers` has `homeserver`, `user` (Andy's account), `owner` (the owner's account) and `password`. A login
-    that was stored before is replaced, and ended at its homeserver.
+    that was stored before is replaced, and ended at its homeserver; if it cannot be read, only replaced.
 
     Raises:
         BadRequest: an answer cannot be used.
         ChannelRefused: the homeserver rejects the password.
-        ChannelDown: it cannot be reached, or asks for a pause; or the login that was stored before cannot be
-            read, and then the new one is not stored.
+        ChannelDown: it cannot be reached, or asks for a pause; or the login cannot be stored, and then it is
+            ended again.
     """
     homeserver = checked_address(answers["homeserver"], credential_kind="password")
     user, owner = answers["user"], answers["owner"]
@@ -218,11 +218,21 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
         token=response.access_token,
         owner=owner,
     )
-    previous_login = await asyncio.to_thread(read_login, home)
-    await asyncio.to_thread(_write_login, home, login)
+    previous_login, left_open = None, ""
+    try:
+        previous_login = await asyncio.to_thread(read_login, home)
+    except ChannelDown:
+        # A new login is how a broken one is mended, so the broken one must not prevent it.
+        left_open = f" The login before it cannot be read: end its session '{DEVICE}' at its homeserver."
+    try:
+        await asyncio.to_thread(_write_login, home, login)
+    except OSError as error:
+        # Nobody else has the token, so the session would stay open at the homeserver for ever.
+        await _log_out_at_server(login)
+        raise ChannelDown(f"The Matrix login {home / LOGIN} cannot be written ({_reason(error)}).") from error
     if previous_login is not None:
         await _log_out_at_server(previous_login)
-    return f"Logged in as {login.user_id}; {owner} may invite it."
+    return f"Logged in as {login.user_id}; {owner} may invite it.{left_open}"
 
 
 def _write_login(home: Path, login: MatrixLogin) -> None:
@@ -237,16 +247,30 @@ def _write_login(home: Path, login: MatrixLogin) -> None:
 async def log_out(home: Path) -> str:
     """End the login at the homeserver and delete it here; return a sentence about the result.
 
-    An unreachable homeserver is no error. Raises `ChannelDown` when the stored login cannot be read.
+    An unreachable homeserver is no error. A stored login that cannot be read is only deleted. Raises
+    `ChannelDown` when it cannot be deleted.
     """
-    login = await asyncio.to_thread(read_login, home)
+    try:
+        login = await asyncio.to_thread(read_login, home)
+    except ChannelDown:
+        await asyncio.to_thread(_delete_login, home)
+        return f"The login cannot be read and is deleted here: end the session '{DEVICE}' at its server."
     if login is None:
         return "Nobody was logged in."
     is_ended = await _log_out_at_server(login)
-    await asyncio.to_thread(shutil.rmtree, home / FOLDER, ignore_errors=True)
+    await asyncio.to_thread(_delete_login, home)
     if is_ended:
         return f"{login.user_id} is logged out."
     return f"The login is deleted here; {login.homeserver} did not answer: end the session '{DEVICE}' there."
+
+
+def _delete_login(home: Path) -> None:
+    """Delete the stored login with its keys. Blocks. Raises `ChannelDown` when it cannot be deleted."""
+    try:
+        (home / LOGIN).unlink(missing_ok=True)
+    except OSError as error:
+        raise ChannelDown(f"The Matrix login {home / LOGIN} cannot be deleted ({_reason(error)}).") from error
+    shutil.rmtree(home / FOLDER, ignore_errors=True)
 
 
 async def _log_out_at_server(login: MatrixLogin) -> bool:

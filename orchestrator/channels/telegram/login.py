@@ -59,7 +59,7 @@ def read(home: Path) -> TelegramLogin | None:
     """
     path = home / LOGIN
     try:
-        return TelegramLogin.model_validate_json(path.read_text(encoding="utf-8"))
+        return TelegramLogin.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -191,10 +191,25 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
 async def log_out(home: Path) -> str:
     """Delete the stored login with its token from the home; return a sentence about the result.
 
-    The token stays valid at Telegram. Raises `ChannelDown` when the login cannot be read.
+    The token stays valid at Telegram. A login that cannot be read is deleted, too. Raises `ChannelDown` when
+    it cannot be deleted.
     """
-    login = await asyncio.to_thread(read, home)
-    if login is None:
-        return "No bot was logged in."
-    await asyncio.to_thread(shutil.rmtree, home / FOLDER, ignore_errors=True)
-    return f"The token of @{login.username} is deleted here; @BotFather's /revoke ends it everywhere."
+    try:
+        login = await asyncio.to_thread(read, home)
+    except ChannelDown:
+        bot = "the bot, whose login could not be read,"
+    else:
+        if login is None:
+            return "No bot was logged in."
+        bot = f"@{login.username}"
+    await asyncio.to_thread(_delete, home)
+    return f"The token of {bot} is deleted here; @BotFather's /revoke ends it everywhere."
+
+
+def _delete(home: Path) -> None:
+    """Delete the stored login. Blocks. Raises `ChannelDown` when it cannot be deleted."""
+    try:
+        (home / LOGIN).unlink(missing_ok=True)
+    except OSError as error:
+        raise ChannelDown(f"The Telegram login {home / LOGIN} cannot be deleted ({error}).") from error
+    shutil.rmtree(home / FOLDER, ignore_errors=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from orchestrator.base.tables import counted
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.status import StatusFile
@@ -32,6 +33,8 @@ from orchestrator.channels.whatsapp.protocol import (
     React,
     Receipt,
     SendRequest,
+    SetAsideAcknowledged,
+    SetAsideReport,
     StateReport,
     SyncGroups,
     Typing,
@@ -59,6 +62,7 @@ UNPAIRED_SECONDS = 5.0
 REACTION_RETRY_SECONDS = 10.0
 """Seconds after which a reaction is tried again when the send rate had no room for it."""
 DAY_SECONDS = 24 * 3600.0
+DAY_MS = int(DAY_SECONDS * 1000)
 MAX_WITHDRAW_AGE_MS = 48 * 3_600_000
 """Age in milliseconds up to which a message of Andy's own is deleted for everybody.
 
@@ -67,6 +71,12 @@ WhatsApp's own limit is some hours longer.
 REMOVED_FROM_GROUP = (
     "⚠️ I was removed from the WhatsApp group '{name}', so nothing that waits for it can be sent. Add me to it"
     " again, or take it off my list: andy groups remove {folder}"
+)
+
+SET_ASIDE = (
+    "⚠️ WhatsApp: {messages} that arrived earlier could not be passed on, because this version of Andy cannot"
+    " read how they are stored. See your chats in WhatsApp for what came before Andy's last start. They are"
+    " kept: if you went back to an earlier version, the later one passes them on."
 )
 
 Command = Callable[..., Sequence[str]]
@@ -290,6 +300,8 @@ class WhatsAppChannel:
             case Delivered():
                 assert self._receiver is not None
                 self._receiver.put(report)
+            case SetAsideReport():
+                self._writes.put_nowait(partial(self._notify_of_set_aside, report))
             case StateReport():
                 self._on_state(report)
             case GroupsReport():
@@ -366,6 +378,26 @@ class WhatsAppChannel:
     def _note_received(self) -> None:
         """Record in memory that a message arrived now."""
         self._status.change(last_message_ms=self._context.clock.now_ms())
+
+    async def _notify_of_set_aside(self, report: SetAsideReport) -> None:
+        """Notify the owner of stored messages that cannot be read, and acknowledge that to the bridge.
+
+        Without a main group nobody can be notified, so they stay unacknowledged, and the next bridge reports
+        them again.
+        """
+        log.error("whatsapp.messages_set_aside", numbers=report.numbers)
+        now_ms = self._context.clock.now_ms()
+        text = SET_ASIDE.format(messages=counted(len(report.numbers), "message"))
+        # The same report comes again if the bridge ends before the acknowledgement; on the same day it is not
+        # news. Later it may be, because a new database of the bridge counts from 1 again.
+        about = f"set-aside:{report.numbers}:{now_ms // DAY_MS}"
+        async with self._context.database.transaction() as tx:
+            if not any(group.is_main for group in await groups.every(tx)):
+                return
+            await owner.notify(tx, text, about=about, now_ms=now_ms)
+        self._context.wake_outbox()
+        if self._bridge is not None:
+            await self._bridge.notify(SetAsideAcknowledged(numbers=report.numbers))
 
     async def _store_groups(self, report: GroupsReport) -> None:
         """Store the groups that the bridge reports, with their members; publish how many they are.

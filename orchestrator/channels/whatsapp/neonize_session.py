@@ -34,6 +34,8 @@ from orchestrator.channels.whatsapp.protocol import (
     Receipt,
     SeenGroup,
     SendRequest,
+    SetAsideAcknowledged,
+    SetAsideReport,
     State,
     StateReport,
     SyncGroups,
@@ -154,10 +156,14 @@ class NeonizeSession:
     async def run(self) -> None:
         """Deliver the messages that the host has not acknowledged, connect, and return when the client ends.
 
+        Stored messages that cannot be read are reported, and do not prevent the connection.
         Errors of the library are raised unchanged, inside an `ExceptionGroup`.
         """
-        for delivered in self._spool.unacknowledged():
+        stored = self._spool.unacknowledged()
+        for delivered in stored.readable:
             self._emit(delivered)
+        if stored.set_aside:
+            self._emit(SetAsideReport(numbers=stored.set_aside))
         async with asyncio.TaskGroup() as tasks:
             own_tasks = [
                 tasks.create_task(self._handle_events(), name="whatsapp:events"),
@@ -433,8 +439,11 @@ class NeonizeSession:
     async def handle(self, request: FromHost) -> None:
         """Carry out a request of the host, and send the host the response, also when the library fails.
 
-        An acknowledged message is deleted here, and gets no response.
+        An acknowledged message is deleted here. An acknowledgement gets no response.
         """
+        if isinstance(request, SetAsideAcknowledged):
+            self._spool.note_reported(request.numbers)
+            return
         if isinstance(request, MessageAcknowledged):
             self._spool.remove(request.n)
             if request.read is not None and self._is_connected:

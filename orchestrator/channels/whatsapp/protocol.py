@@ -130,6 +130,17 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetAsideReport:
+    """The numbers of stored messages that this version cannot read, and of which the owner does not know yet.
+
+    Each new bridge process sends it again until the host has sent `SetAsideAcknowledged`.
+    """
+
+    kind: Literal["set_aside"] = "set_aside"
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateReport:
     """The current state of the login. `until_ms` is the end of a ban, in epoch milliseconds."""
 
@@ -289,6 +300,17 @@ class MessageAcknowledged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetAsideAcknowledged:
+    """The owner is notified of the stored messages with these numbers, which this version cannot read.
+
+    The bridge retains them and reports them no more.
+    """
+
+    kind: Literal["set_aside"] = "set_aside"
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroups:
     """Report all groups now."""
 
@@ -297,9 +319,26 @@ class SyncGroups:
 
 
 FromBridge = (
-    BridgeResponse | Delivered | StateReport | GroupsReport | Receipt | Typing | PairingCode | PairingEnd
+    BridgeResponse
+    | Delivered
+    | SetAsideReport
+    | StateReport
+    | GroupsReport
+    | Receipt
+    | Typing
+    | PairingCode
+    | PairingEnd
 )
-FromHost = SendRequest | React | Withdraw | TypingRequest | DownloadRequest | MessageAcknowledged | SyncGroups
+FromHost = (
+    SendRequest
+    | React
+    | Withdraw
+    | TypingRequest
+    | DownloadRequest
+    | MessageAcknowledged
+    | SetAsideAcknowledged
+    | SyncGroups
+)
 
 
 def line_of(document: FromBridge | FromHost) -> bytes:

@@ -9,23 +9,42 @@ Its calls block, which is acceptable because the bridge's process has nothing el
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.channels.whatsapp import protocol
-from orchestrator.channels.whatsapp.protocol import BridgeMessage, Delivered
+from orchestrator.channels.whatsapp.protocol import BadBridgeLine, BridgeMessage, Delivered
+
+log = logging.getLogger(__name__)
 
 MAX_ROWS = 5_000
 """Rows that the tables of sent marks, receipts and polls each retain: the newest."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS inbox (n INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS reported (n INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE IF NOT EXISTS sent (n INTEGER PRIMARY KEY, mark TEXT NOT NULL UNIQUE, id TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS receipts (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE IF NOT EXISTS timers (chat TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS polls (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessages:
+    """The messages that the host has not acknowledged."""
+
+    readable: list[Delivered]
+    """The messages that this version can read, oldest first."""
+    set_aside: tuple[int, ...]
+    """The numbers of the messages that it cannot read and of which the owner does not know yet.
+
+    A row may be damaged, or of a later version that was tried before this one. It stays in the database, so
+    that a version that can read it delivers it.
+    """
 
 
 class Spool:
@@ -52,10 +71,27 @@ class Spool:
         """Remove the message `n`, which the host has acknowledged."""
         self._connection.execute("DELETE FROM inbox WHERE n = ?", (n,))
 
-    def unacknowledged(self) -> list[Delivered]:
-        """Return the messages that the host has not acknowledged, oldest first."""
-        rows = self._connection.execute("SELECT n, message FROM inbox ORDER BY n").fetchall()
-        return [Delivered(n=n, message=protocol.message_of(message)) for n, message in rows]
+    def unacknowledged(self) -> StoredMessages:
+        """Return the messages that the host has not acknowledged; those that cannot be read are retained."""
+        # As bytes: one text that is not UTF-8 would otherwise end the reading of all of them.
+        rows = self._connection.execute("SELECT n, CAST(message AS BLOB) FROM inbox ORDER BY n").fetchall()
+        reported = {n for (n,) in self._connection.execute("SELECT n FROM reported")}
+        readable: list[Delivered] = []
+        set_aside: list[int] = []
+        for n, raw in rows:
+            try:
+                readable.append(Delivered(n=n, message=protocol.message_of(raw.decode())))
+            except (BadBridgeLine, UnicodeDecodeError) as error:
+                log.warning("the stored message %d cannot be read and is set aside: %s", n, error)
+                if n not in reported:
+                    set_aside.append(n)
+        return StoredMessages(readable=readable, set_aside=tuple(set_aside))
+
+    def note_reported(self, numbers: Iterable[int]) -> None:
+        """Store that the owner is notified of the messages with these numbers, which cannot be read."""
+        self._connection.executemany(
+            "INSERT INTO reported (n) VALUES (?) ON CONFLICT (n) DO NOTHING", [(n,) for n in numbers]
+        )
 
     def note_sent(self, mark: str, message_id: str) -> None:
         """Store WhatsApp's id under which the message with this mark (the host's id) was sent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 from icalendar import Calendar
 
 from orchestrator.backup import group_export, readable
+from orchestrator.base.dirfd import inner
 from orchestrator.cli.main import app
 from orchestrator.domain.dashboard import BoardTask, Deadline
 from orchestrator.domain.errors import BackupError, UnknownGroup
@@ -195,6 +197,39 @@ def test_hostile_files_of_an_agent_are_left_out_or_get_harmless_names(filled, tm
     assert sum(name.startswith("attachments/") for name in row["files"]) == 7
     links = re.findall(r"\]\(([^)]+)\)", (tmp_path / "out" / "README.md").read_text())
     assert all((tmp_path / "out" / unquote(one)).exists() for one in links)
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.ENOENT])
+def test_a_folder_that_is_closed_or_vanishes_leaves_out_its_own_files_alone(
+    filled, tmp_path, capsys, monkeypatch, error
+):
+    group = filled.groups / "family"
+    for path in (
+        "attachments/a/1.txt",
+        "attachments/closed/2.txt",
+        "attachments/z/3.txt",
+        "memory/closed/4.md",
+    ):
+        (group / path).parent.mkdir(exist_ok=True)
+        (group / path).write_text("body")
+
+    def opens_others(parent_fd: int, name: str) -> Any:
+        if name == "closed":
+            raise OSError(error, os.strerror(error), name)
+        return inner(parent_fd, name)
+
+    monkeypatch.setattr(group_export, "inner", opens_others)
+    capsys.readouterr()
+    andy(filled, "export", "family", "--to", str(tmp_path / "out"), "--json")
+    row = json.loads(capsys.readouterr().out)
+    assert row["left_out"] == ["memory/closed", "attachments/closed"]
+    assert {name for name in row["files"] if name.startswith(("attachments/", "memory/"))} == {
+        "attachments/a/1.txt",
+        "attachments/photo.jpg",
+        "attachments/z/3.txt",
+        "memory/CLAUDE.md",
+        "memory/people.md",
+    }
 
 
 def test_what_left_the_database_is_part_of_the_conversation_once(filled, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -15,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.backup import foreign_home
 from orchestrator.backup import nanobot as nanobot_reader
 from orchestrator.backup import openclaw as openclaw_reader
+from orchestrator.base.dirfd import inner
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BackupError, HomeError, StoreError
 from orchestrator.domain.home import Home
@@ -299,6 +302,30 @@ def test_a_hostile_home_leads_nowhere(home, nanoclaw, tmp_path, capsys):
     assert "of the owner" not in "".join(path.read_text() for path in home.groups.rglob("*.md"))
     assert not (home.root / "etc").exists()
     assert rows(home, "SELECT count(*) FROM messages WHERE length(content) > 65536") == [(0,)]
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.ENOENT])
+def test_a_folder_of_notes_that_is_closed_or_vanishes_leaves_out_its_own_notes_alone(
+    home, nanoclaw, capsys, monkeypatch, error
+):
+    for path in ("closed/1.md", "open/2.md"):
+        note = nanoclaw / "groups" / "family" / "conversations" / path
+        note.parent.mkdir()
+        note.write_text("a note")
+
+    def opens_others(parent_fd: int, name: str) -> Any:
+        if name == "closed":
+            raise OSError(error, os.strerror(error), name)
+        return inner(parent_fd, name)
+
+    monkeypatch.setattr(foreign_home, "inner", opens_others)
+    found = moved(home, capsys, "nanoclaw", str(nanoclaw))
+    assert found["groups"][1]["notes"] == [
+        "CLAUDE.md",
+        "conversations/2026-01-01.md",
+        "conversations/open/2.md",
+    ]
+    assert f"the notes in conversations/closed: {os.strerror(error)}" in found["left"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,10 +16,14 @@ from neonize.proto.waCommon.WACommon_pb2 import MessageKey
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-from orchestrator.channels.whatsapp import incoming
+from orchestrator.channels.whatsapp import incoming, protocol
+from orchestrator.channels.whatsapp.protocol import BridgeMessage
+from orchestrator.channels.whatsapp.spool import Spool
 from orchestrator.domain.values import ChatMember, MessageId
+from orchestrator.groups import registration
 from orchestrator.store.conversation import chats, messages, outbox
 from tests.doubles import whatsapp_events as wa
+from tests.support.store_harness import a_group
 from tests.support.until import until
 from tests.support.whatsapp_home import FAMILY, has_messages, has_text, living
 
@@ -43,6 +50,47 @@ async def test_who_types_is_seen_where_the_group_is_known_by_and_oneself_is_not(
 
     await until(lambda: harness.typed_in, "somebody types")
     assert harness.typed_in == [FAMILY]
+
+
+async def test_stored_messages_that_cannot_be_read_are_kept_and_told_once_and_the_others_come(phone, build):
+    phone.pair()
+    path = phone.store.with_name("whatsapp-bridge.db")
+    stored = BridgeMessage(
+        chat=FAMILY, is_group=True, id="3A1", sender=f"{wa.JANE}@s.whatsapp.net", sender_name="Jane",
+        sent_ms=1, is_from_me=False, text="sound",
+    )  # fmt: skip
+    of_a_later_version = json.dumps({**json.loads(protocol.json_of(stored)), "hue": "red"})
+    Spool(path).close()
+    with closing(sqlite3.connect(path)) as spool, spool:
+        for row in (of_a_later_version.encode(), b'{"kind": "\xff', protocol.json_of(stored).encode()):
+            spool.execute("INSERT INTO inbox (message) VALUES (CAST(? AS TEXT))", (row,))
+
+    def acknowledged() -> bool:
+        with closing(sqlite3.connect(path)) as spool:
+            return spool.execute("SELECT count(*) FROM reported").fetchone() == (2,)
+
+    notices = "SELECT text FROM outbox WHERE chat_jid = 'local:main'"
+    async with living(build()) as first:
+        await until(lambda: has_text(first, "sound"), "the one that can be read")
+        await first.until_state("connected")
+        assert await first.rows(notices) == []  # there is no main group yet
+    async with first.database.transaction() as tx:
+        await registration.register(tx, a_group("main", jid="local:main", is_main=True))
+    for text in ("once", "again"):
+        async with living(build()) as later:
+            await until(acknowledged, "the owner is notified")
+            phone.write(wa.heard(text, message_id=text))
+            await until(lambda said=text, seen=later: has_text(seen, said), "what comes then")
+    (notice,) = await later.rows(notices)
+    assert "2 messages" in notice["text"]
+
+    with closing(sqlite3.connect(path)) as spool, spool:
+        assert spool.execute("SELECT n FROM inbox ORDER BY n").fetchall()[:2] == [(1,), (2,)]
+        known = {**json.loads(of_a_later_version), "id": "3A2", "text": "read by a later version"}
+        del known["hue"]
+        spool.execute("UPDATE inbox SET message = ? WHERE n = 1", (json.dumps(known),))
+    async with living(build()) as newer:
+        await until(lambda: has_text(newer, "read by a later version"), "the one that was set aside")
 
 
 async def test_what_was_written_while_the_host_was_away_is_taken_once_in_order(phone, build):
