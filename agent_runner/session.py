@@ -69,7 +69,7 @@ class RunnerSession:
             agent: answers the turns.
             inbox: returns the further turns.
             outlet: sends frames to the host.
-            noticing: has the notices of the run.
+            noticing: has the notices of the run: lines for the model about what happens in it.
             progress: reports what the agent does; without it, that is not reported.
             check: runs the check of a turn that has one.
         """
@@ -103,15 +103,17 @@ class RunnerSession:
         return 0
 
     async def _wait_for_first(self) -> TurnOrder | None:
-        """Start the agent ahead of the first turn, report that, and wait for the turn.
+        """Start the agent ahead of the first turn, report `Standby` to the host, and wait for the turn.
 
-        Return the turn; None if the host ends the run without one.
+        If the agent cannot be started in time, that is only logged: nothing is reported, and the first turn
+        starts it. The turn brings the settings of the run (model, limits and others), which replace the
+        provisional ones in `_order`. Return the turn; None if the host ends the run without one.
         """
         try:
             async with asyncio.timeout(GET_READY_SECONDS):
                 await self._agent.start()
                 await self._noticing.preload()
-        except Exception as error:  # noqa: BLE001  # no turn waits yet; the first one starts the agent again
+        except Exception as error:  # noqa: BLE001  # no turn waits yet; the first turn starts the agent again
             log_fault("the agent could not get ready", error)
             await self._agent.close()
         else:
@@ -121,7 +123,8 @@ class RunnerSession:
         if turn is not None:
             self._order = self._order.begun_by(turn)
             self._noticing.begin(self._order)
-            # The agent gets the new order in `_answer`, where an error or a time limit ends this turn.
+            # The agent gets the new order only in `_answer`: an error or a timeout there fails this turn, and
+            # is reported as its end. Here nothing would be reported of it.
             self._is_order_pending = True
         return turn
 

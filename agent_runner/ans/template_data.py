@@ -1,4 +1,4 @@
-"""Define the values that templates of notices get: events with escaped texts, and text already quoted."""
+"""Define the values that templates of notices get: events with cleaned texts, and formatted texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIXES: Mapping[str, str] = {"critical": "!critical:", "error": "!error:", "wa
 
 
 class FormattedBatch(str):
-    """Text that was quoted already, so that `templating` does not quote it again."""
+    """Text whose values its format, such as TOON, has escaped already: `templating` prints it unchanged."""
 
     __slots__ = ()
 

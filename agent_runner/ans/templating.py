@@ -1,4 +1,4 @@
-"""Set up Jinja2 for notices: undefined names fail, values are quoted, and Python's objects are out of reach.
+"""Set up Jinja2 for notices: undefined names fail, values are escaped, and Python's objects are out of reach.
 
 This is imported when the first notice is formatted, because the import takes a tenth of a second.
 """
@@ -69,11 +69,11 @@ class _Environment(ImmutableSandboxedEnvironment):
 def environment() -> _Environment:
     """Return an environment with the filters that templates of notices may use."""
     sandbox = _Environment(
-        autoescape=False,  # it writes for a model, and `_quoted` escapes every value
+        autoescape=False,  # it writes for a model, and `_escaped` escapes every value
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
-        finalize=_quoted,
+        finalize=_escaped,
     )
     sandbox.globals = {"toon_encode": toon_encode}
     filters = {name: filter_ for name, filter_ in sandbox.filters.items() if name in ALLOWED_FILTERS}
@@ -117,8 +117,13 @@ def _is_toon(node: nodes.Node) -> bool:
     return isinstance(node, nodes.Call) and getattr(node.node, "name", "") == "toon_encode"
 
 
-def _quoted(value: Any) -> Any:
-    """Return a value that a template prints, as text on one line; text that is quoted already stays."""
+def _escaped(value: Any) -> Any:
+    """Return a value that a template prints, as text on one line: line breaks become `\\n`, tabs `\\t`.
+
+    Nothing is put in quotation marks; a mapping or list is written as JSON. A `FormattedBatch`, whose own
+    format has escaped its values, stays as it is, and may have several lines. An undefined name stays, too,
+    so that Jinja2 raises when it prints it.
+    """
     if isinstance(value, Undefined | FormattedBatch):
         return value
     if isinstance(value, Mapping | list):

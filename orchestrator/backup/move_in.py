@@ -60,6 +60,7 @@ class MoveResult:
     is_dry_run: bool
     groups: list[MovedGroup] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    """What was left out, each as a text with the reason."""
 
     def to_row(self) -> dict[str, Any]:
         """Return the result and its groups by the names of their fields, as they are printed as JSON."""
@@ -87,7 +88,8 @@ class Import:
     async def run(self, tx: Tx, now_ms: int) -> MoveResult:
         """Import everything in the transaction `tx`, and return the result.
 
-        A group that cannot be imported is noted in the result, and the others are imported.
+        A group that cannot be imported is noted in the result's `left`, as is whatever is left out of the
+        other groups.
 
         Raises:
             DryRunEnded: it is a dry run; this rolls the transaction back and carries the result.
@@ -96,6 +98,7 @@ class Import:
             program=self.foreign.program, is_dry_run=self.is_dry_run, left=list(self.foreign.left_out)
         )
         await registration.ensure_main(tx, now_ms=now_ms)
+        # The chat's id in the other program becomes its address in Andy, here and in all that follows.
         for foreign_group in (replace(group, chat=_address(group)) for group in self.foreign.groups):
             try:
                 group, is_new = await self._receiving_group(tx, foreign_group, now_ms=now_ms)

@@ -140,13 +140,14 @@ def _add_summaries(reading: Reading) -> None:
 def _add_jobs(reading: Reading) -> None:
     """Add the scheduled jobs to the groups of their chats.
 
-    Jobs of nanobot's own upkeep, and those beyond `MAX_TASKS`, are skipped. Raises `BackupError` for an
-    unknown version.
+    Only the first `MAX_TASKS` jobs are read, and those of nanobot's own upkeep among them are skipped. Raises
+    `BackupError` if a `jobs.json` is of an unknown version.
     """
     jobs = {}
     for folder in CRON_FOLDERS:
         jobs.update({text(job, "id"): job for job in jobs_of(reading.root, f"{folder}/jobs.json")})
-        # Changes that were requested while nanobot's gateway did not run are in a second file.
+        # Changes that were requested while nanobot's gateway did not run are in a second file. Each line
+        # deletes a job, or, with any other action, adds or replaces one.
         for line in lines_of(reading.root, f"{folder}/action.jsonl"):
             change = _with_camel_keys(part_of(line, "params"))
             if line.get("action") == "del":

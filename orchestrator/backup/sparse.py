@@ -98,13 +98,17 @@ def _data(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 class Pieces(io.RawIOBase):
-    """Reads the head and the pieces of a file with exactly the lengths of the archive's header.
+    """Reads a file as its member of the archive: the head, then the pieces of the file that have data.
 
-    If the file shrank meanwhile, zeros fill the rest.
+    It has exactly as many bytes as the member's header says. If the file shrank meanwhile, zeros fill the
+    rest.
     """
 
     def __init__(self, file: BinaryIO, head: bytes, data: Data) -> None:
-        """`head` comes first, then the parts `data` of the open file, each with its offset and length."""
+        """`head` is read first: the list of the pieces, as `mark` returns it; empty for a file without holes.
+
+        Then come the pieces of the open file, of which `data` has the offsets and lengths.
+        """
         self._file = file
         self._head = head
         self._data = iter(data)

@@ -75,7 +75,7 @@ async def examine(
     """
     home = home_of(home_option)
     settings, settings_finding = _settings(home)
-    running = await _running(home)
+    running = await _running_status(home)
     findings: list[DoctorFinding] = []
 
     def add(finding: DoctorFinding) -> None:
@@ -114,11 +114,12 @@ def _settings_of_environment() -> Settings:
         return Settings()
 
 
-async def _running(home: Home) -> dict[str, Any] | None:
+async def _running_status(home: Home) -> dict[str, Any] | None:
     """Return the status of the Andy that runs on a home; None if none answers."""
     try:
         async with Client.of(home) as client:
-            # An older Andy that still runs may leave fields out, so the checks read it as a plain dict.
+            # An older Andy that still runs may leave fields of its status out, so the checks get a plain
+            # dict.
             return dict(await client.status())
     except NotRunning:
         return None

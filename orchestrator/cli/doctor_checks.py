@@ -1,6 +1,7 @@
 """The checks of `andy doctor`: first of this machine, then of the services that Andy needs.
 
-Each returns one `DoctorFinding` and changes nothing.
+Each returns one `DoctorFinding` and changes nothing. A check that cannot be made raises; `doctor.examine`
+makes a finding of the error.
 """
 
 from __future__ import annotations
@@ -311,7 +312,10 @@ def _engine_version() -> str:
 
 
 async def agent_image(settings: Settings) -> DoctorFinding:
-    """Check that the agents' image exists and fits this Andy."""
+    """Check that the agents' image exists and has a program that this Andy can talk to: see `_agent_image`.
+
+    If agents run as processes, or no engine answers, nothing can be checked, and a note says so.
+    """
     if settings.andy_runtime == "process":
         return note("image", "not used: agents run as processes")
     if not await runtime.answers(seconds=ENGINE_SECONDS):
@@ -369,13 +373,21 @@ async def firewall(home: Home, settings: Settings) -> DoctorFinding:
 
 
 def _firewall(home: Home) -> DoctorFinding:
-    """Check that the firewall has the rule that keeps agents from the servers of this machine. Blocks."""
+    """Check that the firewall has this install's rule, which keeps agents from the servers of this machine.
+
+    The rule belongs to the install's network in Docker, so without an install or a network it is not set. The
+    call blocks, and raises the errors of `docker_client.translated`.
+    """
     install = home.data / "install"
     with docker_client.translated(), closing(docker_client.connect()) as client:
-        result = network.find_network(client, install.read_text().strip()) if install.is_file() else None
-    if result is None:
+        network_info = (
+            network.find_network(client, install.read_text().strip()) if install.is_file() else None
+        )
+    if network_info is None:
         return note("firewall", "not set: Andy has not run with Docker yet", fix="andy up")
-    rule = Firewall(install=install.read_text().strip(), bridge=result.bridge, gateway=result.gateway)
+    rule = Firewall(
+        install=install.read_text().strip(), bridge=network_info.bridge, gateway=network_info.gateway
+    )
     ports = [int(port_file.read_text()) for name in PORT_FILES if (port_file := home.data / name).is_file()]
     fix = f"as root: {rule.commands(ports)}"
     try:

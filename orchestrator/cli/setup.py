@@ -120,8 +120,11 @@ class SetupFlags:
     """Another model service than Anthropic's, as `KIND/MODEL`."""
     model_url: str | None = None
     whatsapp: bool | None = None
+    """Whether to pair WhatsApp; with False, the person is not asked either."""
     phone: str = ""
+    """The number of the phone that is paired by a code; empty to pair by a QR code."""
     own_number: bool | None = None
+    """Whether the WhatsApp account, whose number need not be `phone`, is Andy's alone and not the owner's."""
     channel: str | None = None
     """Another messenger to log in to."""
     answers: Mapping[str, str] = field(default_factory=dict)
@@ -361,7 +364,12 @@ class Setup:
         )
 
     async def _whatsapp(self) -> str:
-        """Pair WhatsApp, if it is not paired and a flag or the person wants it; return a line about it."""
+        """Pair WhatsApp, if it is not paired and a flag or the person wants it; return a line about it.
+
+        Before pairing, the answer to whether the number is Andy's alone is written into `.env`. The answer of
+        the flag `--own-number` is written there even if nothing is paired now: the account may be paired
+        already, or be paired later.
+        """
         from orchestrator.cli import whatsapp
 
         account = await asyncio.to_thread(self._whatsapp_database().account)
@@ -371,11 +379,11 @@ class Setup:
             )
             if not is_wanted:
                 return "Not paired: later with 'andy whatsapp pair'."
-            await self._choose_number()
+            await self._set_number_owner()
             await whatsapp.pair_phone(self._home.root, phone=self._flags.phone, anew=False)
             account = await asyncio.to_thread(self._whatsapp_database().account)
         elif self._flags.own_number is not None:
-            await self._choose_number()
+            await self._set_number_owner()
         return f"Paired with {account.number}." if account else "Not paired: later with 'andy whatsapp pair'."
 
     async def _messengers(self) -> str:
@@ -400,8 +408,11 @@ class Setup:
                 text.append(await channels.switch_on(self._home, channel.name, answers))
         return " ".join(text) or "None: later with 'andy channels add NAME'."
 
-    async def _choose_number(self) -> None:
-        """Write into `.env` whether the WhatsApp number is Andy's alone, if a flag or an answer says so."""
+    async def _set_number_owner(self) -> None:
+        """Write into `.env` whether the WhatsApp number is Andy's alone, by the flag or the person's answer.
+
+        Without the flag, and without a terminal to ask at, nothing is written.
+        """
         is_own = self._flags.own_number
         if is_own is None and self._prompts.is_possible:
             is_own = await _prompt(

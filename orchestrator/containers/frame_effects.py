@@ -252,12 +252,13 @@ async def _end_turn(
 ) -> TurnState:
     """Settle a turn by the frame that ends it, and return its new state.
 
-    A turn that ended well is answered: its held results are released for sending, and the session's cursor
-    moves to the last message that the turn has read. `requeue` queues a failed one again, or fails it for
-    good.
+    A turn that ended well is answered: its held results are released for sending. If it was a chat's question
+    in the group's shared session, the session's cursor moves to the last message that the turn has read.
+    `requeue` queues a failed turn again, or fails it for good; a session that the agent's program has lost is
+    forgotten before, so that the next attempt begins a new one.
     """
     if frame.status == "error":
-        # With the same session, all further attempts would fail alike.
+        # Without this, all further attempts would use the lost session, and fail alike.
         if frame.code == LOST_SESSION and not run.is_isolated:
             await sessions.lose(tx, turn.folder)
         return await requeue(
@@ -267,7 +268,8 @@ async def _end_turn(
     # A turn that sends nothing is recorded with the reason of its silence.
     silence = plain_reason(frame.note) if frame.note else "nothing to say"
     await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=None if sent else silence, now_ms=now_ms)
-    # A restricted turn has a session of its own: the shared one has not read these messages.
+    # A restricted turn has a session of its own: the shared one has not read these messages. Nor are messages
+    # read by a command such as `/compact`, so the next question's prompt still has to contain them.
     is_of_session = turn.kind is TurnKind.CHAT and not turn.is_restricted
     if is_of_session and turn.command is None and turn.last_seq is not None:
         await sessions.move_cursor(tx, turn.folder, turn.last_seq)

@@ -1,5 +1,8 @@
 """Read the output of a container to its end: decode frames, apply each to the store, publish the effects.
 
+The schema of a frame is checked in `agent_runner.wire.frames.parse_frame`; `OutputReader._parse` decides here
+what happens with a frame that does not fit it.
+
 A lost engine does not end a run: the container is searched for `REJOIN_SECONDS`.
 """
 
@@ -267,8 +270,9 @@ class OutputReader:
     async def _store_session(self, live: LiveRunState, session_id: str | None) -> None:
         """Record the session that a busy container reports, so that a crash does not lose the conversation.
 
-        Nothing is done if it reports none (None), if the session is recorded already, or if the run is
-        isolated: its session is never continued.
+        Nothing is done if it reports none (None), if the session is recorded already, if the container is not
+        busy, or if the run is isolated: its session is never continued. While the disk refuses the write, it
+        is tried again, without a limit.
         """
         if session_id is None or session_id == live.session_id or live.run.is_isolated:
             return
@@ -278,6 +282,7 @@ class OutputReader:
             with attempt:
                 async with self._context.database.transaction() as tx:
                     now_ms = self._context.clock.now_ms()
+                    # False if the turn has just ended: a report in the next turn stores the session.
                     if await frame_effects.store_session(tx, live.run, session_id, now_ms=now_ms):
                         live.session_id = session_id
 

@@ -1,8 +1,9 @@
 """The pool of live containers: the queue's view of them, and its operations on them.
 
-`start` records a run and creates its container, `output` reads its frames, `timeouts` decides when it has to
-end, `termination` ends it and records that, `reattach` takes over an earlier host's containers; `live_runs`
-has the state of all of them.
+The module `start` records a run (`RunCreator`) and creates its container (`ContainerStarter`), `output` reads
+its frames, `timeouts` decides when it has to end, `termination` ends it, records that, and removes
+containers that were given up (`Orphans`). `reattach` takes over an earlier host's containers. `live_runs` has
+the state of all containers.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ class RunPool:
         wakeups: Wakeups,
         bus: EventBus,
     ) -> None:
-        """`ports` are services of other packages, and `limits` the time limits of runs.
+        """Build the parts of the pool; no run is started yet.
 
-        `tasks` is the task group in which each run has a task. `wakeups` wakes loops, and `bus` publishes
-        events.
+        `ports` are the functions of other packages that the pool calls, and `limits` the time limits of runs.
+        `tasks` is the task group in which each run has a task. `wakeups` wakes other loops of the host, such
+        as the dispatcher. `bus` publishes events of runs and turns.
         """
         self._context = context = PoolContext(
             database=database,

@@ -3,6 +3,9 @@
 Every method blocks for a few milliseconds (a lock, a read, a write): call it in a thread. Any may raise
 `ContextBusy` when another writer locks the group's files for 5 s, and `OSError` when the disk fails; the
 earlier files are unchanged then. `now_ms` is epoch milliseconds. Texts are redacted before they are stored.
+
+The stored summary has three sources: the summariser, here, when messages leave the window; a model, later
+(`summarizer`); and the CLI, which writes one when it compacts its session (`join_summary`).
 """
 
 from __future__ import annotations
@@ -145,7 +148,7 @@ class ContextManager:
         return is_unchanged
 
     def join_summary(self, session_summary: str, *, now_ms: int) -> None:
-        """Merge a summary that the agent's own session wrote, as at a compaction, into the stored summary."""
+        """Merge the summary that the CLI, the agent's program, wrote at a compaction into the stored one."""
         with self.files.changed(now_ms) as draft:
             old = draft.context.conversation
             summary = merged(old.running_summary, self._clean(session_summary))

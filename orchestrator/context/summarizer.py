@@ -1,7 +1,8 @@
 """Have a model write the running summary of a conversation when messages leave its window.
 
 It runs only if the owner enabled it, and after the reply was sent. The extractive summary is stored first,
-and stays if the model fails or its summary does not pass the checks.
+and stays if the model fails or its summary does not pass the checks. The summary of a compaction is not made
+here: the agent's program writes it, and `ContextManager.join_summary` stores it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,10 @@ MEMORY = "CLAUDE.md"
 PROMPT = ("AGENTS.md", "SOUL.md", "USER.md", "DASHBOARD.md", "TOOLS.md")
 """The files of the shared prompt: rules, persona, the owner, the dashboard, the tools."""
 SHIPPED = Path("data/prompt_files.json")
-"""Digests of the prompt's files as last written, which show whether a file is unchanged."""
+"""The file, below the home, with digests of the prompt's files as Andy wrote them last.
+
+By these Andy recognises a file that nobody has changed since.
+"""
 MAX_READ_BYTES = 64 * 1024
 """Bytes that are read of a file, however large a container has made it."""
 MAX_TEXT_BYTES = 16 * 2**20
@@ -193,7 +196,7 @@ def _shipped(name: str) -> str:
 
 
 def _digests(home: Path) -> dict[str, str]:
-    """Return the digest of each shared file as it was written last, by name; empty if that is unknown."""
+    """Return the digest of each shared file as Andy wrote it last, by name; empty if that is unknown."""
     try:
         parsed = json.loads((home / SHIPPED).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,6 +1,8 @@
 """Decide what a person may do in a group, by a table of roles and the sender's own address. Pure.
 
-`groups.people` finds the addresses of one person. No decision here depends on a self-chosen name.
+A person's role in a group is stored in the group's settings (`GroupConfig.people`), and set by
+`groups.people.set_role`. `groups.people` also finds the addresses of one person. No decision here depends on
+a self-chosen name.
 """
 
 from __future__ import annotations

@@ -591,14 +591,16 @@ class Intake:
     async def _apply_command(
         self, tx: Tx, message: Inbound, group: Group, command: SessionCommand, asker: Asker
     ) -> Accepted:
-        """Queue a turn for a session command such as `/clear`, or store why the sender may not give it.
+        """Store a message with a session command such as `/clear`, and queue a turn for it if the sender may.
 
-        A refusal is explained in the chat, if the sender's messages are for Andy at all. Return the outcome.
+        If not, the message is stored with the reason. The refusal is explained in the chat only if Andy would
+        not ignore the message anyway. Return the outcome.
         """
         now_ms = self._clock.now_ms()
         why_not = None if Permission.COMMAND in asker.rights.may else triggers.ONLY_OWNER
         turn_id = None
-        # People who could ask nothing here need not learn that a program listens.
+        # `_why_ignored` has no reason if the message is for Andy. People who could ask nothing here need not
+        # learn that a program listens.
         is_explained = why_not is not None and await self._why_ignored(tx, message, group) is None
         if why_not is None:
             turn_id = await turns.add_command(tx, group.folder, message.chat_jid, command, now_ms=now_ms)

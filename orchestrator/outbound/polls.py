@@ -104,7 +104,7 @@ class PollEnds:
         message = await self._database.read(lambda tx: messages.find(tx, poll.chat_jid, poll.message_id))
         try:
             if message is not None and not poll.is_text:
-                await self._end_shown(message)
+                await self._close_in_messenger(message)
         except (ChannelDown, TimeoutError) as error:
             log.warning("poll.not_closed", poll=poll.id, reason=str(error))
             if now_ms - (poll.ended_ms or 0) < GIVE_UP_MS:
@@ -116,16 +116,19 @@ class PollEnds:
             log.exception("poll.not_closed", poll=poll.id)
         await self._database.write(lambda tx: polls.note_closed(tx, poll, now_ms=now_ms))
 
-    async def _end_shown(self, message: Message) -> None:
-        """Close the poll in a message that its messenger shows as a poll.
+    async def _close_in_messenger(self, message: Message) -> None:
+        """Close the poll that a message shows, so that the messenger takes no more votes.
+
+        Nothing is done if the messenger has no polls of its own.
 
         Raises:
-            ChannelDown, TimeoutError: it still takes votes; it may work later.
-            ChannelRefused: the messenger cannot close it.
+            ChannelDown, TimeoutError: the poll is still open; closing it may succeed later.
+            ChannelRefused: the messenger cannot close the poll.
         """
         channel = self._channel_for(message.chat_jid)
         if channel is None:
-            # The setting may have lost the messenger only for one start of the host.
+            # The messenger may be left out of the settings for this start of the host only. After this
+            # error, closing the poll is tried again.
             raise ChannelDown("No messenger of this host has the chat.")
         if Feature.POLLS in channel.features:
             async with asyncio.timeout(SEND_SECONDS):

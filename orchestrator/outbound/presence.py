@@ -58,7 +58,7 @@ class TypingSigns:
         with self._bus.listening(*OF_TURNS) as events:
             try:
                 while True:
-                    await self._look()
+                    await self._update_signs()
                     seconds = REFRESH_SECONDS if self._shown else SWEEP_SECONDS
                     await until_next(events, at_most_seconds=seconds)
             finally:
@@ -66,8 +66,11 @@ class TypingSigns:
                 # do so.
                 await asyncio.shield(self._set(self._shown, is_typing=False))
 
-    async def _look(self) -> None:
-        """Show the typing sign in chats that are being answered, and hide it where one no longer is."""
+    async def _update_signs(self) -> None:
+        """Show the typing sign in all chats that are being answered, and hide it in those that no longer are.
+
+        Where it is shown already it is shown again, because messengers hide it after some seconds.
+        """
         answering = frozenset(await self._database.read(turns.answering_chats))
         no_longer, self._shown = self._shown - answering, answering
         await self._set(no_longer, is_typing=False)
@@ -92,7 +95,7 @@ async def _set_typing_sign(channel: Channel, jid: ChatJid, *, is_typing: bool) -
     try:
         async with asyncio.timeout(CALL_SECONDS):
             await channel.set_typing(jid, is_typing=is_typing)
-    except Exception as error:  # noqa: BLE001 - a sign is no reason to stop: the next look shows it again
+    except Exception as error:  # noqa: BLE001 - a sign is no reason to stop: the next update shows it again
         log.warning("typing.failed", chat=jid, reason=type(error).__name__)
 
 
@@ -120,10 +123,10 @@ class Reactions:
                 lambda tx: messages.questions_in_groups(tx, is_running=False)
             )
             while True:
-                await self._look()
+                await self._update_reactions()
                 await until_next(events, at_most_seconds=SWEEP_SECONDS)
 
-    async def _look(self) -> None:
+    async def _update_reactions(self) -> None:
         """Put a reaction on the questions whose turns have started, and remove it where a turn has failed.
 
         A turn is a question to the agent. The reaction stays where a turn was answered.

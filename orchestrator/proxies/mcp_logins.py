@@ -305,7 +305,7 @@ class McpTokens:
         return renewed
 
     async def _store(self, server: McpServer, login: McpLogin, **fields: object) -> bool:
-        """Change fields of the stored login; return False if the file no longer has this login.
+        """Change fields of the stored login; return False if the file is unreadable or has another login now.
 
         Raises `LoginUnreachable` if the file cannot be written.
         """

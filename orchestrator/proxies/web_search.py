@@ -363,7 +363,7 @@ def _listed_by_brave(document: Mapping[str, Any]) -> Sequence[object]:
     if isinstance(listed, list):
         return listed
     if pages is None and isinstance(document.get("query"), dict):
-        return ()  # an answer without pages has no member for them
+        return ()  # Brave leaves `web` out of its answer if it found no pages
     raise _not_this_service(SearchService.BRAVE)
 
 

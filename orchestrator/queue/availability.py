@@ -101,9 +101,10 @@ class Availability:
             await self._wakeups.outages.wait(at_most_seconds=seconds)
 
     async def notify_waiting(self) -> int | None:
-        """Notify the chats whose question has waited too long for an outage to end, each once.
+        """Notify, once, the chat of each turn that has waited `TELL_OUTAGE_AFTER_MS` for an outage to end.
 
-        Return in how many milliseconds the next one is due; None when no other waits.
+        Return in how many milliseconds the next notification is due, at most that delay; None if no other
+        turn waits.
         """
         now_ms = self._clock.now_ms()
         waits_ms: list[int] = []
@@ -115,7 +116,8 @@ class Availability:
                     # delay.
                     waits_ms.append(min(due_ms - now_ms, failures.TELL_OUTAGE_AFTER_MS))
                     continue
-                # In one transaction with the text, so that a crash in between neither repeats nor loses it.
+                # In one transaction with the text, so that a crash in between neither repeats nor loses the
+                # text.
                 await turn_outages.note_announced(tx, outage.turn_id, now_ms=now_ms)
                 await outbox.add(
                     tx,

@@ -89,7 +89,10 @@ class _Slots:
 
     free: int
     coming: int
-    """Slots of closing runs that no turn has claimed yet; negative when more runs live than `cap` allows."""
+    """Slots of closing runs that no turn has claimed yet.
+
+    Negative when more runs live than `cap` allows, or when more turns wait for a slot than runs are closing.
+    """
     overlap: int
     """Closing runs that may still live beyond the cap, so that others can start while they end."""
     spare: list[LiveRun]
@@ -108,7 +111,8 @@ class _Slots:
     def take(self) -> bool:
         """Take a free slot for a turn and return True.
 
-        If none is free, reserve the next one that becomes free, and return False.
+        If none is free, reserve the next one that becomes free, and return False. `coming` may become
+        negative.
         """
         if self.free < 1:
             self.coming -= 1

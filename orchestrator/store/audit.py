@@ -149,9 +149,10 @@ def _view(row: sqlite3.Row) -> AuditView:
 async def verify(tx: Tx, *, after: ChainVerdict | None = None) -> ChainVerdict:
     """Check the hash chain of the audit for a row that was changed, removed, or cut off at the end.
 
-    The triggers that forbid such changes must also be there. `after` is the verdict of an earlier check: if
-    it found no fault and its newest row is unchanged, only later rows are read, else all. The verdict says
-    how many rows are sound, and what is wrong with the first one that is not, or with the triggers.
+    The triggers that forbid such changes must also be there. `after` is the verdict of an earlier check. If
+    that check found no fault and the last row that it read is unchanged, only later rows are read: a change
+    of an older row since then is not found. Otherwise all rows are read. The verdict says how many rows are
+    sound, and what is wrong with the first one that is not, or with the triggers.
     """
     head, number = FIRST_HASH, 0
     if after is not None and after.fault is None and await _has_head_of(tx, after):

@@ -106,7 +106,8 @@ def _meanings(parts: Parts, today: date) -> tuple[Sequence[Parts], Reason | None
 def _next_weekdays(index: int, today: date) -> list[DaysAhead]:
     """Return the days that people may mean by `next Friday`, nearest first; `index` is 0 for Monday.
 
-    It is the next Friday there is, or the one of next week, which begins on Monday or on Sunday.
+    They may mean the first Friday after today, or the Friday of next week; and a week begins on Monday for
+    some people, on Sunday for others. These are at most three different days.
     """
     coming = (index - today.weekday() - 1) % 7 + 1
     of_monday_week = 7 - today.weekday() + index

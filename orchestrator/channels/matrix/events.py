@@ -122,7 +122,10 @@ def read_event(event: dict[str, Any]) -> RoomMessage | None:
 
 
 def _fields_of_kind(event: dict[str, Any], kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields of `RoomMessage` that depend on the event's kind; None for one that is not shown."""
+    """Return the fields of `RoomMessage` that depend on the event's kind; None if the event is to be ignored.
+
+    Ignored are deleted events, deletions without a target, and events between clients (`_SILENT`).
+    """
     if "redacted_because" in _table(event.get("unsigned")):
         return None  # it was deleted, and its content is gone
     match kind:
@@ -135,7 +138,7 @@ def _fields_of_kind(event: dict[str, Any], kind: str, content: dict[str, Any]) -
             target = _id(event.get("redacts")) or _id(content.get("redacts"))
             return {"redacts": target} if target else None
         case "m.room.encrypted":
-            return {"is_unreadable": True}
+            return {"is_unreadable": True}  # still encrypted: it could not be decrypted
         case "m.sticker":
             label = _text(content)
             return {

@@ -47,6 +47,7 @@ def fix_for(error: Exception) -> str:
             " libmagic) and start again."
         )
     if isinstance(error, ModuleNotFoundError):
+        # The missing package is neonize, or one that it needs: pip installs that with it.
         return f"WhatsApp needs the Python package '{error.name}': pip install neonize."
     return (
         f"The WhatsApp library does not load on this machine ({type(error).__name__}: {text[:200]}):"

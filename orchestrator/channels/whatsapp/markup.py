@@ -103,7 +103,8 @@ def _protect_spans(text: str, protect: Callable[[str], str]) -> str:
 def _convert_link(match: re.Match[str], protect: Callable[[str], str]) -> str:
     """Return a Markdown link as text: `label (address)`, or one of the two if the other adds nothing.
 
-    `match` is a match of `_LINK`. `protect` stores the address and returns a placeholder for it.
+    `match` is a match of `_LINK`. `protect` returns a placeholder for the address, so that later conversions
+    do not take characters in it for formatting.
     """
     label = match["label"].strip()
     address = (match["in_angles"] or match["plain"] or "").removeprefix("mailto:")

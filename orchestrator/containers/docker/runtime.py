@@ -209,10 +209,13 @@ class DockerRuntime:
     def _launch(
         self, client: APIClient, *, spec: ContainerSpec, order: str, abandoned: threading.Event
     ) -> _Launched:
-        """Create a container, attach to its streams, start it and send its order. Blocks.
+        """Create a container, attach to its streams, start it and have its order sent. Blocks.
 
-        The streams are attached before the start, so that no output is lost. Once `abandoned` is set, the
-        start is given up. After an error the container is removed.
+        `order` is the line that tells the container's program what to do. A thread writes it, perhaps after
+        this has returned. The streams are attached before the start, so that no output is lost. After an
+        error the container is removed, if there is one.
+
+        Raises docker-py's errors, and `ContainerError` if `abandoned` was set: then the start was given up.
         """
         name = container_name(spec)
         _raise_if_abandoned(abandoned)

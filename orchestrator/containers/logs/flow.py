@@ -51,7 +51,7 @@ class LogFlow:
         """
         self._position = handled_bytes
         self._handled_bytes = handled_bytes
-        self._tokens = float(BURST_BYTES)
+        self._allowance_bytes = float(BURST_BYTES)
         self._refilled_ms = now_ms
         self._remaining_bytes = TOTAL_BYTES
         self._dropped = 0
@@ -82,7 +82,7 @@ class LogFlow:
         if not unprocessed:
             return []
         self._refill(now_ms)
-        if self.has_gap and self._tokens < RESUME_BYTES:
+        if self.has_gap and self._allowance_bytes < RESUME_BYTES:
             self._drop(unprocessed)
             return []
         size = self._allowed_size(unprocessed, room)
@@ -118,7 +118,7 @@ class LogFlow:
     def _refill(self, now_ms: int) -> None:
         """Let the allowance grow with the time since the last call, up to `BURST_BYTES`."""
         added_bytes = (now_ms - self._refilled_ms) / 1000 * BYTES_A_SECOND
-        self._tokens = min(BURST_BYTES, self._tokens + added_bytes)
+        self._allowance_bytes = min(BURST_BYTES, self._allowance_bytes + added_bytes)
         self._refilled_ms = now_ms
 
     def _allowed_size(self, data: bytes, room: int) -> int:
@@ -126,7 +126,7 @@ class LogFlow:
 
         If `data` costs more than the allowance, the same share of its bytes is returned as of its cost.
         """
-        allowance = min(int(self._tokens), self._remaining_bytes, room)
+        allowance = min(int(self._allowance_bytes), self._remaining_bytes, room)
         cost = _cost(data)
         return len(data) if cost <= allowance else max(0, allowance) * len(data) // cost
 
@@ -134,7 +134,7 @@ class LogFlow:
         """Return the first `size` bytes as a piece to log, and reduce the allowance by what they cost."""
         data = unprocessed[:size]
         cost = _cost(data)
-        self._tokens -= cost
+        self._allowance_bytes -= cost
         self._remaining_bytes -= cost
         self._handled_bytes += size
         return LoggedPiece(data, self._handled_bytes)

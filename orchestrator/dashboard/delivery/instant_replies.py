@@ -46,10 +46,10 @@ async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_aske
 
 
 async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> str:
-    """Return the text that lists the open questions with numbers, or says that there are none.
+    """List the open questions, those without an answer: return them as a text, or a text that there are none.
 
-    Only the oldest `MAX_LISTED` are listed, and count as shown to people. The numbers are recorded: from now
-    on people can answer by them. `texts` are in the people's language.
+    Only the oldest `MAX_LISTED` are listed. They are recorded as shown to people, and with their numbers, by
+    which people can answer from now on. `texts` are in the people's language.
     """
     open_questions = (await board_questions.unanswered(ctx.tx, ctx.folder))[:MAX_LISTED]
     if not open_questions:

@@ -108,7 +108,7 @@ class RulePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredAlert:
-    """A notification that was delivered, or cancelled by a person, with the fields that the rules use."""
+    """A notification that was delivered, or cancelled but not by the rules, with the fields that they use."""
 
     type: NotificationType
     cause: str | None = None
@@ -118,11 +118,14 @@ class DeliveredAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertHistory:
-    """The earlier questions and alerts that still count against new ones."""
+    """The earlier questions and alerts by which the rules decide whether new ones come too soon."""
 
     asked: Mapping[tuple[str, QuestionType], int] = field(default_factory=dict)
     """A task's id and a question type → the time (epoch ms) when such a question was last shown or ended."""
     settled: Mapping[tuple[str, QuestionType], int] = field(default_factory=dict)
     """The same keys → the time (epoch ms) when it was last answered, or closed by a person or agent."""
     delivered: Mapping[str, tuple[DeliveredAlert, ...]] = field(default_factory=dict)
-    """The alerts that were delivered, by the id of their task or question."""
+    """The alerts that were delivered, or cancelled but not by the rules, by the id of their task or question.
+
+    An alert about both is listed under both ids.
+    """

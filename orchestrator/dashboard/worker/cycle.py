@@ -209,7 +209,13 @@ def _skipped(step: Skip) -> dict[str, Any]:
 
 
 async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
-    """Return the earlier alerts and questions of a group that still count against new ones of the rules."""
+    """Return a group's earlier alerts and questions, by which the rules see whether new ones come too soon.
+
+    `delivered` are the alerts of the last `PAST_MS` that were delivered, or cancelled by anybody but the
+    rules: see `_counts`. `asked` and `settled` are not limited in time, and have one time for each task and
+    type of question: in `asked` when the last such question was shown, answered or closed, in `settled` when
+    it was last answered, or closed for a reason that is not in `dedupe.UNSETTLED`.
+    """
     delivered: dict[str, list[DeliveredAlert]] = {}
     for row in await board_deliveries.delivered_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
         if not _counts(row["cause"], row["cancel_reason"]):
@@ -220,7 +226,7 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
             delivered_ms=row["delivered_ms"],
             cancelled_ms=row["cancelled_ms"],
         )
-        # An alert about both a task and its question counts for both.
+        # An alert about both a task and its question is listed under both ids.
         for key in {row["task_id"], row["question_id"]} - {None}:
             delivered.setdefault(key, []).append(alert)
     last_asked = await board_deliveries.last_question_times(tx, folder)
@@ -231,9 +237,9 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
 
 
 def _counts(cause: str | None, cancel_reason: str | None) -> bool:
-    """Return whether an ended notification counts as sent when the rules decide about new ones.
+    """Return whether the rules regard a delivered or cancelled notification when they decide about new ones.
 
-    It does, unless the rules cancelled it or its deadline was moved since. `cause` is the rule that made it,
-    and `cancel_reason` why it was cancelled; each is None if there is none.
+    They do, unless they cancelled it themselves, or its deadline was moved since. `cause` is the rule that
+    made it, and `cancel_reason` why it was cancelled; each is None if there is none.
     """
     return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.RULE_REASONS)

@@ -352,7 +352,7 @@ def per_million(
 
 
 class Prices:
-    """The prices in force: the owner's by name, which have precedence, and the list's."""
+    """The prices of models: those that the owner set, else the first party's list prices."""
 
     def __init__(self, own: Mapping[str, Price] | None = None, *, search_usd: float = SEARCH_USD) -> None:
         """Store the owner's prices.
@@ -367,8 +367,10 @@ class Prices:
     def of(self, model: str | None) -> Price | None:
         """Return the price of a model, or None when it is not known.
 
-        The owner's price counts before the list's. Prefixes that gateways add to a name (`us.anthropic.`) are
-        ignored.
+        The owner's price counts before the list's. A price belongs to all models whose names begin with the
+        name that it is stored under; of several such names of the owner the longest counts. What gateways put
+        before a name, such as `us.anthropic.`, is ignored, but the owner may also have set a price for the
+        whole name.
         """
         full_name = model or ""
         name = _without_gateway_prefix(full_name)

@@ -1,4 +1,7 @@
-"""`group_people` and `sender_aliases`: everybody seen in a group, and all addresses of one person."""
+"""`group_people` and `sender_aliases`: everybody seen in a group, and all addresses of one person.
+
+Roles are not stored here: they are in the group's settings (`groups.people.set_role`).
+"""
 
 from __future__ import annotations
 

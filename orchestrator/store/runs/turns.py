@@ -250,7 +250,10 @@ def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
 
 
 async def last_question_ms(tx: Tx, folder: Folder) -> int | None:
-    """Return when the newest chat turn of a group was queued (epoch ms); None if there is none."""
+    """Return when the newest question in the chats of a group was queued (epoch ms); None if there is none.
+
+    A session command, such as `/clear`, counts as a question; a scheduled task does not.
+    """
     cursor = await tx.execute(
         "SELECT queued_ms FROM turns WHERE group_folder = ? AND kind = 'chat' ORDER BY id DESC LIMIT 1",
         (folder,),

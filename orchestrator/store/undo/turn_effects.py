@@ -165,8 +165,8 @@ _MAPPER = RowMapper(
 async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = False) -> AsyncIterator[None]:
     """Record the rows that the block changes as effects of a turn, so that the turn can be undone.
 
-    Of tables whose rows are sent or run (`is_sending`), only new rows are recorded; with `with_sent`, changes
-    and deletions of their rows are recorded, too.
+    In the tables of texts to send and of turns (`TrackedTable.is_sending`), only added rows are recorded;
+    with `with_sent`, changed and deleted rows are recorded there, too.
     """
     await _make_triggers(tx)
     await tx.execute("INSERT INTO temp.recorded_turn VALUES (?, ?, ?)", (turn_id, now_ms, with_sent))
@@ -174,7 +174,7 @@ async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = F
         yield
     finally:
         # After a rollback there is nothing to remove. If the transaction has also created the table, that is
-        # gone, too, and the statement raises this error.
+        # gone, too: then the statement raises `OperationalError`.
         with suppress(sqlite3.OperationalError):
             await tx.execute("DELETE FROM temp.recorded_turn")
 

@@ -1,4 +1,8 @@
-"""`GET /metrics`: counts for Prometheus, read from the store at each request, so they survive restarts."""
+"""`GET /metrics`: counts for Prometheus, gathered at each request.
+
+Most are read from the store, so they survive restarts. Live containers are counted as they are now;
+containers that were started ahead of their turn, and refusals by the model proxy, from the start of the host.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +43,20 @@ DIRECTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFigures:
-    """All figures at one moment. `refusals` are counted by status since the start."""
+    """All figures at one moment."""
 
     used: Mapping[usage.Share, usage.Sums]
+    """The sums of all usage, such as tokens, by group and kind of turn."""
     turns: Mapping[str, int]
     outbox: Mapping[str, int]
     containers: Mapping[str, int]
     refusals: Mapping[str, int]
+    """The requests that the model proxy refused since the start of the host, counted by HTTP status."""
     notices: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
-    """The current refusals by the model service, counted by cause."""
+    """The periods, not over yet, in which the model service refuses requests, counted by cause."""
     foresight: ForesightFigures = field(default_factory=ForesightFigures)
+    """The containers that were started ahead of their turn since the start of the host."""
     outages: Mapping[str, int] = field(default_factory=dict)
     """The turns that wait for an outage to end, by its cause."""
 

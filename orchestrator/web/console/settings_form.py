@@ -90,12 +90,16 @@ def others() -> list[str]:
 
 
 def _field(name: str, info: FieldInfo, schema: Mapping[str, Any]) -> SettingField:
-    """Return the form's field for a setting, from the setting's declaration and its JSON schema."""
+    """Return the form's field for a setting, from the setting's declaration and its JSON schema.
+
+    Its value and its error are not in it: the page adds these.
+    """
     if name in SPECIAL:
         return SettingField(name=name, kind=SPECIAL[name])
-    # Pydantic writes `float | None` as `anyOf`, whose first entry has the bounds.
+    # Pydantic writes `float | None` as `anyOf`, whose first entry has the bounds. No setting has an upper
+    # bound alone.
     bounds: Mapping[str, float] = schema if "minimum" in schema else schema.get("anyOf", [{}])[0]
-    # The form shows this setting in minutes.
+    # The form shows `timeout_ms` in minutes.
     scale = MINUTE_MS if name == "timeout_ms" else 1
     return SettingField(
         name=name,

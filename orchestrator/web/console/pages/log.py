@@ -170,17 +170,17 @@ def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
 
 
 async def _linked_rows(view: View, lines: list[HostLogLine], folder: str | None) -> list[LogRow]:
-    """Return lines of a log with their secrets masked, each with its group and a link to what it is about.
+    """Return lines of a log with their secrets masked, each with its group and a link to its message or run.
 
     `folder` is the group of lines that name none.
     """
-    turns = {int(turn) for turn in (_number(line, "turn") for line in lines) if turn}
-    firsts = await view.host.reader.read(lambda tx: messages.first_of_turns(tx, turns))
+    turns = {int(turn) for turn in (_digits(line, "turn") for line in lines) if turn}
+    first_messages = await view.host.reader.read(lambda tx: messages.first_of_turns(tx, turns))
     rows = []
     for line in lines:
-        about = line.fields.get("group", folder or "")
-        first = firsts.get(int(_number(line, "turn") or 0))
-        rows.append(LogRow(line=redacted(line), folder=about, link=_link(view, line, about, first)))
+        group = line.fields.get("group", folder or "")
+        first = first_messages.get(int(_digits(line, "turn") or 0))
+        rows.append(LogRow(line=redacted(line), folder=group, link=_link(view, line, group, first)))
     return rows
 
 
@@ -221,7 +221,7 @@ def fact_text(view: View, name: str, value: str) -> tuple[str, str]:
     return name.replace("_", " "), value
 
 
-def _number(line: HostLogLine, name: str) -> str:
+def _digits(line: HostLogLine, name: str) -> str:
     """Return the number in the field `name` of a log line, as text; empty if the field is no number."""
     text = line.fields.get(name, "")
     return text if _ROW.fullmatch(text) else ""
