@@ -18,7 +18,7 @@ from tests.support.skips import THIS_MACHINE
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("orchestrator", "agent_runner")
-COMPOSITION_ROOT_MAX_LINES = 280
+COMPOSITION_ROOT_MAX_LINES = 160
 NO_SUBJECT = re.compile(r"\s*(What|Who|Whose|Whom|How|Where|Which|Why|Those|Of)\b")
 """The opening of a docstring that has no subject: it describes a thing around a corner."""
 CATCH_ALLS = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
@@ -101,10 +101,13 @@ def test_gitignore_hides_what_is_the_users_own():
 
 
 def test_the_composition_root_reads_like_a_table_of_contents():
-    """Other modules have no cap on lines: a file is as long as its one idea."""
-    text = (ROOT / "orchestrator" / "app.py").read_text(encoding="utf-8")
+    """Other modules have no cap on lines: a file is as long as its one idea. Docstrings do not count."""
+    tree = ast.parse((ROOT / "orchestrator" / "app.py").read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
 
-    assert len(text.splitlines()) <= COMPOSITION_ROOT_MAX_LINES
+    assert len(ast.unparse(tree).splitlines()) <= COMPOSITION_ROOT_MAX_LINES
 
 
 def test_no_module_is_a_place_for_everything():

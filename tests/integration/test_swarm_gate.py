@@ -106,6 +106,7 @@ async def test_a_connection_that_has_to_wait_is_passed_on_only_then_and_holds_up
             waiting.close()
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
+            await eventually(is_alone, "the gate has let go of all")
 
 
 async def test_a_connection_that_the_host_has_ended_holds_no_place_however_long_its_container_holds_it():
@@ -138,6 +139,7 @@ async def test_a_container_that_has_said_all_still_gets_its_answer():
             writer.write_eof()
             assert await reader.read() == b"hello"
             writer.close()
+            await eventually(is_alone, "the gate has let go of it")
 
 
 def test_the_host_lets_more_strangers_wait_than_one_container_can_be():
