@@ -184,8 +184,8 @@ class Delivery:
                 continue
             ahead_ms = head.next_attempt_ms - now_ms
             # A time much further ahead than the longest pause means that the clock was set back: such a
-            # message is tried now. Twice, because a pause of full length is further ahead as soon as the clock
-            # is set back by a moment.
+            # message is tried now. Twice, because a pause of full length is further ahead as soon as the
+            # clock is set back by a moment.
             if 0 < ahead_ms <= 2 * LONGEST_BACKOFF_MS:
                 wait = min(wait, ahead_ms / 1000)
                 continue

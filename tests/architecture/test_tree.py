@@ -104,7 +104,10 @@ def test_the_composition_root_reads_like_a_table_of_contents():
     """Other modules have no cap on lines: a file is as long as its one idea. Docstrings do not count."""
     tree = ast.parse((ROOT / "orchestrator" / "app.py").read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and ast.get_docstring(node) is not None
+        ):
             node.body = node.body[1:] or [ast.Pass()]
 
     assert len(ast.unparse(tree).splitlines()) <= COMPOSITION_ROOT_MAX_LINES
