@@ -60,7 +60,7 @@ class MoveResult:
     is_dry_run: bool
     groups: list[MovedGroup] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    """What was left out, each as a text with the reason."""
+    """The items that were left out, each as a text with the reason."""
 
     def to_row(self) -> dict[str, Any]:
         """Return the result and its groups by the names of their fields, as they are printed as JSON."""
