@@ -279,7 +279,7 @@ async def test_the_runtime_is_that_of_the_running_andy_whatever_a_file_says(home
         return {"runtime": "process"}
 
     monkeypatch.setattr(checks.runtime, "answers", answers)
-    monkeypatch.setattr(doctor, "_running", of_process)
+    monkeypatch.setattr(doctor, "_running_status", of_process)
 
     seen = await found(home)
 
