@@ -17,6 +17,8 @@ MAX_CONNECTIONS = 2_000
 """Most connections that are passed on at once."""
 CONNECT_SECONDS = 10.0
 """Seconds that connecting to the host may take."""
+LINGER_SECONDS = 10.0
+"""Seconds that a container has to take what is left of a connection that the host has ended."""
 MAX_OF_ONE = 80
 """Connections of one container: more than the host serves, fewer than it lets wait."""
 SECONDS_A_CONNECTION = 0.1
@@ -99,6 +101,17 @@ class Gate:
             writer.close()
             return
         await relay(reader, writer, other)
+        await _end(writer)
+
+
+async def _end(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, whose place is given back then; drop what its container does not take in time."""
+    writer.close()
+    try:
+        async with asyncio.timeout(LINGER_SECONDS):
+            await writer.wait_closed()
+    except OSError:  # also a `TimeoutError`
+        writer.transport.abort()
 
 
 async def open_gate(port: int, address: str, at: str, preferred_port: int) -> asyncio.Server:

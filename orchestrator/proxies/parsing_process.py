@@ -273,6 +273,7 @@ class _ParserChild:
             OSError, EOFError: the process could not be started, or has ended, or `aclose` was called.
             ValueError: the answer is malformed.
         """
+        self._refuse_if_closed()
         process = self.process = self.process or await _start()
         try:
             self._refuse_if_closed()  # it may have been closed while the process was started

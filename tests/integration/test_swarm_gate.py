@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from pathlib import Path
 
 from agent_runner.wire import gate
 from agent_runner.wire.carrier import MAX_HELLO_BYTES
@@ -27,6 +29,10 @@ async def echoes(port: int, source: str) -> bool:
         return False
     finally:
         writer.close()
+
+
+def open_descriptors() -> set[str]:
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
 
 
 async def is_alone() -> bool:
@@ -123,6 +129,32 @@ async def test_a_connection_that_the_host_has_ended_holds_no_place_however_long_
             assert await reader.read(100) == b""
             await eventually(is_alone, "the gate has let go of it")
             writer.close()
+
+
+async def test_a_container_that_does_not_take_its_answer_holds_its_place_until_that_is_dropped(monkeypatch):
+    monkeypatch.setattr(gate, "LINGER_SECONDS", 0.1)
+    serving = asyncio.Event()
+
+    async def fill(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(60_000))
+        writer.close()
+        serving.set()
+
+    async with await asyncio.start_server(fill, "127.0.0.1", 0) as host:
+        carrying = gate.Gate(host.sockets[0].getsockname()[1], "127.0.0.1")
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        async with await asyncio.start_server(carrying.carry, sock=listener) as server:
+            with socket.socket() as container:
+                container.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                container.setblocking(False)
+                before = open_descriptors()
+                await asyncio.get_running_loop().sock_connect(container, server.sockets[0].getsockname())
+                await serving.wait()
+                await eventually(is_alone, "the gate has let go of it")
+                await eventually(lambda: open_descriptors() <= before, "and closed it")
+                assert not carrying._open
 
 
 async def test_a_container_that_has_said_all_still_gets_its_answer():

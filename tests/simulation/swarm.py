@@ -362,9 +362,9 @@ class SwarmedEngine(Engine):
         self.breaks_at_ends = 0
         """For turns to come: the ends of so many have their connection broken in the moment after them."""
         self.crowded_choices: list[str] = []
+        """The containers that were put on a node with too many."""
         self._names: set[str] = set()
         """Those of all services that there ever were."""
-        """The containers that were put on a node with too many."""
         self._have_run: set[tuple[str, str]] = set()
         """The nodes on which each group has had a container."""
         self.most_apart = 0

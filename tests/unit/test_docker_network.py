@@ -8,7 +8,7 @@ import pytest
 from docker.errors import APIError
 from requests import Response
 
-from orchestrator.containers.docker import network
+from orchestrator.containers.docker import group_networks, network
 from orchestrator.containers.docker.group_networks import GroupNetworks
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.values import Folder
@@ -112,8 +112,16 @@ def joined(engine: FullEngine) -> list[str]:
     return [one["Name"] for one in engine.there]
 
 
-def test_where_addresses_run_out_the_networks_that_no_agent_uses_make_room():
+def test_where_addresses_run_out_the_networks_that_no_agent_uses_make_room(monkeypatch):
+    monkeypatch.setattr(group_networks, "START_SECONDS", 0.0)
     assert joined(FullEngine("andy-1.work")) == ["andy-1.work", "andy-1.garden"]
+
+
+def test_a_network_whose_container_is_being_started_makes_no_room():
+    engine = FullEngine("andy-1.work")
+    with pytest.raises(ContainerError, match="docker network prune"):
+        joined(engine)
+    assert [one["Name"] for one in engine.there] == ["andy-1.family", "andy-1.work"]
 
 
 def test_where_agents_use_all_networks_the_owner_is_told_the_fix():

@@ -7,6 +7,7 @@ reach each other.
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 ALIAS = "orchestrator"
 """The name by which agents reach Andy. The name of an agent's own container is `andy`."""
 IN_USE_OR_GONE = (403, 404)
+START_SECONDS = 120.0
+"""Seconds that a container may take to start on the network that was handed out for it."""
 # With this option the host has no address on the network either, so agents cannot reach the host's own ports.
 WITHOUT_HOST_ADDRESS = ("com.docker.network.bridge.inhibit_ipv4", "true")
 
@@ -37,6 +40,8 @@ class GroupNetworks:
         self._own_id = own_id
         self._prefix = f"andy-{install}."
         self._one_at_a_time = threading.Lock()
+        self._joined_at: dict[str, float] = {}
+        """When each network was handed out last, by its name, in seconds of the monotonic clock."""
 
     def join(self, client: APIClient, folder: Folder) -> str:
         """Return the name of the group's network, created if missing, with Andy on it.
@@ -47,6 +52,7 @@ class GroupNetworks:
         with self._one_at_a_time:
             group_network = self._find_or_create(client, f"{self._prefix}{folder}")
             self._connect_andy(client, group_network["Id"])
+            self._joined_at[group_network["Name"]] = time.monotonic()
         return str(group_network["Name"])
 
     def tidy(self, client: APIClient) -> None:
@@ -89,9 +95,13 @@ class GroupNetworks:
     def _tidy_networks(self, client: APIClient) -> None:
         """Remove the group networks that no agent's container is on, and connect Andy to the others.
 
-        Andy's own container, which runs this process, is no agent's. The caller holds the lock.
+        Andy's own container, which runs this process, is no agent's. Networks that were handed out a moment
+        ago are left alone, because their containers are still being started. The caller holds the lock.
         """
+        now = time.monotonic()
         for group_network in self._group_networks(client):
+            if now - self._joined_at.get(group_network["Name"], -START_SECONDS) < START_SECONDS:
+                continue
             network_id = group_network["Id"]
             agents = set(client.inspect_network(network_id)["Containers"] or ()) - {self._own_id}
             if agents:

@@ -26,8 +26,6 @@ log = structlog.get_logger(__name__)
 
 HELLO_SECONDS = 10.0
 """Seconds that a connection has to show the token of a known run."""
-END_SECONDS = 1.0
-"""Seconds that the other side has to confirm the end of a connection, after which it is just closed."""
 TLS_BUFFER_BYTES = 64 * 1024
 """Size of the buffer that asyncio allocates for a TLS connection as soon as it is accepted."""
 SMALL_HEADER_SECONDS = 0.001
@@ -105,8 +103,8 @@ class CarrierDoor:
             self._begin,
             sock=listener,
             ssl=context,
+            # The end is not hurried: what a slow node has not taken yet of an answer would be lost with it.
             ssl_handshake_timeout=HELLO_SECONDS,
-            ssl_shutdown_timeout=END_SECONDS,
             backlog=ACCEPTED_AT_ONCE,
         )
         # asyncio uses one number for the kernel's queue and for the connections accepted at once.

@@ -47,6 +47,9 @@ class UnidentifiedConnections:
             if len(self._open) >= MAX_UNIDENTIFIED:
                 return False
         loop = asyncio.get_running_loop()
+        self._open.pop(
+            peer, None
+        )  # a closed one with the same port, whose place among the oldest it would get
         self._open[peer] = (connection, loop.time())
         if len(self._open) > MAX_UNDISTURBED and self._trim_timer is None:
             self._trim_timer = loop.call_later(TRIM_SECONDS, self._trim)
