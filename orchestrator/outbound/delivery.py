@@ -417,7 +417,7 @@ class Delivery:
         # A chat that has moved asks for no pause: its attempts count, or one that moves for ever never ends.
         is_requested = pause_seconds > 0 and moved_to is None
         attempts = head.attempts + (not is_requested)
-        pause_ms = int(pause_seconds * 1000)
+        pause_ms = max(int(pause_seconds * 1000), LEAST_PAUSE_MS) if pause_seconds else 0
         requested_ms = pause_ms if is_requested else 0
         match await self._who_retries(head, error, now_ms=now_ms, requested_ms=requested_ms):
             # The message is a notification, whose table has recorded when it is tried again.
@@ -435,7 +435,7 @@ class Delivery:
         if now_ms - head.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
             await self._finish(head, end, error=error)
             return
-        at_ms = now_ms + (max(pause_ms, LEAST_PAUSE_MS) if pause_seconds else backoff_ms(attempts))
+        at_ms = now_ms + (pause_ms or backoff_ms(attempts))
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
         async with self._database.transaction() as tx:
             # Where the owner allows resends, it is sent as if for the first time, even if it has arrived.

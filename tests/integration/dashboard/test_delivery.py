@@ -17,9 +17,11 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationType, Priority
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
+from orchestrator.outbound.delivery import STUCK_ATTEMPTS
 from orchestrator.reports.event_history import recall_events
 from orchestrator.store.board import deliveries as board_deliveries
 from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database
 from tests.support.dashboards import FOLDER, HOUR, MINUTE, a_notification, a_question, a_task, at
 from tests.support.notification_harness import NotificationHarness
@@ -156,9 +158,10 @@ async def test_a_pause_that_the_messenger_asks_for_is_kept_within_bounds(harness
     assert row.next_attempt_ms == at(again)
 
 
-async def test_pauses_that_the_messenger_asks_for_use_up_no_attempts(harness):
+@pytest.mark.parametrize("asked_seconds", [3_600.0, 0.0004])
+async def test_pauses_that_the_messenger_asks_for_use_up_no_attempts(harness, asked_seconds):
     await harness.put(a_notification(message="Water the plants"))
-    pauses = [ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(MAX_ATTEMPTS + 1)]
+    pauses = [ChannelDown("too fast", pause_seconds=asked_seconds) for _ in range(MAX_ATTEMPTS + 1)]
     harness.channel.will(JID, *[ChannelDown("down")] * (MAX_ATTEMPTS - 1), *pauses)
     times = ["09:00:00", "09:00:30", "09:01:30", "09:03:30", *(f"{hour:02}:08:30" for hour in range(9, 15))]
     async with harness.delivering():
@@ -170,6 +173,24 @@ async def test_pauses_that_the_messenger_asks_for_use_up_no_attempts(harness):
         await harness.look("2026-02-09 15:08:30")
         row = await harness.until_status("n_001", "delivered")
     assert (row.attempts, harness.channel.texts()) == (MAX_ATTEMPTS, ["Water the plants"])
+
+
+async def test_pauses_do_not_make_the_first_failure_after_them_hold_up_the_chat(harness):
+    await harness.put(a_notification())
+    harness.channel.connected_since_ms = at("2026-02-09 08:00")
+    pauses = [ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(STUCK_ATTEMPTS - 1)]
+    harness.channel.will(JID, *pauses, ChannelDown("down"))
+    async with harness.delivering():
+        for hour in range(9, 9 + len(pauses)):
+            await harness.look(f"2026-02-09 {hour:02}:00")
+            await harness.until_status("n_001", "pending")
+        async with harness.harness.database.transaction() as tx:
+            # Not due yet, so that it waits behind the notification.
+            await outbox.add(tx, chat_jid=JID, text="next", dedupe_key="k", now_ms=at("2026-02-09 14:00"))
+        await harness.look("2026-02-09 13:00")
+        await harness.until_quiet()
+    row = await harness.row("n_001")
+    assert (row.status, row.attempts, row.error) == ("pending", 1, "down")
 
 
 async def test_a_pause_that_the_messenger_asks_for_holds_when_it_is_connected_again(harness):
