@@ -253,7 +253,9 @@ class Delivery:
             await self._finish(head, OutboxState.DEAD, error=str(error), notifies_chat=error.is_chat_fine)
         except OutcomeUnknown as error:
             if channel is not None and channel.name in self._resends:
-                await self._try_later(head, str(error), end=OutboxState.UNKNOWN)
+                # A channel that is not idempotent has noted which parts were sent: those are not sent again.
+                is_idempotent = Feature.IDEMPOTENT in channel.features
+                await self._try_later(head, str(error), end=OutboxState.UNKNOWN, forgets_tries=is_idempotent)
             else:
                 await self._finish(head, OutboxState.UNKNOWN, error=str(error))
         except ChannelDown as down:
@@ -397,6 +399,7 @@ class Delivery:
         error: str,
         *,
         end: OutboxState = OutboxState.DEAD,
+        forgets_tries: bool = False,
         pause_seconds: float = 0.0,
         moved_to: str | None = None,
     ) -> None:
@@ -408,6 +411,7 @@ class Delivery:
             head: the message.
             error: why it failed.
             end: the state of a message that is given up.
+            forgets_tries: whether it is sent as if for the first time, even if it has arrived.
             pause_seconds: the pause that the messenger asks for; the attempt does not count then. If it is 0,
                 each pause is twice as long as the last.
             moved_to: the chat's new address, to which all its waiting messages are redirected; None if it has
@@ -438,10 +442,8 @@ class Delivery:
         at_ms = now_ms + (pause_ms or backoff_ms(attempts))
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
         async with self._database.transaction() as tx:
-            # Where the owner allows resends, it is sent as if for the first time, even if it has arrived.
-            is_unknown = end is OutboxState.UNKNOWN
             await outbox.try_later(
-                tx, head.id, at_ms=at_ms, error=error, forgets_tries=is_unknown, is_requested=is_requested
+                tx, head.id, at_ms=at_ms, error=error, forgets_tries=forgets_tries, is_requested=is_requested
             )
             await _redirect_if_moved(tx, head, moved_to)
 
