@@ -843,6 +843,28 @@ async def test_pauses_grow_where_each_connection_breaks_at_once(home, monkeypatc
     assert pauses()[5] > 8 * pauses()[0]
 
 
+async def test_a_new_login_is_used_during_the_pause_of_the_one_before(home, monkeypatch):
+    from orchestrator.channels import connection
+
+    monkeypatch.setattr(connection, "LOGIN_SECONDS", 0.01)
+    used: list[TelegramLogin] = []
+
+    async def hold(stored: TelegramLogin) -> None:
+        used.append(stored)
+        raise ChannelDown("too fast", pause_seconds=3_600.0)
+
+    old = login.read(home.home)
+    new = old.model_copy(update={"nonce": "another"})
+    with structlog.testing.capture_logs() as logs:
+        task = asyncio.create_task(home.channel._connection.stay_connected(hold), name="keep")
+        await until(lambda: [one for one in logs if one["event"] == "channel.down"], "the pause")
+        login.write(home.home, new)
+        await until(lambda: len(used) == 2, "the new login")
+        task.cancel()
+        await asyncio.wait([task])
+    assert used == [old, new]
+
+
 async def test_a_vote_that_comes_before_its_poll_is_known_counts_after_it_and_after_a_restart(home):
     poll = Poll(
         question="Tea?",
