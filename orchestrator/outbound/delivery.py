@@ -14,7 +14,7 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
-from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.errors import LONGEST_PAUSES_MS, ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.silence import is_silence
@@ -259,7 +259,7 @@ class Delivery:
             else:
                 await self._finish(head, OutboxState.UNKNOWN, error=str(error))
         except ChannelDown as down:
-            # A pause that the messenger asks for is no fault of this message, so it never counts as stuck.
+            # A pause that the messenger asks for is no fault of this message, so it does not count as stuck.
             if not down.pause_seconds and await self._holds_up_chat(channel, head):
                 is_text = head.reacts_to is None
                 # Unknown, not dead: an attempt without an answer may have arrived.
@@ -412,8 +412,9 @@ class Delivery:
             error: why it failed.
             end: the state of a message that is given up.
             forgets_tries: whether it is sent as if for the first time, even if it has arrived.
-            pause_seconds: the pause that the messenger asks for; the attempt does not count then. If it is 0,
-                each pause is twice as long as the last.
+            pause_seconds: the pause that the messenger asks for; the attempt does not count then, but after
+                `LONGEST_PAUSES_MS` the message is given up. If it is 0, each pause is twice as long as the
+                last.
             moved_to: the chat's new address, to which all its waiting messages are redirected; None if it has
                 not moved.
         """
@@ -436,7 +437,10 @@ class Delivery:
             case Retry.NEVER:
                 await self._finish(head, end, error=error)
                 return
-        if now_ms - head.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
+        age_ms = now_ms - head.created_ms
+        # Only if an attempt has failed before: one that waited for days for its host gets more than one.
+        has_paused_too_long = is_requested and age_ms > LONGEST_PAUSES_MS and head.error is not None
+        if has_paused_too_long or (age_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS):
             await self._finish(head, end, error=error)
             return
         at_ms = now_ms + (pause_ms or backoff_ms(attempts))

@@ -25,6 +25,7 @@ from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database
 from tests.support.dashboards import FOLDER, HOUR, MINUTE, a_notification, a_question, a_task, at
 from tests.support.notification_harness import NotificationHarness
+from tests.support.until import until
 
 JID = "local:family"
 REMINDER = {"type": NotificationType.REMINDER, "priority": Priority.MEDIUM, "created_by": Actor.MAIN_AGENT}
@@ -173,6 +174,25 @@ async def test_pauses_that_the_messenger_asks_for_use_up_no_attempts(harness, as
         await harness.look("2026-02-09 15:08:30")
         row = await harness.until_status("n_001", "delivered")
     assert (row.attempts, harness.channel.texts()) == (MAX_ATTEMPTS, ["Water the plants"])
+
+
+async def test_a_notification_fails_after_three_days_of_pauses_and_is_told_when_the_last_is_over(harness):
+    await harness.put(a_notification(message="Water the plants"))
+    # No pause is granted more than an hour: as when the host looks only once a day.
+    harness.channel.will(JID, *[ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(5)])
+    async with harness.delivering():
+        for day in range(9, 13):
+            await harness.look(f"2026-02-{day:02} 09:00")
+            await harness.until_status("n_001", "pending")
+        await harness.look("2026-02-12 10:00")
+        row = await harness.until_status("n_001", "failed")
+        await harness.until_quiet()
+        assert len(harness.channel.attempts) == 5
+        harness.is_now("2026-02-12 11:00")
+        harness.harness.wakeups.outbox.set()
+        await until(lambda: harness.channel.shown, "the apology")
+    assert row.error == "too fast"
+    assert harness.channel.texts() == ["⚠️ This should have come earlier: Water the plants"]
 
 
 async def test_pauses_do_not_make_the_first_failure_after_them_hold_up_the_chat(harness):
