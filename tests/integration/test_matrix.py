@@ -911,6 +911,7 @@ async def test_a_new_login_ends_the_keys_of_the_old_one_and_one_that_is_not_stor
     }
     await login.log_in(tmp_path, answers)
     old = login.read_login(tmp_path)
+    assert old is not None
     await login.make_client(tmp_path, old).close()
     kept = sorted((tmp_path / login.CRYPTO).iterdir())
     assert kept
@@ -930,11 +931,14 @@ async def test_a_new_login_ends_the_keys_of_the_old_one_and_one_that_is_not_stor
     def write_and_open(*arguments: Any, **options: Any) -> None:
         """Write the login, and have a running host open its keys at once."""
         write_whole(*arguments, **options)
-        login.make_client(tmp_path, login.read_login(tmp_path))
+        written = login.read_login(tmp_path)
+        assert written is not None
+        login.make_client(tmp_path, written)
 
     monkeypatch.setattr(login, "write_whole", write_and_open)
     await login.log_in(tmp_path, answers)
     new = login.read_login(tmp_path)
+    assert new is not None
     names = [path.name for path in (tmp_path / login.CRYPTO).iterdir()]
     assert names
     assert all(new.device_id in name for name in names)

@@ -854,6 +854,7 @@ async def test_a_new_login_is_used_during_the_pause_of_the_one_before(home, monk
         raise ChannelDown("too fast", pause_seconds=3_600.0)
 
     old = login.read(home.home)
+    assert old is not None
     new = old.model_copy(update={"nonce": "another"})
     with structlog.testing.capture_logs() as logs:
         task = asyncio.create_task(home.channel._connection.stay_connected(hold), name="keep")
