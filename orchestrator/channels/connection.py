@@ -72,6 +72,7 @@ class ChannelConnection(Generic[Login]):
         await self.status.load()
         failures = 0
         while True:
+            login = None
             try:
                 login = await asyncio.to_thread(self._read_login, self._context.home)
                 if login is None:
@@ -84,7 +85,7 @@ class ChannelConnection(Generic[Login]):
                 await self._wait_for_another_login(login, str(_first_error(error)))
             except* ChannelError as error:
                 failures = 1 if self._was_healthy() else failures + 1
-                await self._pause(_first_error(error), failures)
+                await self._pause(_first_error(error), failures, login)
 
     def _was_healthy(self) -> bool:
         """Return whether the connection that just ended had lasted for at least `HEALTHY_MS`."""
@@ -115,11 +116,12 @@ class ChannelConnection(Generic[Login]):
             await self.status.record(state="unpaired", account="", connected_since_ms=None)
         await asyncio.sleep(LOGIN_SECONDS)
 
-    async def _pause(self, error: BaseException, failures: int) -> None:
-        """Record that the connection ended by `error`, and wait; the longer, the more `failures`.
+    async def _pause(self, error: BaseException, failures: int, failed_login: Login | None) -> None:
+        """Record that the connection ended by `error`, and wait, or until another login is stored.
 
-        `failures` is the number of connections in a row, from 1 on, that failed. A longer pause that the
-        messenger asks for is waited for.
+        `failures` is the number of connections in a row, from 1 on, that failed: the more, the longer the
+        wait. A longer pause that the messenger asks for is waited for. `failed_login` is the login of the
+        connection; None if the stored one could not be read.
         """
         reason = str(error)
         # Pauses grow, because messengers ban an address that reconnects without end. The exponent has a
@@ -131,7 +133,21 @@ class ChannelConnection(Generic[Login]):
             seconds = max(seconds, error.pause_seconds)
         await self._record_end("disconnected", reason, seconds=seconds)
         log.warning("channel.down", channel=self._channel.name, reason=reason, pause_seconds=seconds)
-        await asyncio.sleep(seconds)
+        while seconds > 0:
+            await asyncio.sleep(min(seconds, LOGIN_SECONDS))
+            seconds -= LOGIN_SECONDS
+            if await self._has_login_changed(failed_login):
+                return
+
+    async def _has_login_changed(self, failed_login: Login | None) -> bool:
+        """Return whether the stored login is another than `failed_login`, or was removed.
+
+        A login that cannot be read has not changed.
+        """
+        try:
+            return await asyncio.to_thread(self._read_login, self._context.home) != failed_login
+        except ChannelError:
+            return False
 
     async def _wait_for_another_login(self, ended_login: Login | None, reason: str) -> None:
         """Record that the login has ended, and wait until another one, or none, is stored.

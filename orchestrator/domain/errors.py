@@ -260,6 +260,8 @@ class ChannelError(AndyError):
 
 LONGEST_PAUSE_SECONDS = 3_600.0
 """Seconds of the longest pause that a messenger is granted, however long a one it asks for."""
+LONGEST_PAUSES_MS = 3 * 24 * 3_600_000
+"""Milliseconds after which a message is given up if its messenger still answers with pauses."""
 
 
 def bounded_pause(seconds: object, *, default: float) -> float:

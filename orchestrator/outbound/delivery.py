@@ -14,7 +14,7 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
-from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.errors import LONGEST_PAUSES_MS, ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.silence import is_silence
@@ -253,11 +253,13 @@ class Delivery:
             await self._finish(head, OutboxState.DEAD, error=str(error), notifies_chat=error.is_chat_fine)
         except OutcomeUnknown as error:
             if channel is not None and channel.name in self._resends:
-                await self._try_later(head, str(error), end=OutboxState.UNKNOWN)
+                # A channel that is not idempotent has noted which parts were sent: those are not sent again.
+                is_idempotent = Feature.IDEMPOTENT in channel.features
+                await self._try_later(head, str(error), end=OutboxState.UNKNOWN, forgets_tries=is_idempotent)
             else:
                 await self._finish(head, OutboxState.UNKNOWN, error=str(error))
         except ChannelDown as down:
-            # A pause that the messenger asks for is no fault of this message, so it never counts as stuck.
+            # A pause that the messenger asks for is no fault of this message, so it does not count as stuck.
             if not down.pause_seconds and await self._holds_up_chat(channel, head):
                 is_text = head.reacts_to is None
                 # Unknown, not dead: an attempt without an answer may have arrived.
@@ -397,6 +399,7 @@ class Delivery:
         error: str,
         *,
         end: OutboxState = OutboxState.DEAD,
+        forgets_tries: bool = False,
         pause_seconds: float = 0.0,
         moved_to: str | None = None,
     ) -> None:
@@ -408,8 +411,10 @@ class Delivery:
             head: the message.
             error: why it failed.
             end: the state of a message that is given up.
-            pause_seconds: the pause that the messenger asks for; the attempt does not count then. If it is 0,
-                each pause is twice as long as the last.
+            forgets_tries: whether it is sent as if for the first time, even if it has arrived.
+            pause_seconds: the pause that the messenger asks for; the attempt does not count then, but after
+                `LONGEST_PAUSES_MS` the message is given up. If it is 0, each pause is twice as long as the
+                last.
             moved_to: the chat's new address, to which all its waiting messages are redirected; None if it has
                 not moved.
         """
@@ -417,7 +422,7 @@ class Delivery:
         # A chat that has moved asks for no pause: its attempts count, or one that moves for ever never ends.
         is_requested = pause_seconds > 0 and moved_to is None
         attempts = head.attempts + (not is_requested)
-        pause_ms = int(pause_seconds * 1000)
+        pause_ms = max(int(pause_seconds * 1000), LEAST_PAUSE_MS) if pause_seconds else 0
         requested_ms = pause_ms if is_requested else 0
         match await self._who_retries(head, error, now_ms=now_ms, requested_ms=requested_ms):
             # The message is a notification, whose table has recorded when it is tried again.
@@ -432,16 +437,17 @@ class Delivery:
             case Retry.NEVER:
                 await self._finish(head, end, error=error)
                 return
-        if now_ms - head.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
+        age_ms = now_ms - head.created_ms
+        # Only if an attempt has failed before: one that waited for days for its host gets more than one.
+        has_paused_too_long = is_requested and age_ms > LONGEST_PAUSES_MS and head.error is not None
+        if has_paused_too_long or (age_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS):
             await self._finish(head, end, error=error)
             return
-        at_ms = now_ms + (max(pause_ms, LEAST_PAUSE_MS) if pause_seconds else backoff_ms(attempts))
+        at_ms = now_ms + (pause_ms or backoff_ms(attempts))
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
         async with self._database.transaction() as tx:
-            # Where the owner allows resends, it is sent as if for the first time, even if it has arrived.
-            is_unknown = end is OutboxState.UNKNOWN
             await outbox.try_later(
-                tx, head.id, at_ms=at_ms, error=error, forgets_tries=is_unknown, is_requested=is_requested
+                tx, head.id, at_ms=at_ms, error=error, forgets_tries=forgets_tries, is_requested=is_requested
             )
             await _redirect_if_moved(tx, head, moved_to)
 

@@ -473,17 +473,35 @@ async def test_a_pause_that_was_asked_for_holds_across_a_reconnection_and_a_rest
     assert office.channel.texts() == ["work", "marker", "another marker", "hello"]
 
 
-async def test_a_message_whose_messenger_asks_for_pause_after_pause_is_not_given_up(office):
-    office.channel.will(HOME, *[ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(30)])
-    number = await office.post("hello")
+@pytest.mark.parametrize(("hours", "state"), [(30, "sent"), (72, "sent"), (73, "dead")])
+async def test_a_message_whose_messenger_asks_for_pause_after_pause_is_given_up_after_three_days(
+    office, hours, state
+):
+    office.channel.will(HOME, *[ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(hours + 1)])
+    number, behind = await office.post("hello"), await office.post("behind")
     async with office.open():
-        for attempt in range(1, 31):
+        for attempt in range(1, hours + 2):
             await until(lambda attempt=attempt: len(office.channel.attempts) == attempt, f"try {attempt}")
+            if attempt == hours + 1 and state == "dead":
+                break
             await office.failed(number, "too fast")
             office.pass_ms(HOUR_MS)
         await office.settled(number)
+        await office.settled(behind)
     row = await office.row(number)
-    assert (row["state"], row["attempts"]) == ("sent", 1)
+    assert (row["state"], row["attempts"]) == (state, 1)
+    assert office.channel.texts() == (["hello", "behind"] if state == "sent" else ["behind"])
+
+
+async def test_a_message_that_waited_unsent_for_days_is_not_given_up_at_its_first_pause(office):
+    number = await office.post("hello")
+    office.clock.pass_ms(100 * HOUR_MS)
+    office.channel.will(HOME, ChannelDown("too fast", pause_seconds=60.0))
+    async with office.open():
+        await office.failed(number, "too fast")
+        office.pass_ms(60_000)
+        await office.settled(number)
+    assert office.channel.texts() == ["hello"]
 
 
 async def test_a_pause_of_an_hour_holds_when_the_clock_is_set_back_a_little(office):

@@ -11,6 +11,7 @@ import stat
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -436,6 +437,28 @@ async def test_a_homeserver_that_asks_for_pauses_shows_each_text_once_and_in_ord
     later = [one["reason"] for one in logs if one["event"] == "delivery.later"]
     assert later
     assert all(reason.startswith("The homeserver asks to wait") for reason in later)
+
+
+async def test_a_pause_for_messages_to_devices_ends_no_connection_and_they_are_sent_after_it(
+    tmp_path, database, homeserver
+):
+    faults: dict = {"/sendToDevice/": []}
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            room = await harness.add_room()
+            waiting = harness.channel._session._client.olm.outgoing_to_device_messages
+            owner = harness.owner
+            faults["/sendToDevice/"].append(600.0)
+            waiting.append(nio.ToDeviceMessage("m.dummy", owner.user_id, owner.device_id, {}))
+            for text in ("one", "two"):
+                await ask(owner.write, room, text)
+            await until(
+                lambda: not (waiting or faults["/sendToDevice/"]) or harness.state == "disconnected",
+                "it is sent",
+            )
+            assert harness.state == "connected"
+            await harness.until_heard("one", "two")
 
 
 async def test_a_long_pause_for_one_room_or_a_reaction_is_passed_on_and_none_shortens_it(
@@ -874,6 +897,51 @@ async def test_a_login_that_cannot_be_stored_is_ended_at_its_homeserver(tmp_path
     (new,) = unstored
     with pytest.raises(AssertionError):
         await ask(lambda: homeserver.post("account/whoami", token=new.token, method="GET"))
+
+
+async def test_a_new_login_ends_the_keys_of_the_old_one_and_one_that_is_not_stored_leaves_them(
+    tmp_path, homeserver, monkeypatch
+):
+    andy = await ask(homeserver.person, f"keys-{secrets.token_hex(4)}")
+    answers = {
+        "homeserver": homeserver.address,
+        "user": andy.user_id,
+        "password": "secret",
+        "owner": "@me:localhost",
+    }
+    await login.log_in(tmp_path, answers)
+    old = login.read_login(tmp_path)
+    assert old is not None
+    await login.make_client(tmp_path, old).close()
+    kept = sorted((tmp_path / login.CRYPTO).iterdir())
+    assert kept
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(login, "write_whole", fail)
+        with pytest.raises(ChannelDown, match="No space left"):
+            await login.log_in(tmp_path, answers)
+    assert login.read_login(tmp_path) == old
+    assert sorted((tmp_path / login.CRYPTO).iterdir()) == kept
+
+    write_whole = login.write_whole
+
+    def write_and_open(*arguments: Any, **options: Any) -> None:
+        """Write the login, and have a running host open its keys at once."""
+        write_whole(*arguments, **options)
+        written = login.read_login(tmp_path)
+        assert written is not None
+        login.make_client(tmp_path, written)
+
+    monkeypatch.setattr(login, "write_whole", write_and_open)
+    await login.log_in(tmp_path, answers)
+    new = login.read_login(tmp_path)
+    assert new is not None
+    names = [path.name for path in (tmp_path / login.CRYPTO).iterdir()]
+    assert names
+    assert all(new.device_id in name for name in names)
 
 
 @pytest.mark.parametrize(("changes", "error", "says"), [

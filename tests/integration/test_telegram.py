@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
+import sqlite3
 import stat
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +42,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turns
 from tests.doubles.telegram_api import BOT, JANE, TOKEN, ScriptedBotApi
+from tests.support.delivering import delivering
 from tests.support.store_harness import a_group
 from tests.support.until import until
 
@@ -354,6 +357,18 @@ async def test_an_absurd_pause_is_bounded_and_the_message_is_kept(home, asked, w
 
 
 @pytest.mark.parametrize(
+    ("status", "asked", "outcome"),
+    [(403, 0, ChannelRefused), (502, 0, OutcomeUnknown), (403, 20, ChannelDown)],
+)
+async def test_a_pause_of_nothing_beside_another_error_does_not_hide_it(home, status, asked, outcome):
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", status, retry=asked)
+        with pytest.raises(outcome):
+            await channel.send(JID, "a", MessageId("3EB0A"))
+
+
+@pytest.mark.parametrize(
     ("earlier_pages", "asked", "waits"), [(0, 20, 20.0), *[(1, *pair) for pair in [(20, 20.0), *ABSURD]]]
 )
 async def test_a_pause_before_the_next_updates_is_kept_and_is_no_outage(
@@ -418,6 +433,67 @@ async def test_a_part_of_a_message_that_was_shown_is_not_shown_again_after_a_res
         await connected(home)
         number = await channel.send(JID, "c" * 2_000, queued.message_id, attachment=file)
     assert [one["message_id"] for one in home.api.sent] == [int(number), int(number) + 1]
+
+
+@pytest.mark.parametrize("failing_call", [1, 2])
+async def test_a_store_that_fails_for_a_moment_loses_and_repeats_no_part_of_a_message(
+    home, tmp_path, monkeypatch, failing_call
+):
+    (tmp_path / "f").write_bytes(b"body")
+    file = Attachment(path=tmp_path / "f", name="a.pdf", mime="application/pdf")
+    works, calls = outbox.renew_try, itertools.count(1)
+
+    async def fail_once(*arguments: Any, **options: Any) -> None:
+        if next(calls) == failing_call:
+            raise sqlite3.OperationalError("database or disk is full")
+        await works(*arguments, **options)
+
+    monkeypatch.setattr(outbox, "renew_try", fail_once)
+    async with home.living() as channel:
+        await connected(home)
+        if failing_call == 1:  # before the first part
+            with pytest.raises(ChannelDown):
+                await channel.send(JID, "c" * 2_000, MessageId("3EB0A"), attachment=file)
+            assert home.api.sent == []
+        number = await channel.send(JID, "c" * 2_000, MessageId("3EB0A"), attachment=file)
+    assert [one["message_id"] for one in home.api.sent] == [int(number), int(number) + 1]
+
+
+async def test_a_part_that_was_shown_is_not_repeated_after_a_restart_where_the_owner_allows_resends(
+    home, tmp_path
+):
+    (tmp_path / "f").write_bytes(b"body")
+    file = Attachment(path=tmp_path / "f", name="a.pdf", mime="application/pdf")
+    async with home.database.transaction() as tx:
+        await chats.upsert(tx, JID, name=None, channel=None, is_group=False, at_ms=None)
+        await outbox.add(
+            tx, chat_jid=JID, text="c" * 2_000, dedupe_key="k1", attachment=file, now_ms=home.clock.now_ms()
+        )
+
+    def sending() -> AbstractAsyncContextManager[Delivery]:
+        return delivering(
+            home.database,
+            home.channel,
+            clock=home.clock,
+            wakeup=home.wakeups.outbox,
+            bus=home.bus,
+            resends=["telegram"],
+        )
+
+    home.api.fail("sendMessage", 502)
+    async with home.living():
+        await connected(home)
+        async with sending():
+            await home.until_row("SELECT 1 FROM outbox WHERE state = 'pending' AND error IS NOT NULL")
+    async with home.database.transaction() as tx:
+        await tx.execute("UPDATE outbox SET next_attempt_ms = 0")
+    home.channel = TelegramChannel(home.context, chance=lambda: 0.0, poll_seconds=1)
+    async with home.living():
+        await connected(home)
+        async with sending():
+            await home.until_row("SELECT 1 FROM outbox WHERE state = 'sent'")
+    names = [name for name, _ in home.api.calls]
+    assert (names.count("sendDocument"), names.count("sendMessage")) == (1, 2)
 
 
 @pytest.mark.parametrize("failure", [{"is_cut": True, "is_done": True}, {"status": 502}])
@@ -765,6 +841,29 @@ async def test_pauses_grow_where_each_connection_breaks_at_once(home, monkeypatc
         await asyncio.wait([task])
 
     assert pauses()[5] > 8 * pauses()[0]
+
+
+async def test_a_new_login_is_used_during_the_pause_of_the_one_before(home, monkeypatch):
+    from orchestrator.channels import connection
+
+    monkeypatch.setattr(connection, "LOGIN_SECONDS", 0.01)
+    used: list[TelegramLogin] = []
+
+    async def hold(stored: TelegramLogin) -> None:
+        used.append(stored)
+        raise ChannelDown("too fast", pause_seconds=3_600.0)
+
+    old = login.read(home.home)
+    assert old is not None
+    new = old.model_copy(update={"nonce": "another"})
+    with structlog.testing.capture_logs() as logs:
+        task = asyncio.create_task(home.channel._connection.stay_connected(hold), name="keep")
+        await until(lambda: [one for one in logs if one["event"] == "channel.down"], "the pause")
+        login.write(home.home, new)
+        await until(lambda: len(used) == 2, "the new login")
+        task.cancel()
+        await asyncio.wait([task])
+    assert used == [old, new]
 
 
 async def test_a_vote_that_comes_before_its_poll_is_known_counts_after_it_and_after_a_restart(home):

@@ -6,6 +6,7 @@ import asyncio
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,8 @@ def pause_of(error: nio.ErrorResponse) -> float:
     # The homeserver gives the pause in the body; a proxy before it gives it in the header, or not at all.
     retry_after = http.headers.get("Retry-After", "") if http is not None else ""
     seconds = UNNAMED_PAUSE_SECONDS
-    if error.retry_after_ms:
+    # The library (0.26) puts the message itself into the field where it was one to a device.
+    if isinstance(error.retry_after_ms, int) and error.retry_after_ms:
         seconds = min(error.retry_after_ms, int(LONGEST_PAUSE_SECONDS * 1000)) / 1000
     elif retry_after.isascii() and retry_after.isdecimal():
         seconds = float(retry_after[:9])  # cut, because a header may have any number of digits
@@ -236,12 +238,19 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
 
 
 def _write_login(home: Path, login: MatrixLogin) -> None:
-    """Store a login, and delete the keys of the previous one. Blocks."""
+    """Store a login, then delete the keys of other ones. Blocks.
+
+    Raises `OSError` when the login cannot be stored; the previous one and its keys stay then.
+    """
     path = home / LOGIN
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Keys belong to a device: another login has others.
-    shutil.rmtree(home / CRYPTO, ignore_errors=True)
     write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)
+    # The library names the files with keys after the device. A running host may have made those of this login
+    # already.
+    for keys in (home / CRYPTO).glob("*"):
+        if not keys.name.startswith(f"{login.user_id}_{login.device_id}."):
+            with suppress(OSError):
+                keys.unlink()
 
 
 async def log_out(home: Path) -> str:

@@ -293,7 +293,8 @@ class MatrixSession:
     async def _exchange_keys(self) -> None:
         """Exchange the keys that encrypted rooms need, as the library requests it between two syncs.
 
-        Raises `ChannelDown`, `LoggedOut`, `ChannelRefused`.
+        A message to a device for which the homeserver asks for a pause is sent at a later exchange. Raises
+        `ChannelDown`, `LoggedOut`, `ChannelRefused`.
         """
         client = self._client
         if client.olm is None:
@@ -304,8 +305,14 @@ class MatrixSession:
             await self._request_patiently(client.keys_query)
         if client.should_claim_keys:
             await self._request_patiently(lambda: client.keys_claim(client.get_users_for_key_claiming()))
-        for answer in await client.send_to_device_messages():
-            _raise_for_error(answer)
+        for answer in await self._request(client.send_to_device_messages()):
+            try:
+                _raise_for_error(answer)
+            except ChannelDown as error:
+                # The library keeps the message for the next exchange.
+                if not error.pause_seconds:
+                    raise
+                log.warning("matrix.device_message_waits", reason=str(error))
 
     async def _request(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
         """Await a `call` of the library, and return the homeserver's answer if it is no error.

@@ -37,7 +37,7 @@ from orchestrator.channels.telegram.description import CHANNEL, MAX_TEXT_CHARS, 
 from orchestrator.channels.telegram.entities import MAX_MARKS, Mark, parse_markdown, split_text, utf16_units
 from orchestrator.channels.telegram.incoming import UpdateReceiver, move_chat
 from orchestrator.channels.telegram.login import TelegramLogin
-from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown, StoreError
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
@@ -307,21 +307,33 @@ class TelegramChannel:
         return message_numbers[0]
 
     async def _recall_parts(self, message_id: MessageId) -> None:
-        """Remember the parts of a message that were sent at earlier attempts, also by an earlier process."""
+        """Remember the parts of a message that were sent at earlier attempts, also by an earlier process.
+
+        Raises `ChannelDown` when the store cannot be used: without it, a part could be sent twice.
+        """
         now_ms = self._context.clock.now_ms()
-        first_try = await self._context.database.write(
-            lambda tx: outbox.note_try(tx, message_id, by="", now_ms=now_ms)
-        )
+        try:
+            first_try = await self._context.database.write(
+                lambda tx: outbox.note_try(tx, message_id, by="", now_ms=now_ms)
+            )
+        except StoreError as error:
+            raise ChannelDown(f"What was sent before cannot be looked up: {error}") from error
         if first_try is not None:
             for index, number in enumerate(first_try.by.split()):
                 self._remember(f"{message_id}.{index}", MessageId(number))
 
     async def _store_parts(self, message_id: MessageId, message_numbers: Sequence[MessageId]) -> None:
-        """Store Telegram's numbers of the parts of a message that were sent so far, for a later attempt."""
+        """Store Telegram's numbers of the parts of a message that were sent so far, for a later attempt.
+
+        An error of the store is only logged: this process remembers the parts, and sends the others.
+        """
         sent_parts, now_ms = " ".join(message_numbers), self._context.clock.now_ms()
-        await self._context.database.write(
-            lambda tx: outbox.renew_try(tx, message_id, by=sent_parts, now_ms=now_ms)
-        )
+        try:
+            await self._context.database.write(
+                lambda tx: outbox.renew_try(tx, message_id, by=sent_parts, now_ms=now_ms)
+            )
+        except StoreError as error:
+            log.warning("telegram.parts_not_stored", message=message_id, reason=str(error))
 
     async def _send_poll(self, message_id: MessageId, poll: Poll, target: dict[str, Any]) -> MessageId:
         """Send a poll whose votes have names, unless this process has sent it; return its message's number.

@@ -120,7 +120,8 @@ def make_bot(token: str, server: str) -> PollingBot:
 class _HttpClient(HTTPXRequest):
     """An HTTP client that reads the pause that an answer asks for.
 
-    The library breaks on a pause that is no number or too large, and takes one of 0 for another error.
+    The library breaks on a pause that is no number or too large, and overlooks one of 0, which counts only
+    with the status `TOO_MANY_REQUESTS`.
     """
 
     async def do_request(self, *args: Any, **options: Any) -> tuple[int, bytes]:
@@ -130,7 +131,7 @@ class _HttpClient(HTTPXRequest):
             asked = json.loads(content)["parameters"]["retry_after"] if status >= 400 else None
         except (ValueError, LookupError, TypeError):
             asked = None
-        if status == TOO_MANY_REQUESTS or asked is not None:
+        if status == TOO_MANY_REQUESTS or asked:
             seconds = max(bounded_pause(asked, default=UNNAMED_PAUSE_SECONDS), LEAST_PAUSE_SECONDS)
             raise RetryAfter(timedelta(seconds=seconds))
         return status, content

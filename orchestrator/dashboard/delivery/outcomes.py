@@ -11,6 +11,7 @@ from orchestrator.base.wakeups import Wakeup
 from orchestrator.dashboard.delivery import decision
 from orchestrator.dashboard.services import notification_log
 from orchestrator.domain.dashboard import Notification, NotificationStatus
+from orchestrator.domain.errors import LONGEST_PAUSES_MS
 from orchestrator.domain.values import OutboxState, Outgoing, Retry
 from orchestrator.store.board import dashboards
 from orchestrator.store.board import deliveries as board_deliveries
@@ -79,7 +80,8 @@ class DeliveryOutcomes:
         After the last attempt the notification has failed, and its chat gets the text with an apology. For a
         message of the outbox that belongs to no notification, nothing is recorded.
         `requested_ms` is the pause in milliseconds that the messenger asked for; 0 if it asked for none. An
-        attempt after which it asks for a pause does not count.
+        attempt after which it asks for a pause does not count, but after `LONGEST_PAUSES_MS` it is the last;
+        the apology is sent when the pause is over.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
@@ -87,9 +89,10 @@ class DeliveryOutcomes:
         if not row.status.is_open:
             return Retry.NEVER
         pause_ms = decision.pause_ms(row.attempts)
-        if pause_ms is None and not requested_ms:
+        has_paused_too_long = requested_ms > 0 and now_ms - outgoing.created_ms > LONGEST_PAUSES_MS
+        if has_paused_too_long or (pause_ms is None and not requested_ms):
             await self._fail(tx, row, error, now_ms=now_ms)
-            await _apologise(tx, row, outgoing, now_ms=now_ms)
+            await _apologise(tx, row, outgoing, at_ms=now_ms + requested_ms)
             return Retry.BY_ANOTHER
         # Only the notification's row says when to try again; the outbox must not retry on its own schedule.
         not_before_ms = now_ms + requested_ms if requested_ms else None
@@ -120,10 +123,11 @@ class DeliveryOutcomes:
         after_commit(tx, self._wakeup.set)
 
 
-async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, now_ms: int) -> None:
+async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, at_ms: int) -> None:
     """Queue the text of a failed notification once more, with an apology, for the chat of `outgoing`.
 
-    It is an ordinary message, which the outbox tries for a day, so the text comes late but is not lost.
+    It is not sent before `at_ms`. It is an ordinary message, which the outbox tries for a day, so the text
+    comes late but is not lost.
     """
     # The key names the notification, so a host that dies here apologises once.
     await outbox.add(
@@ -132,7 +136,7 @@ async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, now_ms: i
         folder=row.folder,
         text=LATE.format(text=row.message),
         dedupe_key=f"notification-late:{row.folder}:{row.id}",
-        now_ms=now_ms,
+        now_ms=at_ms,
     )
 
 

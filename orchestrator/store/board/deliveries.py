@@ -192,11 +192,16 @@ async def hold(tx: Tx, outgoing: Outgoing, *, error: str, not_before_ms: int | N
     """Set a message aside, with the `error` for which it could not be sent, until its notification is tried
     again.
 
-    `not_before_ms` is the time until which the messenger has asked to wait; None if it has not.
+    `not_before_ms` is the time until which the messenger has asked to wait, and then the attempt does not
+    count; None if it has not.
     """
     await tx.execute(
-        "UPDATE outbox SET state = 'held', error = ?, not_before_ms = ? WHERE id = ?",
-        (error, not_before_ms, outgoing.id),
+        """
+        UPDATE outbox SET state = 'held', error = :error, not_before_ms = :until,
+            attempts = attempts - (:until IS NOT NULL)
+        WHERE id = :id
+        """,
+        {"error": error, "until": not_before_ms, "id": outgoing.id},
     )
 
 

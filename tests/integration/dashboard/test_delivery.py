@@ -17,12 +17,15 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationType, Priority
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
+from orchestrator.outbound.delivery import STUCK_ATTEMPTS
 from orchestrator.reports.event_history import recall_events
 from orchestrator.store.board import deliveries as board_deliveries
 from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database
 from tests.support.dashboards import FOLDER, HOUR, MINUTE, a_notification, a_question, a_task, at
 from tests.support.notification_harness import NotificationHarness
+from tests.support.until import until
 
 JID = "local:family"
 REMINDER = {"type": NotificationType.REMINDER, "priority": Priority.MEDIUM, "created_by": Actor.MAIN_AGENT}
@@ -156,9 +159,10 @@ async def test_a_pause_that_the_messenger_asks_for_is_kept_within_bounds(harness
     assert row.next_attempt_ms == at(again)
 
 
-async def test_pauses_that_the_messenger_asks_for_use_up_no_attempts(harness):
+@pytest.mark.parametrize("asked_seconds", [3_600.0, 0.0004])
+async def test_pauses_that_the_messenger_asks_for_use_up_no_attempts(harness, asked_seconds):
     await harness.put(a_notification(message="Water the plants"))
-    pauses = [ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(MAX_ATTEMPTS + 1)]
+    pauses = [ChannelDown("too fast", pause_seconds=asked_seconds) for _ in range(MAX_ATTEMPTS + 1)]
     harness.channel.will(JID, *[ChannelDown("down")] * (MAX_ATTEMPTS - 1), *pauses)
     times = ["09:00:00", "09:00:30", "09:01:30", "09:03:30", *(f"{hour:02}:08:30" for hour in range(9, 15))]
     async with harness.delivering():
@@ -170,6 +174,43 @@ async def test_pauses_that_the_messenger_asks_for_use_up_no_attempts(harness):
         await harness.look("2026-02-09 15:08:30")
         row = await harness.until_status("n_001", "delivered")
     assert (row.attempts, harness.channel.texts()) == (MAX_ATTEMPTS, ["Water the plants"])
+
+
+async def test_a_notification_fails_after_three_days_of_pauses_and_is_told_when_the_last_is_over(harness):
+    await harness.put(a_notification(message="Water the plants"))
+    # No pause is granted more than an hour: as when the host looks only once a day.
+    harness.channel.will(JID, *[ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(5)])
+    async with harness.delivering():
+        for day in range(9, 13):
+            await harness.look(f"2026-02-{day:02} 09:00")
+            await harness.until_status("n_001", "pending")
+        await harness.look("2026-02-12 10:00")
+        row = await harness.until_status("n_001", "failed")
+        await harness.until_quiet()
+        assert len(harness.channel.attempts) == 5
+        harness.is_now("2026-02-12 11:00")
+        harness.harness.wakeups.outbox.set()
+        await until(lambda: harness.channel.shown, "the apology")
+    assert row.error == "too fast"
+    assert harness.channel.texts() == ["⚠️ This should have come earlier: Water the plants"]
+
+
+async def test_pauses_do_not_make_the_first_failure_after_them_hold_up_the_chat(harness):
+    await harness.put(a_notification())
+    harness.channel.connected_since_ms = at("2026-02-09 08:00")
+    pauses = [ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(STUCK_ATTEMPTS - 1)]
+    harness.channel.will(JID, *pauses, ChannelDown("down"))
+    async with harness.delivering():
+        for hour in range(9, 9 + len(pauses)):
+            await harness.look(f"2026-02-09 {hour:02}:00")
+            await harness.until_status("n_001", "pending")
+        async with harness.harness.database.transaction() as tx:
+            # Not due yet, so that it waits behind the notification.
+            await outbox.add(tx, chat_jid=JID, text="next", dedupe_key="k", now_ms=at("2026-02-09 14:00"))
+        await harness.look("2026-02-09 13:00")
+        await harness.until_quiet()
+    row = await harness.row("n_001")
+    assert (row.status, row.attempts, row.error) == ("pending", 1, "down")
 
 
 async def test_a_pause_that_the_messenger_asks_for_holds_when_it_is_connected_again(harness):

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+import structlog
 
 pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
@@ -76,11 +77,16 @@ async def test_stored_messages_that_cannot_be_read_are_kept_and_told_once_and_th
         assert await first.rows(notices) == []  # there is no main group yet
     async with first.database.transaction() as tx:
         await registration.register(tx, a_group("main", jid="local:main", is_main=True))
+    reports: list[list[int]] = []
     for text in ("once", "again"):
-        async with living(build()) as later:
-            await until(acknowledged, "the owner is notified")
-            phone.write(wa.heard(text, message_id=text))
-            await until(lambda said=text, seen=later: has_text(seen, said), "what comes then")
+        with structlog.testing.capture_logs() as logs:
+            async with living(build()) as later:
+                await until(acknowledged, "the owner is notified")
+                phone.write(wa.heard(text, message_id=text))
+                # The bridge reports what it has set aside before it connects.
+                await until(lambda said=text, seen=later: has_text(seen, said), "what comes then")
+        reports += [one["numbers"] for one in logs if one["event"] == "whatsapp.messages_set_aside"]
+    assert [list(numbers) for numbers in reports] == [[1, 2]]
     (notice,) = await later.rows(notices)
     assert "2 messages" in notice["text"]
 
