@@ -371,7 +371,7 @@ class GroupMemory:
             for name in texts.searchable:
                 text = memory_templates.whole_text(self._home, place, name)
                 if text is None:
-                    others.append(name)
+                    others.append(memory_templates.shown_name(name))
                 elif any(_is_forgotten_line(line, selection) for line in text.splitlines()):
                     files.append((place, name))
             unsearched += [f"{shown_place}{name}" for name in others]
@@ -387,7 +387,8 @@ class GroupMemory:
             # Read again: only one file at a time is in memory, and an agent may have added something.
             text = memory_templates.whole_text(self._home, place, name)
             if text is None:
-                found.unsearched.append(f"{ARCHIVE}/{name}" if place.endswith(f"/{ARCHIVE}") else name)
+                shown = memory_templates.shown_name(name)
+                found.unsearched.append(f"{ARCHIVE}/{shown}" if place.endswith(f"/{ARCHIVE}") else shown)
                 continue
             lines = text.splitlines()
             remaining = [line for line in lines if not _is_forgotten_line(line, selection)]
@@ -578,7 +579,8 @@ def _unsearched_text(unsearched: Sequence[str]) -> str:
         return ""
     names = ", ".join(unsearched[:MAX_NAMED_FILES])
     more = f" and {len(unsearched) - MAX_NAMED_FILES} more" if len(unsearched) > MAX_NAMED_FILES else ""
-    return f" Not searched: {names}{more}, as they are links, too large or too many: read them yourself."
+    why = "as they cannot be read now, are links, too large or too many"
+    return f" Not searched: {names}{more}, {why}: read them yourself."
 
 
 def _line_filter(kind: str, selection: ItemSelection) -> Callable[[str], str]:

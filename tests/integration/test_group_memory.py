@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -297,6 +298,29 @@ async def test_files_that_are_not_searched_for_words_are_named(
     for words in ("jazz", "zebra"):
         reply = await filled.memory("forget", words)
         assert "Not searched: link.md, conversations/long.md" in reply.text
+
+
+ODD_NAMES = (b"\xff.md", "a\nb\u202ec.md".encode())
+SHOWN_NAMES = ("a\\u000ab\\u202ec.md", "\\udcff.md")
+
+
+async def test_names_that_no_text_can_have_are_shown_in_a_form_that_it_can(
+    filled: MemoryHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archives = filled.notes.parent / "conversations"
+    for name in ODD_NAMES:
+        (filled.notes.parent / os.fsdecode(name)).symlink_to(filled.notes)
+        (archives / os.fsdecode(name)).write_text("Jane: I like jazz\n")
+    (archives / f"{'x' * 200}.md").symlink_to(filled.notes)
+    done = await filled.memory("forget", "jazz")
+    assert done.ok
+    assert f"Not searched: {SHOWN_NAMES[0]}, {SHOWN_NAMES[1]}, conversations/xxx" in done.text
+    assert "x" * memory_templates.MAX_SHOWN_NAME_CHARS not in done.text
+    assert [path for path in archives.iterdir() if "jazz" in path.read_text() and not path.is_symlink()] == []
+    # A file that cannot be read any more once it was listed is named, too.
+    monkeypatch.setattr(memory_templates, "whole_text", lambda *_: None)
+    refused = await filled.memory("forget", "zebra")
+    assert (refused.code, f"conversations/{SHOWN_NAMES[1]}" in refused.text) == ("nothing", True)
 
 
 async def test_words_leave_reminders_to_itself_behind_many_other_notices(filled: MemoryHouse) -> None:
