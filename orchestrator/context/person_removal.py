@@ -399,6 +399,8 @@ def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
     addresses = facts.removal.addresses | {message.sender for message in facts.messages}
     # Prepared once: a group has many stored replies, and a person many messages.
     known_texts = _identifying_texts(facts) | {_comparable(note.text) for note in facts.notes}
+    # Most recorded texts are short: they need not be compared with each of the known ones.
+    shortest = min(map(len, known_texts), default=0)
 
     def is_about_person(text: str) -> bool:
         """Return whether a text contains anything of the person."""
@@ -406,7 +408,7 @@ def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
         return (
             facts.has_name(text)
             or any(address in text for address in addresses)
-            or _contains_any(text, known_texts)
+            or (len(text) >= shortest and _contains_any(text, known_texts))
         )
 
     return is_about_person

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -400,6 +401,26 @@ async def test_files_that_are_not_searched_for_a_person_are_named(
     reply = await house.forget()
     assert "Not searched: conversations/monday.md, link.md" in reply
     assert "찾아보지 못한 파일: conversations/monday.md, link.md" in reply
+
+
+async def test_recorded_texts_that_are_too_short_are_not_compared(
+    house: ForgetHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.harness.database.transaction() as tx:
+        await events.append(tx, "action:loop", group=FAMILY, now_ms=1, event="schedule", reason="tea")
+        await events.append(tx, "action:loop", group=FAMILY, now_ms=1, event="schedule", reason=SECRET)
+    compared: list[str] = []
+    contains_any = person_removal._contains_any
+
+    def counted(text: str, known_texts: Collection[str]) -> bool:
+        compared.append(text)
+        return contains_any(text, known_texts)
+
+    monkeypatch.setattr(person_removal, "_contains_any", counted)
+    await house.forget()
+    assert SECRET in compared
+    assert "tea" not in compared
+    assert SECRET not in await house.everything()
 
 
 async def test_names_of_files_that_no_message_can_have_do_not_stop_it(house: ForgetHouse) -> None:

@@ -18,7 +18,7 @@ from orchestrator.context.group_memory import GroupMemory
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.dashboard import Person
-from orchestrator.domain.values import Folder
+from orchestrator.domain.values import Folder, Message
 from orchestrator.groups import memory_templates
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.notices.service import NoticeService
@@ -282,6 +282,23 @@ async def test_words_leave_long_archives_and_those_of_any_number(filled: MemoryH
     assert (archives / "2026-02-01.md").read_text() == "Andy: fine\n" * 7_000
 
 
+async def test_words_of_many_lines_of_archives_are_too_common(filled: MemoryHouse) -> None:
+    archives = filled.notes.parent / "conversations"
+    many = "".join(f"**User**: kiwi {number}\n**Andy**: fine\n" for number in range(51))
+    for name in ("tuesday.md", "wednesday.md"):
+        (archives / name).write_text(many)
+    # Of a word that only the headings have, no line is meant.
+    for word, code in (("kiwi", "too_much"), ("user", "nothing")):
+        assert (await filled.memory("forget", word)).code == code
+        assert (archives / "tuesday.md").read_text() == many
+    # A line that is in several files is one thing.
+    few = many.replace("kiwi 50\n", "plum\n")
+    for name in ("tuesday.md", "wednesday.md"):
+        (archives / name).write_text(few)
+    done = await filled.memory("forget", "kiwi")
+    assert (done.ok, done.data["forgotten"]["note"]) == (True, 100)
+
+
 async def test_words_leave_archives_that_write_them_as_html(filled: MemoryHouse) -> None:
     archive = filled.notes.parent / "conversations" / "tuesday.md"
     archive.write_text("Jane: rock &amp; roll\nAndy: fine\n")
@@ -348,10 +365,22 @@ async def test_words_leave_reminders_to_itself_that_are_over(filled: MemoryHouse
     assert "saxophone" not in await filled.everything()
 
 
-async def test_words_leave_messages_behind_many_of_others(filled: MemoryHouse) -> None:
+async def test_words_leave_messages_behind_many_of_others(
+    filled: MemoryHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    find = message_search.find
+
+    async def counted(*arguments: Any, **more: Any) -> list[Message]:
+        messages = await find(*arguments, **more)
+        read.append(len(messages))
+        return messages
+
+    monkeypatch.setattr(message_search, "find", counted)
     for number in range(201):
         await filled.harness.hear(f"jazz {number}", sender="local:tom", sender_name="Tom")
     assert (await filled.memory("forget", "jazz")).ok
+    assert read == [2], "messages of others are not even read"
     assert await filled.harness.rows("SELECT id FROM messages WHERE content LIKE '%you like jazz!%'") == []
 
 
