@@ -18,7 +18,7 @@ from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.models import ContextMessage, answer_id, iso, question_id
 from orchestrator.context.person_removal import DUE, PersonRemovals
 from orchestrator.context.recorder import AMENDED, ContextRecorder
-from orchestrator.domain.errors import ContextBusy
+from orchestrator.domain.errors import ContextBusy, StoreError
 from orchestrator.domain.values import Folder, Group
 from orchestrator.store.conversation import exchanges
 from orchestrator.store.conversation.exchanges import TurnExchange
@@ -77,13 +77,29 @@ class DeletionSync:
         """Carry out all pending deletions of messages.
 
         People who are to be forgotten are removed first, since that deletes messages, too.
+
+        Raises:
+            ExceptionGroup: it failed in some groups for an unexpected reason; it was done in all others. The
+                host tries again, and notifies the owner if it goes on.
         """
+        failures: list[Exception] = []
         if self._removals is not None:
-            await self._removals.sweep()
+            try:
+                await self._removals.sweep()
+            except ExceptionGroup as group_of_failures:
+                failures += group_of_failures.exceptions
         for group, waiting in await self._database.read(_waiting_deletions):
-            if waiting:
-                await self._forget(group, waiting)
-            await self._end_session(group)
+            try:
+                if waiting:
+                    await self._forget(group, waiting)
+                await self._end_session(group)
+            except StoreError:  # then no other group can be written, either
+                raise
+            except Exception as error:
+                log.exception("context.not_forgotten", group=group.folder)
+                failures.append(error)
+        if failures:
+            raise ExceptionGroup("Groups could not forget.", failures)
 
     async def _end_session(self, group: Group) -> None:
         """End the agent's session of a group that has forgotten something, and the group's containers.

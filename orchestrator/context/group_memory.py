@@ -53,8 +53,6 @@ ARCHIVE = "conversations"
 """The folder of earlier conversations in a group's folder."""
 MAX_AT_ONCE = 50
 """The largest number of items forgotten at once: terms that match more are too common to be meant so."""
-MESSAGES_A_SEARCH = 200
-"""Messages that are read from the database at a time."""
 SHOWN_CHARS = 300
 MAX_NAMED_FILES = 10
 """Files that are named as not searched; of more, only the number is told."""
@@ -103,6 +101,8 @@ class _FoundNotes(NamedTuple):
     """(folder, file name) of each."""
     unsearched: list[str]
     """The paths of notes that were not searched."""
+    lines: int
+    """The number of different lines to forget; a larger one than `MAX_AT_ONCE` is not counted to its end."""
 
 
 class GroupMemory:
@@ -248,7 +248,7 @@ class GroupMemory:
         Raises:
             BadSearch: `about` is no id, and its terms cannot be searched for.
             NothingRemembered: nothing matches.
-            TooMuchToForget: more than `MAX_AT_ONCE` items and messages match.
+            TooMuchToForget: more than `MAX_AT_ONCE` items, messages and lines of notes and archives match.
             ContextBusy, OSError: a file cannot be written now.
         """
         now_ms, folder = self._clock.now_ms(), group.folder
@@ -264,8 +264,10 @@ class GroupMemory:
         notes = await asyncio.to_thread(self._notes_with, folder, selection)
         if not (removed_items or matching_messages or notes.files or matching_reminders):
             raise NothingRemembered(notes.unsearched)
-        if len(removed_items) + len(matching_messages) > MAX_AT_ONCE:
-            raise TooMuchToForget(len(removed_items) + len(matching_messages))
+        # The lines of notes are counted in the files, since the items have those of one note only.
+        things = sum(item.kind != "note" for item in removed_items) + len(matching_messages) + notes.lines
+        if things > MAX_AT_ONCE:
+            raise TooMuchToForget(things)
         # Reminders that are over are forgotten, too, but do not count as too much: they are shown to nobody.
         removed_items += [item for item in matching_reminders if item not in removed_items]
         # Lines of notes are counted as they are removed: a line that is in several files counts each time.
@@ -344,38 +346,44 @@ class GroupMemory:
             return []
         turn = await turns.running_of(tx, group.folder)
         asker = await messages.asker_of(tx, turn.id) if turn is not None else None
-        matching: list[Message] = []
-        before_seq = None
-        # Messages of others may come first, any number of them.
-        while len(matching) <= MAX_AT_ONCE:
-            found = await message_search.find(
-                tx,
-                selection.terms,
-                folder=group.folder,
-                before_seq=before_seq,
-                limit=MESSAGES_A_SEARCH,
-            )
-            matching += [message for message in found if message.is_bot_message or message.sender == asker]
-            if len(found) < MESSAGES_A_SEARCH:
-                break
-            before_seq = found[-1].seq
-        return matching
+        return await message_search.find(
+            tx,
+            selection.terms,
+            folder=group.folder,
+            limit=MAX_AT_ONCE + 1,
+            senders=() if asker is None else (asker,),
+        )
 
     def _notes_with(self, folder: Folder, selection: ItemSelection) -> _FoundNotes:
         """Return the note files of a group that have lines to forget, and those not searched. Blocks."""
         files: list[tuple[str, str]] = []
         unsearched: list[str] = []
+        found_lines: set[str] = set()
         for place, shown_place in ((folder, ""), (f"{folder}/{ARCHIVE}", f"{ARCHIVE}/")):
             texts = memory_templates.own_texts(self._home, place)
             others = list(texts.others)
             for name in texts.searchable:
                 text = memory_templates.whole_text(self._home, place, name)
                 if text is None:
-                    others.append(name)
-                elif any(_is_forgotten_line(line, selection) for line in text.splitlines()):
-                    files.append((place, name))
+                    others.append(memory_templates.shown_name(name))
+                else:
+                    lines = [line for line in text.splitlines() if self._is_forgotten(place, line, selection)]
+                    if lines:
+                        files.append((place, name))
+                    if len(found_lines) <= MAX_AT_ONCE:
+                        found_lines |= set(lines)
             unsearched += [f"{shown_place}{name}" for name in others]
-        return _FoundNotes(files, unsearched)
+        return _FoundNotes(files, unsearched, len(found_lines))
+
+    def _is_forgotten(self, place: str, line: str, selection: ItemSelection) -> bool:
+        """Return whether a line of a note in the folder `place` is chosen to be forgotten.
+
+        The headings of an archive's entries, `**User**:` and the assistant's name, are not searched: each of
+        its entries has one.
+        """
+        if place.endswith(f"/{ARCHIVE}"):
+            line = line.removeprefix("**User**: ").removeprefix(f"**{self._recorder.name}**: ")
+        return _is_forgotten_line(line, selection)
 
     def _forget_notes(self, found: _FoundNotes, selection: ItemSelection) -> int:
         """Remove the chosen lines from the `found` notes, and return the number of those lines. Blocks.
@@ -387,10 +395,11 @@ class GroupMemory:
             # Read again: only one file at a time is in memory, and an agent may have added something.
             text = memory_templates.whole_text(self._home, place, name)
             if text is None:
-                found.unsearched.append(f"{ARCHIVE}/{name}" if place.endswith(f"/{ARCHIVE}") else name)
+                shown = memory_templates.shown_name(name)
+                found.unsearched.append(f"{ARCHIVE}/{shown}" if place.endswith(f"/{ARCHIVE}") else shown)
                 continue
             lines = text.splitlines()
-            remaining = [line for line in lines if not _is_forgotten_line(line, selection)]
+            remaining = [line for line in lines if not self._is_forgotten(place, line, selection)]
             count += len(lines) - len(remaining)
             changed = "".join(f"{line}\n" for line in remaining)
             memory_templates.write_memory(self._home, place, changed, name=name)
@@ -418,7 +427,8 @@ class TooMuchToForget(BadRequest):
     def __init__(self, count: int) -> None:
         """`count` is the number of items that match."""
         super().__init__(
-            f"{count} things have these words, more than {MAX_AT_ONCE}: give more words, or one id at a time."
+            f"At least {count} things have these words, more than {MAX_AT_ONCE}: give more words,"
+            " or one id at a time."
         )
 
 
@@ -578,7 +588,8 @@ def _unsearched_text(unsearched: Sequence[str]) -> str:
         return ""
     names = ", ".join(unsearched[:MAX_NAMED_FILES])
     more = f" and {len(unsearched) - MAX_NAMED_FILES} more" if len(unsearched) > MAX_NAMED_FILES else ""
-    return f" Not searched: {names}{more}, as they are links, too large or too many: read them yourself."
+    why = "as they cannot be read now, are links, too large or too many"
+    return f" Not searched: {names}{more}, {why}: read them yourself."
 
 
 def _line_filter(kind: str, selection: ItemSelection) -> Callable[[str], str]:

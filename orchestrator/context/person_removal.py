@@ -32,7 +32,7 @@ from orchestrator.context.group_memory import texts_in, with_json_texts
 from orchestrator.context.models import Context
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.workflow import AiSession, Plan, PlanTask, Workflow
-from orchestrator.domain.errors import ContextBusy
+from orchestrator.domain.errors import ContextBusy, StoreError
 from orchestrator.domain.home import UNDO
 from orchestrator.domain.values import ChatJid, Folder, Group, Message, TurnId, TurnState
 from orchestrator.groups import attachments, memory_templates, people, person_names, roles, settings
@@ -181,12 +181,23 @@ class PersonRemovals:
         """Carry out the confirmed removals of people.
 
         A removal in a group that is busy, or whose files cannot be written now, is left for the next call.
+
+        Raises:
+            ExceptionGroup: removals failed for another reason; all others were carried out.
         """
+        failures: list[Exception] = []
         for removal in await self._database.read(person_removals.due):
             try:
                 await self._carry_out(removal)
             except (ContextBusy, OSError) as error:
                 log.warning("person.not_forgotten_yet", group=removal.folder, reason=str(error))
+            except StoreError:
+                raise
+            except Exception as error:
+                log.exception("person.not_forgotten", group=removal.folder)
+                failures.append(error)
+        if failures:
+            raise ExceptionGroup("People could not be forgotten.", failures)
 
     async def _carry_out(self, removal: PersonRemoval) -> None:
         """Forget a person in all files and rows of a group. A removal in a group that is gone is dropped.
@@ -388,6 +399,8 @@ def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
     addresses = facts.removal.addresses | {message.sender for message in facts.messages}
     # Prepared once: a group has many stored replies, and a person many messages.
     known_texts = _identifying_texts(facts) | {_comparable(note.text) for note in facts.notes}
+    # Most recorded texts are short: they need not be compared with each of the known ones.
+    shortest = min(map(len, known_texts), default=0)
 
     def is_about_person(text: str) -> bool:
         """Return whether a text contains anything of the person."""
@@ -395,7 +408,7 @@ def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
         return (
             facts.has_name(text)
             or any(address in text for address in addresses)
-            or _contains_any(text, known_texts)
+            or (len(text) >= shortest and _contains_any(text, known_texts))
         )
 
     return is_about_person
@@ -451,10 +464,12 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
         if remaining != text:
             memory_templates.write_memory(home, archives, remaining, name=name)
             report.counts["archive"] += 1
-        report.lines_by_file |= _lines_with_name(f"{ARCHIVE}/{name}", remaining, facts)
+        report.lines_by_file |= _lines_with_name(
+            f"{ARCHIVE}/{memory_templates.shown_name(name)}", remaining, facts
+        )
     # Files that the agent wrote freely are only listed; the report says how their lines can be removed.
     for name, text in _notes(home, folder, "", report.unsearched):
-        report.lines_by_file |= _lines_with_name(name, text, facts)
+        report.lines_by_file |= _lines_with_name(memory_templates.shown_name(name), text, facts)
     report.counts["file"] += _delete_attachments(home, folder, facts.files)
     # The undo copies of the files contain the texts too.
     shutil.rmtree(home / UNDO / folder, ignore_errors=True)
@@ -563,7 +578,7 @@ def _notes(home: Path, place: str, prefix: str, unsearched: list[str]) -> Iterat
     for name in names.searchable:
         text = memory_templates.whole_text(home, place, name)
         if text is None:
-            unsearched.append(f"{prefix}{name}")
+            unsearched.append(f"{prefix}{memory_templates.shown_name(name)}")
         else:
             yield name, text
 

@@ -120,6 +120,11 @@ class ContextRecorder:
         """Groups whose contexts and copies were brought up to date once in this life of the host."""
         self._repairs: deque[ContextRepair] = deque()
 
+    @property
+    def name(self) -> str:
+        """The assistant's name."""
+        return self._name
+
     def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
         """Return the manager of a group's stored context. Repairs that it makes are reported to the owner.
 

@@ -92,6 +92,8 @@ def done(counts: Mapping[str, int], lines_by_file: Mapping[str, int], unsearched
     if unsearched:
         files = ", ".join(unsearched[:MAX_LISTED])
         more = f" (+{len(unsearched) - MAX_LISTED})" if len(unsearched) > MAX_LISTED else ""
-        lines.append(f"Not searched: {files}{more}. They are links, too large or too many.")
-        lines.append(f"찾아보지 못한 파일: {files}{more}. 링크이거나, 너무 크거나, 너무 많아요.")
+        lines.append(f"Not searched: {files}{more}. They cannot be read, are links, too large or too many.")
+        lines.append(
+            f"찾아보지 못한 파일: {files}{more}. 읽을 수 없거나, 링크이거나, 너무 크거나, 너무 많아요."
+        )
     return "\n".join(lines)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agent_runner.wire.files import write_whole
+from orchestrator.base.tables import short
+from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.values import Group
 
 MEMORY = "CLAUDE.md"
@@ -30,6 +32,8 @@ MAX_READ_BYTES = 64 * 1024
 """Bytes that are read of a file, however large a container has made it."""
 MAX_TEXT_BYTES = 16 * 2**20
 """Bytes from which on a note is not searched: whoever searches has one whole note in memory."""
+MAX_SHOWN_NAME_CHARS = 100
+"""Characters of a note's name that are shown."""
 MAX_TEXTS = 5_000
 """Largest number of notes in a folder that are searched."""
 SHARED = "global"
@@ -67,7 +71,10 @@ class OwnTexts(NamedTuple):
     searchable: tuple[str, ...]
     """At most `MAX_TEXTS` regular files of less than `MAX_TEXT_BYTES`."""
     others: tuple[str, ...]
-    """Larger files, those beyond `MAX_TEXTS`, and links; `*` if the folder itself cannot be read."""
+    """Larger files, those beyond `MAX_TEXTS`, and links; `*` if the folder itself cannot be read.
+
+    They are as `shown_name` returns them.
+    """
 
 
 def own_texts(home: Path, folder: str) -> OwnTexts:
@@ -89,7 +96,15 @@ def own_texts(home: Path, folder: str) -> OwnTexts:
     finally:
         os.close(inner)
     found = frozenset(searchable)
-    return OwnTexts(searchable, tuple(name for name in names if name not in found))
+    return OwnTexts(searchable, tuple(shown_name(name) for name in names if name not in found))
+
+
+def shown_name(name: str) -> str:
+    """Return the name of a note as texts and rows may have it, in one short line with nothing invisible.
+
+    A container chooses the name: it may be no UTF-8, which no database accepts, or have line ends.
+    """
+    return short(all_visible(name), MAX_SHOWN_NAME_CHARS)
 
 
 def _is_note(directory_fd: int, name: str) -> bool:

@@ -18,6 +18,7 @@ from agent_runner.wire.document import WireError
 from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import Clock, SystemClock
 from orchestrator.base.rate_limits import TokenBucket
+from orchestrator.domain.errors import MailboxError, StoreError
 from orchestrator.domain.values import Folder, Group
 from orchestrator.ipc import input_files
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
@@ -42,6 +43,10 @@ UNWATCHED_SWEEP_SECONDS = 60.0
 """Seconds between looks at the mailboxes of all groups, including unwatched ones. Files there were written in
 a container's last second, or could not be handled then.
 """
+MAX_TRIES = 3
+"""Times that a request is handled whose handling fails unexpectedly, before it is set aside."""
+RETRY_SECONDS = 1.0
+"""Seconds between two of them: all are over before the container stops waiting for a reply."""
 DAY_MS = 24 * 3_600_000
 
 
@@ -84,6 +89,8 @@ class MailboxWorker:
         self._sweep_files = sweep_files
         self._swept_ms: int | None = None
         self._rates: dict[Folder, TokenBucket] = {}
+        self._failed: dict[tuple[Folder, str], tuple[str, int]] = {}
+        """The request that failed last in each mailbox, by its key, and how often in a row."""
         self._resting: set[Folder] = set()
         """Groups that wait because they sent requests faster than they may."""
         self._at_work: set[Folder] = set()
@@ -248,26 +255,63 @@ class MailboxWorker:
         """Carry out a request, write the reply to it, and then remove its file from the mailbox.
 
         After a crash in between, the file is handled again, which has no further effect: it gets the same
-        reply. A file that is no command is recorded as rejected.
+        reply. A file that is no command is recorded as rejected, and so is a request whose handling has
+        failed unexpectedly `MAX_TRIES` times.
+
+        Raises:
+            Exception: the handling failed; the request is handled again later. `StoreError`, `MailboxError`
+                and `OSError`, as from a full disk, are waited out, however often they come.
         """
         replies = self._root / group.folder / "replies"
         try:
             reply = await self._dispatcher.handle(
                 group, _file_key(request), request.body, written_ms=request.written_ms
             )
+            # The reply is written before the file is removed: after a crash in between, the file is handled
+            # again, and the reply that is in the store is written once more.
+            await asyncio.to_thread(input_files.write_reply, replies, reply)
         except WireError as error:
             log.warning("mailbox.not_understood", group=group.folder, file=request.name, reason=str(error))
-            reply_to_unread = _not_understood(request.body, str(error))
-            if reply_to_unread is not None:
-                await asyncio.to_thread(input_files.write_reply, replies, reply_to_unread)
-            refused = Rejection(name=request.name, reason=str(error))
-            await self._audit("mailbox.not_understood", group, mailbox=mailbox.name, first=refused, count=1)
-            await asyncio.to_thread(mailbox.reject, request, str(error))
+            text = f"The host does not understand this: {error}"
+            refusal = _error_reply(request.body, "not_understood", text)
+            await self._set_aside(group, mailbox, request, refusal, "mailbox.not_understood", str(error))
             return
-        # The reply is written before the file is removed: after a crash in between, the file is handled
-        # again, and the reply that is in the store is written once more.
-        await asyncio.to_thread(input_files.write_reply, replies, reply)
+        except (StoreError, MailboxError, OSError):
+            raise
+        except Exception as error:
+            key, tries = self._failed.get((group.folder, mailbox.name), ("", 0))
+            tries = tries + 1 if key == _file_key(request) else 1
+            self._failed[group.folder, mailbox.name] = (_file_key(request), tries)
+            if tries < MAX_TRIES:
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._watcher.wake, group.folder)
+                raise
+            log.exception("mailbox.set_aside", group=group.folder, file=request.name)
+            text = "The host failed to do this. Part of it may be done: look before you ask again."
+            refusal = _error_reply(request.body, "failed", text)
+            reason = f"its handling failed {tries} times: {type(error).__name__}"
+            await self._set_aside(group, mailbox, request, refusal, "mailbox.set_aside", reason)
+            return
         await asyncio.to_thread(mailbox.remove, request)
+
+    async def _set_aside(
+        self,
+        group: Group,
+        mailbox: Mailbox,
+        request: RequestFile,
+        reply: Reply | None,
+        kind: str,
+        reason: str,
+    ) -> None:
+        """Write the error `reply` to a request, record it as rejected for `reason`, and remove its file.
+
+        The audit gets a row of this `kind`. `reply` is None if the request names no id.
+        """
+        if reply is not None:
+            replies = self._root / group.folder / "replies"
+            await asyncio.to_thread(input_files.write_reply, replies, reply)
+        rejection = Rejection(name=request.name, reason=reason)
+        await self._audit(kind, group, mailbox=mailbox.name, first=rejection, count=1)
+        await asyncio.to_thread(mailbox.reject, request, reason)
 
 
 def _file_key(request: RequestFile) -> str:
@@ -279,14 +323,14 @@ def _file_key(request: RequestFile) -> str:
     return "-".join(str(part) for part in (*request.version, request.name))
 
 
-def _not_understood(body: bytes, reason: str) -> Reply | None:
-    """Return the reply to a file that is no command, with the reason; None if it names no request id."""
+def _error_reply(body: bytes, code: str, text: str) -> Reply | None:
+    """Return the reply to a request that was not carried out; None if its file names no request id."""
     try:
         return Reply(
             request_id=json.loads(body)["requestId"],
             ok=False,
-            code="not_understood",
-            text=f"The host does not understand this: {reason}",
+            code=code,
+            text=text,
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

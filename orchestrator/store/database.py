@@ -342,7 +342,8 @@ def announce(
 async def all_or_nothing(tx: Tx) -> AsyncIterator[None]:
     """Undo the changes of the block, and drop what it wants after the commit, if it raises.
 
-    The transaction goes on: what it changed before the block stays.
+    The transaction goes on: what it changed before the block stays. Only if SQLite has rolled back the whole
+    transaction by itself, as it may on a full disk, nothing of it stays.
     """
     follow_ups = _follow_ups_of(tx)
     count = len(follow_ups)
@@ -350,11 +351,12 @@ async def all_or_nothing(tx: Tx) -> AsyncIterator[None]:
     try:
         yield
     except Exception:
-        await tx.execute("ROLLBACK TO block")
         del follow_ups[count:]
+        if tx.in_transaction:
+            await tx.execute("ROLLBACK TO block")
+            await tx.execute("RELEASE block")
         raise
-    finally:
-        await tx.execute("RELEASE block")
+    await tx.execute("RELEASE block")
 
 
 def _follow_ups_of(tx: Tx) -> list[AfterCommit]:

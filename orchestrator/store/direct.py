@@ -112,6 +112,11 @@ class DirectConnection:
         self._connection = connection
         self.follow_ups = follow_ups
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open: SQLite may have rolled it back by itself."""
+        return self._connection.in_transaction
+
     def execute(self, sql: str, parameters: _Parameters = ()) -> _DirectCursor:
         """Run a statement, and return its cursor, which may be awaited."""
         return _DirectCursor(self._connection.execute(sql, parameters))

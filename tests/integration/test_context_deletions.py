@@ -177,6 +177,27 @@ async def test_what_cannot_be_written_now_is_forgotten_later(harness: Harness, m
     assert harness.having("tulip") == []
 
 
+async def test_a_group_whose_words_cannot_be_removed_stops_no_other(harness: Harness, monkeypatch) -> None:
+    await harness.store_harness.add_group("work")
+    (harness.home / "env" / "work").mkdir()
+    await harness.delete_message(await harness.say(CODE))
+    async with harness.store_harness.database.transaction() as tx:
+        await sessions.note_new_session(tx, Folder("work"))
+    monkeypatch.setattr("orchestrator.context.context_manager.ContextManager.remove_messages", _odd_file)
+    with pytest.raises(ExceptionGroup) as failed:
+        await harness.forgetting.sweep()
+    assert [str(error) for error in failed.value.exceptions] == ["an odd file"]
+    async with harness.store_harness.database.reading() as tx:
+        assert await sessions.groups_to_forget(tx) == [FAMILY]
+    monkeypatch.undo()
+    await harness.forgetting.sweep()
+    assert await harness.waiting() == []
+
+
+def _odd_file(*_: object, **__: object) -> None:
+    raise ValueError("an odd file")
+
+
 def _full_disk(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 

@@ -22,7 +22,7 @@ from orchestrator.store import database as databases
 from orchestrator.store.access import secret_addresses as addresses
 from orchestrator.store.access.secret_addresses import AddressKind
 from orchestrator.store.conversation import outbox
-from orchestrator.store.database import Database, after_commit, migrations
+from orchestrator.store.database import Database, after_commit, all_or_nothing, migrations
 from orchestrator.store.direct import Work, write_together
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.reader import read_once
@@ -660,6 +660,21 @@ async def test_the_database_itself_keeps_the_promises(database, statement):
     with pytest.raises(sqlite3.IntegrityError):
         async with database.transaction() as tx:
             await tx.execute(statement)
+
+
+async def test_a_step_that_ends_the_transaction_itself_gives_its_own_error(database):
+    async def work(tx):
+        async with all_or_nothing(tx):
+            await add_chat(tx, "a")
+            await tx.execute("ROLLBACK")  # as SQLite does by itself on a full disk
+            raise sqlite3.OperationalError("database or disk is full")
+
+    with pytest.raises(StoreError, match="disk is full"):
+        async with database.transaction() as tx:
+            await work(tx)
+    with pytest.raises(StoreError, match="disk is full"):
+        await database.write(work)
+    assert await names_in(database) == []
 
 
 async def test_a_full_disk_is_an_error_that_names_the_mend(database, database_path):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from orchestrator.context import person_removal
 from orchestrator.context.forget_requests import ForgetRequests, Wish, read
-from orchestrator.context.person_removal import PersonRemovals
+from orchestrator.context.person_removal import PersonRemovals, RemovalFacts
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatJid, MessageId, Role
 from orchestrator.groups import memory_templates, people
@@ -25,7 +27,7 @@ from orchestrator.store.notices import notices
 from orchestrator.store.notices.notices import NewNotice, NoticeMaker
 from orchestrator.store.people import removals as person_removals
 from orchestrator.store.runs import sessions, turns
-from tests.integration.test_group_memory import FAMILY, SESSION, WORK
+from tests.integration.test_group_memory import FAMILY, ODD_NAMES, SESSION, SHOWN_NAMES, WORK
 from tests.integration.test_person_memory import JUN, MIN, MINA, PersonHouse
 from tests.support.dashboards import a_notification, a_question
 from tests.support.store_harness import StoreHarness
@@ -399,6 +401,67 @@ async def test_files_that_are_not_searched_for_a_person_are_named(
     reply = await house.forget()
     assert "Not searched: conversations/monday.md, link.md" in reply
     assert "찾아보지 못한 파일: conversations/monday.md, link.md" in reply
+
+
+async def test_recorded_texts_that_are_too_short_are_not_compared(
+    house: ForgetHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.harness.database.transaction() as tx:
+        await events.append(tx, "action:loop", group=FAMILY, now_ms=1, event="schedule", reason="tea")
+        await events.append(tx, "action:loop", group=FAMILY, now_ms=1, event="schedule", reason=SECRET)
+    compared: list[str] = []
+    contains_any = person_removal._contains_any
+
+    def counted(text: str, known_texts: Collection[str]) -> bool:
+        compared.append(text)
+        return contains_any(text, known_texts)
+
+    monkeypatch.setattr(person_removal, "_contains_any", counted)
+    await house.forget()
+    assert SECRET in compared
+    assert "tea" not in compared
+    assert SECRET not in await house.everything()
+
+
+async def test_names_of_files_that_no_message_can_have_do_not_stop_it(house: ForgetHouse) -> None:
+    folder = house.home / "groups" / FAMILY
+    for place in (folder, folder / "conversations"):
+        for name in ODD_NAMES:
+            (place / f"link-{os.fsdecode(name)}").symlink_to(house.notes)
+            (place / os.fsdecode(name)).write_text("Mina is here\n")
+    reply = await house.forget()
+    assert "zeppelin" not in await house.everything()
+    assert f"Not searched: conversations/link-{SHOWN_NAMES[0]}, conversations/link-{SHOWN_NAMES[1]}" in reply
+    assert f"conversations/{SHOWN_NAMES[1]} (1)" in reply
+    assert await house.due() == 0
+
+
+async def test_a_group_that_cannot_be_searched_stops_no_other(
+    house: ForgetHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.harness.add_group(WORK)
+    async with house.harness.database.transaction() as tx:
+        for folder in (FAMILY, WORK):
+            group = await groups.known(tx, folder)
+            await person_removal.request(tx, group, [MINA], by="console", is_sure=True, now_ms=1)
+            await sessions.note_new_session(tx, folder)
+    forget_files = person_removal._forget_files
+
+    def broken(home: Path, manager: object, facts: RemovalFacts, **more: object) -> object:
+        if facts.group.folder == FAMILY:
+            raise ValueError("an odd file")
+        return forget_files(home, manager, facts, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(person_removal, "_forget_files", broken)
+    with pytest.raises(ExceptionGroup) as failed:
+        await house.deletions.sweep()
+    assert [str(error) for error in failed.value.exceptions] == ["an odd file"]
+    async with house.harness.database.reading() as tx:
+        assert [removal.folder for removal in await person_removals.due(tx)] == [FAMILY]
+        assert await sessions.groups_to_forget(tx) == [], "the deletions of messages are carried out, too"
+    monkeypatch.undo()
+    await house.deletions.sweep()
+    assert await house.due() == 0
 
 
 async def test_reminders_to_itself_behind_many_other_notices_lose_them(house: ForgetHouse) -> None:

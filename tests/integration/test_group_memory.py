@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from orchestrator.context.group_memory import GroupMemory
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.dashboard import Person
-from orchestrator.domain.values import Folder
+from orchestrator.domain.values import Folder, Message
 from orchestrator.groups import memory_templates
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.notices.service import NoticeService
@@ -281,6 +282,23 @@ async def test_words_leave_long_archives_and_those_of_any_number(filled: MemoryH
     assert (archives / "2026-02-01.md").read_text() == "Andy: fine\n" * 7_000
 
 
+async def test_words_of_many_lines_of_archives_are_too_common(filled: MemoryHouse) -> None:
+    archives = filled.notes.parent / "conversations"
+    many = "".join(f"**User**: kiwi {number}\n**Andy**: fine\n" for number in range(51))
+    for name in ("tuesday.md", "wednesday.md"):
+        (archives / name).write_text(many)
+    # Of a word that only the headings have, no line is meant.
+    for word, code in (("kiwi", "too_much"), ("user", "nothing")):
+        assert (await filled.memory("forget", word)).code == code
+        assert (archives / "tuesday.md").read_text() == many
+    # A line that is in several files is one thing.
+    few = many.replace("kiwi 50\n", "plum\n")
+    for name in ("tuesday.md", "wednesday.md"):
+        (archives / name).write_text(few)
+    done = await filled.memory("forget", "kiwi")
+    assert (done.ok, done.data["forgotten"]["note"]) == (True, 100)
+
+
 async def test_words_leave_archives_that_write_them_as_html(filled: MemoryHouse) -> None:
     archive = filled.notes.parent / "conversations" / "tuesday.md"
     archive.write_text("Jane: rock &amp; roll\nAndy: fine\n")
@@ -297,6 +315,29 @@ async def test_files_that_are_not_searched_for_words_are_named(
     for words in ("jazz", "zebra"):
         reply = await filled.memory("forget", words)
         assert "Not searched: link.md, conversations/long.md" in reply.text
+
+
+ODD_NAMES = (b"\xff.md", "a\nb\u202ec.md".encode())
+SHOWN_NAMES = ("a\\u000ab\\u202ec.md", "\\udcff.md")
+
+
+async def test_names_that_no_text_can_have_are_shown_in_a_form_that_it_can(
+    filled: MemoryHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archives = filled.notes.parent / "conversations"
+    for name in ODD_NAMES:
+        (filled.notes.parent / os.fsdecode(name)).symlink_to(filled.notes)
+        (archives / os.fsdecode(name)).write_text("Jane: I like jazz\n")
+    (archives / f"{'x' * 200}.md").symlink_to(filled.notes)
+    done = await filled.memory("forget", "jazz")
+    assert done.ok
+    assert f"Not searched: {SHOWN_NAMES[0]}, {SHOWN_NAMES[1]}, conversations/xxx" in done.text
+    assert "x" * memory_templates.MAX_SHOWN_NAME_CHARS not in done.text
+    assert [path for path in archives.iterdir() if "jazz" in path.read_text() and not path.is_symlink()] == []
+    # A file that cannot be read any more once it was listed is named, too.
+    monkeypatch.setattr(memory_templates, "whole_text", lambda *_: None)
+    refused = await filled.memory("forget", "zebra")
+    assert (refused.code, f"conversations/{SHOWN_NAMES[1]}" in refused.text) == ("nothing", True)
 
 
 async def test_words_leave_reminders_to_itself_behind_many_other_notices(filled: MemoryHouse) -> None:
@@ -324,10 +365,22 @@ async def test_words_leave_reminders_to_itself_that_are_over(filled: MemoryHouse
     assert "saxophone" not in await filled.everything()
 
 
-async def test_words_leave_messages_behind_many_of_others(filled: MemoryHouse) -> None:
+async def test_words_leave_messages_behind_many_of_others(
+    filled: MemoryHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    find = message_search.find
+
+    async def counted(*arguments: Any, **more: Any) -> list[Message]:
+        messages = await find(*arguments, **more)
+        read.append(len(messages))
+        return messages
+
+    monkeypatch.setattr(message_search, "find", counted)
     for number in range(201):
         await filled.harness.hear(f"jazz {number}", sender="local:tom", sender_name="Tom")
     assert (await filled.memory("forget", "jazz")).ok
+    assert read == [2], "messages of others are not even read"
     assert await filled.harness.rows("SELECT id FROM messages WHERE content LIKE '%you like jazz!%'") == []
 
 

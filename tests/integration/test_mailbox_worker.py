@@ -14,7 +14,9 @@ import pytest
 
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.mailbox import Reply
-from orchestrator.domain.values import Group
+from orchestrator.domain.errors import StoreError
+from orchestrator.domain.values import Folder, Group
+from orchestrator.ipc import mailbox_worker
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
@@ -31,9 +33,13 @@ class SlowDispatcher:
     slow: frozenset[str]
     may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)
+    failures: dict[str, list[Exception]] = field(default_factory=dict)
+    """The errors that the handling of requests is to raise, one each time, by the requests' ids."""
 
     async def handle(self, group: Group, name: str, body: bytes, *, written_ms: int) -> Reply:
         self.asked.append(json.loads(body)["requestId"])
+        if self.failures.get(self.asked[-1]):
+            raise self.failures[self.asked[-1]].pop()
         if group.folder in self.slow:
             await self.may_go_on.wait()
         return await self.real.handle(group, name, body)
@@ -44,14 +50,22 @@ class Mail:
     root: Path
     dispatcher: SlowDispatcher
     watcher: MailboxWatcher
+    worker: MailboxWorker
 
     def has_been_hinted(self) -> bool:
         """Whether all hints that came were taken."""
         return not self.watcher._woken
 
-    def ask(self, folder: str, request_id: str) -> None:
-        body = {"type": "message", "text": f"of {folder}", "requestId": request_id}
-        write_whole(self.root / folder / "messages" / f"1000000000000-{request_id}.json", json.dumps(body))
+    def ask(self, folder: str, request_id: str, *, number: int = 0) -> None:
+        name = f"{1_000_000_000_000 + number}-{request_id}.json"
+        write_whole(self.root / folder / "messages" / name, self.body(folder, request_id))
+
+    def body(self, folder: str, request_id: str) -> str:
+        return json.dumps({"type": "message", "text": f"of {folder}", "requestId": request_id})
+
+    def is_at_work(self) -> bool:
+        """Whether any group's requests are being handled."""
+        return bool(self.worker._at_work)
 
     def is_answered(self, folder: str, request_id: str) -> bool:
         return (self.root / folder / "replies" / f"{request_id}.json").exists()
@@ -85,7 +99,7 @@ async def mail(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Mai
         owner_uids=lambda: frozenset({os.getuid()}),
     )
     async with round_of(post, watcher):
-        yield Mail(root=root, dispatcher=dispatcher, watcher=watcher)
+        yield Mail(root=root, dispatcher=dispatcher, watcher=watcher, worker=post)
 
 
 async def test_a_request_that_takes_long_keeps_only_its_own_group_waiting(mail: Mail) -> None:
@@ -111,6 +125,35 @@ async def test_what_a_group_asks_during_its_round_is_handled_after_that_and_once
     assert mail.dispatcher.asked == ["first", "barrier", "second"]
 
 
+async def test_a_request_that_fails_again_and_again_is_set_aside_for_those_behind_it(
+    mail: Mail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_worker, "RETRY_SECONDS", 0.0)
+    mail.dispatcher.failures["wrong"] = [ValueError("an odd name: \udcff")] * 10
+    mail.dispatcher.failures["once"] = [ValueError("an odd moment")]
+    for number, request in enumerate(("wrong", "once", "good")):
+        mail.ask("work", request, number=number)
+    await until(lambda: mail.is_answered("work", "good"), "those behind it are answered")
+    assert mail.dispatcher.asked == ["wrong"] * mailbox_worker.MAX_TRIES + ["once", "once", "good"]
+    reply = json.loads((mail.root / "work" / "replies" / "wrong.json").read_text())
+    assert (reply["ok"], reply["code"]) == (False, "failed")
+    assert json.loads((mail.root / "work" / "replies" / "once.json").read_text())["ok"]
+    await until(lambda: not any((mail.root / "work" / "messages").iterdir()), "the mailbox is empty")
+    assert [path.read_bytes() for path in (mail.root / "errors" / "work").glob("*.json")] == [
+        mail.body("work", "wrong").encode()
+    ]
+
+
+async def test_a_request_waits_for_a_disk_that_has_no_room(mail: Mail) -> None:
+    mail.dispatcher.failures["first"] = [StoreError(), OSError(28, "No space left on device")] * 4
+    mail.ask("work", "first")
+    for tried in range(1, 9):
+        await until(lambda tried=tried: len(mail.dispatcher.asked) >= tried, "it is tried")
+        await until(lambda: not mail.is_at_work(), "the round is over")
+        mail.watcher.wake(Folder("work"))
+    await until(lambda: mail.is_answered("work", "first"), "it is answered")
+
+
 async def test_what_is_written_into_a_mailbox_that_nobody_watches_is_found_by_a_sweep(
     store_harness: StoreHarness, tmp_path: Path
 ) -> None:
@@ -128,7 +171,7 @@ async def test_what_is_written_into_a_mailbox_that_nobody_watches_is_found_by_a_
         owner_uids=lambda: frozenset({os.getuid()}),
         unwatched_sweep_seconds=0.01,
     )
-    mail = Mail(root=root, dispatcher=dispatcher, watcher=watcher)
+    mail = Mail(root=root, dispatcher=dispatcher, watcher=watcher, worker=post)
     mail.ask("family", "before")
     async with round_of(post, watcher):
         await until(lambda: mail.is_answered("family", "before"), "what lay there at the start is answered")

@@ -10,6 +10,7 @@ from agent_runner.wire.mailbox import Reply
 from orchestrator.domain.values import Role, TurnState
 from orchestrator.groups import people
 from orchestrator.store.people import memory_notes
+from orchestrator.store.people import people as seen_people
 from orchestrator.store.people.memory_notes import MemoryNote
 from orchestrator.store.runs import turns
 from tests.integration.test_group_memory import FAMILY, MemoryHouse
@@ -166,3 +167,16 @@ async def test_the_prompt_has_the_notes_of_those_who_ask_and_of_nobody_else(hous
     await house.harness.hear("and now?", sender=MINA, sender_name="Mina")
     _, _, order = await house.harness.start_next()
     assert "notes_of_who_asks" not in order.prompt
+
+
+async def test_a_name_is_that_of_the_address_that_wrote_last_whoever_came_later(house: PersonHouse) -> None:
+    await house.harness.hear("hello", sender=MINA, sender_name="Mina")
+    async with house.harness.database.transaction() as tx:
+        # A list of members has another address of theirs, which is seen after their last message.
+        await seen_people.note(tx, FAMILY, MIN, "Minnie", now_ms=2)
+        await seen_people.note(tx, FAMILY, JUN, "", now_ms=2)
+        assert await seen_people.newest_name(tx, FAMILY, [MINA, MIN, JUN]) == "Mina"
+        assert await seen_people.newest_name(tx, FAMILY, [MIN, JUN]) == "Minnie"
+    await house.harness.hear("it is me", sender=MIN, sender_name="Minnie")
+    async with house.harness.database.reading() as tx:
+        assert await seen_people.newest_name(tx, FAMILY, [MINA, MIN]) == "Minnie"

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta, timezone
 
 from agent_runner.wire.times.amounts import UNIT_EN
-from agent_runner.wire.times.calendar_words import HALF_KO, HALVES_KO, PART_EN, half_en
+from agent_runner.wire.times.calendar_words import HALF_KO, HALVES_KO, PART_EN, WEEKDAYS_KO, half_en
 from agent_runner.wire.times.model import (
     ClockTime,
     DaysAhead,
@@ -38,6 +38,7 @@ _LEAD = rf"(?:(?:for\s+)?{_AT}|for\s+|{_ABOUT})?"
 _MERIDIEM = r"(?:\s*(?P<half>[ap]\.?\s?m\b\.?))"
 _LETTER = r"(?P<letter>[ap]\b\.?)"
 _ZONE = rf"(?:\s?(?P<offset>Z|[+-]\d{{2}}:?\d{{2}})(?![\d\w])|\s*\(?(?P<zone>{ZONE_WORD})\b\)?)?"
+_ISO_DAY = re.compile(rf"\d{{4}}-\d{{2}}-\d{{2}}(?:(?P<is_joined>T)|\s+(?:\([{WEEKDAYS_KO}]\)\s+)?)$")
 _SHARP = r"(?:\s+(?:sharp|exactly|on\s+the\s+dot|prompt)\b)?"
 """Matches words after a time that do not change it."""
 _HOUR = rf"(?P<hour>\d{{1,2}}|{HOUR_WORD_EN})"
@@ -70,19 +71,37 @@ def _clock_en(match: re.Match[str]) -> Parts:
             second=int(parts.get("second") or 0),
             half=half,
             is_bare=is_open and half is None,
-            offset=_offset(parts),
+            offset=_offset(match),
         )
     )
 
 
-def _offset(parts: dict[str, str | None]) -> timezone | NamedZone | Reason | None:
+def _offset(match: re.Match[str]) -> timezone | NamedZone | Reason | None:
     """Return the offset from UTC or the zone in the groups of a match of a time; None if none is named.
 
-    For an offset that does not exist, return the reason to refuse it.
+    For an offset that does not exist, and for a range of times such as `9:00-10:00`, return the reason to
+    refuse it.
     """
+    parts = match.groupdict()
     if zone := parts.get("zone"):
         return named_zone(zone)
-    return offset_of(parts["offset"] or "") if parts.get("offset") else None
+    offset = parts.get("offset")
+    if not offset:
+        return None
+    return Reason.NO_SUCH_TIME if offset.startswith("-") and _is_range(match) else offset_of(offset)
+
+
+def _is_range(match: re.Match[str]) -> bool:
+    """Return whether the `-05:00` after a time of day is the end of a range, and no offset from UTC.
+
+    It is an offset only after a date of ISO: after `2026-12-01T09:00`, after a time with seconds, and, as
+    Andy prints it, without a colon: `2026-12-01 09:00-0500`.
+    """
+    parts = match.groupdict()
+    day = _ISO_DAY.search(match.string[: match.start("hour")]) if parts.get("hour") else None
+    if day is None:
+        return True
+    return not (day["is_joined"] or parts.get("second")) and ":" in match["offset"]
 
 
 def _clock_without_colon(match: re.Match[str]) -> Parts:
@@ -114,7 +133,7 @@ def _minutes_from_hour(match: re.Match[str]) -> Parts | None:
         minutes_before=0 if is_after else minutes,
         half=half,
         is_bare=half is None and int(number(hour)) <= _NOON,
-        offset=_offset(match.groupdict()),
+        offset=_offset(match),
     )
     return Parts(clock=clock)
 
@@ -179,7 +198,7 @@ def _clock_with_h(match: re.Match[str]) -> Parts | None:
     hour of the afternoon, it is always a time of day.
     """
     hour, minute = int(match["hour"]), int(match["minute"] or 0)
-    clock = Parts(clock=ClockTime(hour=hour, minute=minute, offset=_offset(match.groupdict())))
+    clock = Parts(clock=ClockTime(hour=hour, minute=minute, offset=_offset(match)))
     if match.groupdict().get("at") or match["zone"] or (match["minute"] and hour in _AFTERNOON):
         return clock
     if not match["minute"] and hour not in _AFTERNOON:
@@ -204,14 +223,14 @@ def _clock_ko(match: re.Match[str]) -> Parts:
         second=int(number(parts["second"])) if parts.get("second") else 0,
         half=half,
         is_bare=half is None and not (hour.startswith("0") and len(hour) == 2),  # `09시` is the morning
-        offset=_offset(parts),
+        offset=_offset(match),
     )
     return Parts(clock=clock)
 
 
 def _noon(match: re.Match[str]) -> Parts:
     """Return noon, in the zone that is named with it."""
-    return Parts(clock=ClockTime(hour=_NOON, half=Half.PM, offset=_offset(match.groupdict())))
+    return Parts(clock=ClockTime(hour=_NOON, half=Half.PM, offset=_offset(match)))
 
 
 def _midnight(_match: re.Match[str]) -> Parts:

@@ -159,8 +159,11 @@ class Rhythm:
     def has_words(self) -> bool:
         """Return whether words can name the rhythm.
 
-        They cannot name days of the week and of the month together, nor a step in units that do not fit them.
+        They cannot name days of the week and of the month together, days and months that no calendar has, nor
+        a step in units that do not fit the days.
         """
+        if self.month_day not in (None, LAST, *range(1, 32)) or not set(self.months) <= set(range(1, 13)):
+            return False
         if self.month_day is not None and self.weekdays:  # in cron, either is enough
             return False
         if self.start is None:
@@ -276,11 +279,11 @@ class Recurrence:
         if match is None:
             return None
         days = match["nth_weekday"] or match["weekdays"] or ""
-        months = sorted(set(map(int, match["months"].split(",")))) if match["months"] != "*" else []
         try:
+            months = sorted(set(map(int, match["months"].split(",")))) if match["months"] != "*" else []
             rhythm = Rhythm(
                 # In cron, Sunday is 0; here Monday is.
-                weekdays=tuple(sorted((int(digit) + 6) % 7 for digit in days.split(",") if digit)),
+                weekdays=tuple(sorted({(int(digit) + 6) % 7 for digit in days.split(",") if digit})),
                 nth=_number_or_last((match["nth"] or "*").removeprefix("#")),
                 month_day=_number_or_last(match["day"]),
                 months=tuple(months) if months != list(range(1, 13)) else (),

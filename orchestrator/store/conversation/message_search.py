@@ -8,8 +8,9 @@ complete, every term is searched in this way.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder, Message
@@ -64,12 +65,13 @@ async def find(
     before_seq: int | None = None,
     limit: int,
     is_for_agent: bool = False,
+    senders: Collection[str] | None = None,
 ) -> list[Message]:
     """Return at most `limit` messages that contain all `terms`, ignoring case, newest first.
 
     Only messages of the group `folder` (None: of all groups), sent since `since_ms`, and with a `seq` below
     `before_seq` (None: any). With `is_for_agent`, messages to the owner that quote other people are left out:
-    they could steer an agent.
+    they could steer an agent. With `senders`, only messages by the agent, or from these addresses.
     """
     # Short terms cannot be searched in the index, and none can while it lacks messages.
     is_index_complete = await indexed_from(tx) <= 1
@@ -88,6 +90,8 @@ async def find(
         SELECT m.* FROM {joined}
         WHERE {matched} AND (:before IS NULL OR {number} < :before) AND m.content <> ''
           AND {of_group} AND m.sent_ms >= :since AND {is_shown}
+          AND (:senders IS NULL OR m.is_bot_message = 1
+               OR m.sender IN (SELECT value FROM json_each(:senders)))
           {" ".join(f"AND m.content LIKE :{name} ESCAPE '{ESCAPE}'" for name in patterns)}
         ORDER BY {number} DESC LIMIT :limit
         """,  # noqa: S608 - constants
@@ -97,6 +101,7 @@ async def find(
             "folder": folder,
             "since": since_ms,
             "asked": ASKED_OF_OWNER,
+            "senders": None if senders is None else json.dumps(list(senders)),
             **patterns,
             "limit": limit,
         },

@@ -108,7 +108,8 @@ async def first_known_seq(tx: Tx, folder: Folder, addresses: Iterable[str]) -> i
 async def newest_name(tx: Tx, folder: Folder, addresses: Collection[str]) -> str:
     """Return the name of that address of a person under which they wrote last in a group; empty for none.
 
-    If no message of theirs is stored, it is the address that was seen last.
+    Addresses without a name are left out. If no message of the others is stored, it is the address that was
+    seen last.
     """
     named = [person for person in await _with_addresses(tx, folder, addresses) if person.name]
     if len({person.name for person in named}) < 2:  # then no message has to be read
@@ -116,15 +117,16 @@ async def newest_name(tx: Tx, folder: Folder, addresses: Collection[str]) -> str
     rows = list(
         await tx.execute_fetchall(
             """
-            SELECT sender, seq FROM messages
+            SELECT sender FROM messages
             WHERE group_folder = ? AND is_bot_message = 0 AND sender IN (SELECT value FROM json_each(?))
             ORDER BY seq DESC LIMIT 1
             """,
             (folder, json.dumps([person.address for person in named])),
         )
     )
-    last_seqs = {row["sender"]: row["seq"] for row in rows}
-    return max(named, key=lambda person: last_seqs.get(person.address, person.since_seq)).name
+    if rows:
+        return next(person.name for person in named if person.address == rows[0]["sender"])
+    return max(named, key=lambda person: person.since_seq).name
 
 
 async def _with_addresses(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[SeenPerson]:

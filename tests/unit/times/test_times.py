@@ -242,6 +242,12 @@ def test_what_comes_again_and_again_has_a_rhythm_and_a_first_time(
         "0 9 * * 1 every 1 weeks from 2027-01-04",
         "0 9 * * 1 every 100 weeks from 2026-11-24",
         "0 9 * * 1 every 2 months from 2026-11-24",
+        "0 8 3 1,,2 *",
+        "0 8 3 , *",
+        "0 8 3 13 *",
+        "0 8 3 0 *",
+        "0 8 0 * *",
+        "0 8 32 * *",
     ],
 )
 def test_a_schedule_that_a_rhythm_does_not_write_is_none(cron: str) -> None:
@@ -255,6 +261,12 @@ def test_months_of_a_schedule_are_those_of_the_year_in_any_order() -> None:
     every = Recurrence.of_cron("0 9 * 1,2,3,4,5,6,7,8,9,10,11,12 1", first=SUNDAY_MORNING)
     assert every is not None
     assert times.say(every, Language.ENGLISH) == "every Monday at 09:00"
+
+
+def test_a_day_that_a_schedule_names_twice_is_said_once() -> None:
+    found = Recurrence.of_cron("0 8 * * 1,1", first=SUNDAY_MORNING)
+    assert found is not None
+    assert times.say(found, Language.ENGLISH) == "every Monday at 08:00"
 
 
 def test_days_of_a_schedule_may_have_names() -> None:
@@ -302,6 +314,13 @@ def test_days_of_a_schedule_may_have_names() -> None:
         ("2026-12-01T18:00+0975", Reason.NO_SUCH_TIME),
         ("2026-12-01T18:00+14:01", Reason.NO_SUCH_TIME),
         ("tomorrow at 18:00-20:00", Reason.NO_SUCH_TIME),
+        ("tomorrow 9:00-10:00", Reason.NO_SUCH_TIME),
+        ("tomorrow at 9:00-11:30", Reason.NO_SUCH_TIME),
+        ("tomorrow at 9:00 -1000", Reason.NO_SUCH_TIME),
+        ("9am-10:00", Reason.NO_SUCH_TIME),
+        ("tomorrow at noon-12:00", Reason.NO_SUCH_TIME),
+        ("내일 9:00-10:00", Reason.NO_SUCH_TIME),
+        ("2026-12-01 09:00-10:00", Reason.NO_SUCH_TIME),
         ("every day at 9:00+25:00", Reason.NO_SUCH_TIME),
         ("9am tonight", Reason.NO_SUCH_TIME),
         ("tomorrow at 9 am in the evening", Reason.NO_SUCH_TIME),
@@ -391,6 +410,22 @@ def test_a_time_that_comes_twice_is_the_first_that_lies_ahead_and_is_printed_wit
         assert isinstance(found, Instant)
         assert (found.at.isoformat(), found.shift) == (iso, Shift.TWICE)
         assert times.say(found, Language.ENGLISH).endswith(iso[-6:].replace(":", ""))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-12-01T09:00-05:00",
+        "2026-12-01T09:00:00.123456-05:00",
+        "2026-12-01T09:00-0500",
+        "2026-12-01 09:00:00-05:00",
+        "Tue 2026-12-01 09:00-0500",
+        "2026-12-01 (화) 09:00-0500",
+        "2026-12-01 23:00+09:00",
+    ],
+)
+def test_a_date_of_iso_may_have_a_time_with_an_offset(text: str) -> None:
+    assert moment(text).at.replace(microsecond=0).isoformat() == "2026-12-01T23:00:00+09:00"
 
 
 def test_hours_go_by_and_days_keep_the_clock_when_the_clocks_change() -> None:
