@@ -225,6 +225,7 @@ async def test_a_door_that_closes_ends_every_connection(tmp_path: Path) -> None:
         known[1].write(message(hello()))
         await until(lambda: session.served == 1, "it is known")
         await until(lambda: len(door._unidentified) == 2, "the others are accepted")
+    assert len(door._unidentified) == 0
     for streams in (known, silent, bare):
         await end_of(streams)
 

@@ -119,13 +119,13 @@ class CarrierDoor:
     async def close(self) -> None:
         """Accept no more connections, and end the open ones."""
         self._is_closed = True
-        self._unidentified.end_all()
         if self._server is not None:
             self._server.close()
         for serving in tuple(self._serving):
             serving.cancel()
         if self._serving:
             await asyncio.wait(self._serving)
+        await self._unidentified.end_all()
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a new connection in a task of its own."""

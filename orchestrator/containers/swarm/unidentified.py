@@ -19,6 +19,8 @@ UNDISTURBED_SECONDS = 1.0
 """Seconds that a connection has to show its token even if there are more than `MAX_UNDISTURBED`."""
 TRIM_SECONDS = 0.05
 """Seconds until the oldest are ended, in which the host reads what it already has of their messages."""
+CLOSE_SECONDS, LOOK_SECONDS = 1.0, 0.005
+"""Most seconds that asyncio is given to close what was ended, and seconds between two looks at it."""
 REFUSED_AT_ONCE = 4
 """Connections refused in one turn of the event loop: each costs some 50 µs."""
 
@@ -59,13 +61,17 @@ class UnidentifiedConnections:
         """Count the connection from an address no more: it has shown the token of a run."""
         self._open.pop(peer, None)
 
-    def end_all(self) -> None:
-        """End all of them."""
+    async def end_all(self) -> None:
+        """End all of them, and wait until asyncio has closed them, a second at most."""
         if self._trim_timer is not None:
             self._trim_timer.cancel()
         for connection, _ in self._open.values():
             _end(connection)
-        self._open.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while self._open:
+                    await asyncio.sleep(LOOK_SECONDS)
+                    self._forget_closed()
 
     def _trim(self) -> None:
         """End the oldest until no more than `MAX_UNDISTURBED` are left, but none that is still young."""
