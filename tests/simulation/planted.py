@@ -192,8 +192,8 @@ BUGS = (
         name="a request is removed before it is done",
         worlds="--family=exact",
         path="orchestrator/ipc/mailbox_worker.py",
-        right='        replies = self._root / group.folder / "replies"\n',
-        wrong='        replies = self._root / group.folder / "replies"\n'
+        right='\n        replies = self._root / group.folder / "replies"\n',
+        wrong='\n        replies = self._root / group.folder / "replies"\n'
         "        await asyncio.to_thread(mailbox.remove, request)\n",
     ),
     Planted(
