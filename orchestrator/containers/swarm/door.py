@@ -99,14 +99,18 @@ class CarrierDoor:
     async def _listen(self, address: str, port: int, context: ssl.SSLContext) -> asyncio.Server:
         """Return a server for connections to an address and a port; 0 is any port. Raises `OSError`."""
         listener = open_listener(address, port, self._unidentified)
-        server = await asyncio.start_server(
-            self._begin,
-            sock=listener,
-            ssl=context,
-            # The end is not hurried: what a slow node has not taken yet of an answer would be lost with it.
-            ssl_handshake_timeout=HELLO_SECONDS,
-            backlog=ACCEPTED_AT_ONCE,
-        )
+        try:
+            server = await asyncio.start_server(
+                self._begin,
+                sock=listener,
+                ssl=context,
+                # The end is not hurried: what a slow node has not taken yet of an answer would be lost.
+                ssl_handshake_timeout=HELLO_SECONDS,
+                backlog=ACCEPTED_AT_ONCE,
+            )
+        except BaseException:
+            listener.close()
+            raise
         # asyncio uses one number for the kernel's queue and for the connections accepted at once.
         listener.listen(QUEUE)
         return server
@@ -163,6 +167,8 @@ class CarrierDoor:
         except (ConnectionLost, OSError, TimeoutError):
             pass  # the other side connects again
         finally:
+            if self._is_closed:
+                writer.transport.abort()  # nobody waits for an orderly end any more
             connection.close()
 
     async def _identify(self, connection: HostConnection) -> tuple[CarrierMessage, CarrierSession | None]:
