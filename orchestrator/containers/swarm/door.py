@@ -167,9 +167,13 @@ class CarrierDoor:
         except (ConnectionLost, OSError, TimeoutError):
             pass  # the other side connects again
         finally:
-            if self._is_closed:
-                writer.transport.abort()  # nobody waits for an orderly end any more
-            connection.close()
+            self._end(connection)
+
+    def _end(self, connection: HostConnection) -> None:
+        """Close a connection: in an orderly way, which takes a while, unless the door is closed."""
+        if self._is_closed:
+            connection.writer.transport.abort()
+        connection.close()
 
     async def _identify(self, connection: HostConnection) -> tuple[CarrierMessage, CarrierSession | None]:
         """Return the first message (hello) of a connection, and the session of the run whose token it shows.
