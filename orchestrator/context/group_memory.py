@@ -55,7 +55,7 @@ MAX_AT_ONCE = 50
 """The largest number of items forgotten at once: terms that match more are too common to be meant so."""
 SHOWN_CHARS = 300
 MAX_NAMED_FILES = 10
-"""Files that are named as not searched; of more, only the number is told."""
+"""Files that are named as not searched; of more, only the number is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -322,7 +322,7 @@ async def test_a_pause_that_telegram_asks_for_is_kept(home):
 
 ABSURD = [(10**14, 3_600.0), (1e300, 3_600.0), (-5, 1.0), (0, 1.0), ("abc", 5.0), ([1], 5.0), (None, 5.0),
           (float("nan"), 5.0)]  # fmt: skip
-"""What a server may name as a pause, and the seconds that are waited."""
+"""Pauses that a server may name, each with the seconds that are waited."""
 
 
 async def test_a_pause_in_one_chat_holds_up_no_other_and_a_shorter_one_ends_no_longer_one(home):

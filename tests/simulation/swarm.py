@@ -364,7 +364,7 @@ class SwarmedEngine(Engine):
         self.crowded_choices: list[str] = []
         """The containers that were put on a node with too many."""
         self._names: set[str] = set()
-        """Those of all services that there ever were."""
+        """The names of all services that there ever were."""
         self._have_run: set[tuple[str, str]] = set()
         """The nodes on which each group has had a container."""
         self.most_apart = 0

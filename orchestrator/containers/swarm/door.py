@@ -170,7 +170,7 @@ class CarrierDoor:
             self._end(connection)
 
     def _end(self, connection: HostConnection) -> None:
-        """Close a connection: in an orderly way, which takes a while, unless the door is closed."""
+        """Close a connection: at once if the door is closed, else in an orderly way, which takes a while."""
         if self._is_closed:
             connection.writer.transport.abort()
         connection.close()
