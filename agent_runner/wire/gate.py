@@ -105,7 +105,10 @@ class Gate:
 
 
 async def _end(writer: asyncio.StreamWriter) -> None:
-    """Close a connection, whose place is given back then; drop what its container does not take in time."""
+    """Close a container's connection after it has taken what was still to be sent to it.
+
+    What it has not taken after `LINGER_SECONDS` is dropped, so that it soon counts no longer as open.
+    """
     writer.close()
     try:
         async with asyncio.timeout(LINGER_SECONDS):

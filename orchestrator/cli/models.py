@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -115,6 +116,7 @@ def ask_for_abilities(
     Example: `andy models test local`
     """
     from orchestrator.cli import terminal
+    from orchestrator.domain.failures import ModelError
     from orchestrator.proxies.model.abilities import abilities_of
     from orchestrator.reports import models
     from orchestrator.store.settings import model_services
@@ -143,7 +145,15 @@ def ask_for_abilities(
         {"name": finding.name, "is_there": finding.is_there, "detail": finding.detail} for finding in findings
     ]
     show(rows, lambda each: [_finding_line(row) for row in each], as_json=as_json)
-    return 0 if findings[0].is_there else FAILED
+    if findings[0].is_there:
+        return 0
+    if findings[0].error is ModelError.OUTAGE:
+        print(
+            f"Check that '{name}' runs at {service.url}; "
+            f"'andy models add {name} URL …' adds it again, with another address.",
+            file=sys.stderr,
+        )
+    return FAILED
 
 
 @models_app.command

@@ -205,7 +205,7 @@ class Setup:
         from orchestrator.channels.whatsapp.pairing import number_of
         from orchestrator.proxies.model.credentials import read_credential
 
-        self._settings()
+        settings = self._settings()
         self._pasted = self._read_pasted()
         if self._flags.model is not None:
             self._other_service(self._flags.model, self._flags.model_url)
@@ -219,11 +219,11 @@ class Setup:
             will_pair = self._flags.whatsapp or (self._flags.whatsapp is None and self._prompts.is_possible)
             # "0" stands for the number of an account that a later step pairs: here only the form is checked.
             number_to_be = "0" if will_pair else ""
-            chat_of(
-                self._flags.main,
-                own_number=own_number or number_to_be,
-                is_own_number=self._flags.own_number or False,
-            )
+            is_own_number = self._flags.own_number
+            if is_own_number is None:
+                # A person at a terminal is asked in a later step, and may change what `.env` says.
+                is_own_number = settings.assistant_has_own_number and not self._prompts.is_possible
+            chat_of(self._flags.main, own_number=own_number or number_to_be, is_own_number=is_own_number)
 
     def _read_pasted(self) -> str:
         """Return the key of the flag `--credential`; for `-` a line of stdin, for `none` or no flag empty."""

@@ -376,7 +376,12 @@ async def _swarm(
 ) -> SelectedRuntime:
     """Return the runtime that runs agents on the nodes of the swarm that this machine's engine manages.
 
-    `say` shows the progress. `on_problem` is called with the reason when a node cannot start containers.
+    In each container on a node a program, the carrier, connects the agent with the host. It reaches the host
+    through the gate, which is a container on the swarm's networks: that of the host, or, if the host runs in
+    none, one that only passes connections on.
+
+    `say` shows the progress. `last_frame` returns the number of the last frame that was stored of a run.
+    `on_problem` is called with the reason when a node cannot start containers.
 
     Raises:
         ContainerError: the engine manages no swarm, or the image cannot be had.

@@ -63,7 +63,7 @@ ANSWER_REPLACEMENT = "[forgotten]"
 MAX_BY_NAME = 50
 """The largest number of lines removed by name: a name in more lines is probably an ordinary word."""
 MAX_ARCHIVED_CHARS = 2_000
-"""Characters to which `agent_runner.pre_compact_archiver` cuts a message in an archive."""
+"""Characters to which `agent_runner.agents.claude.compaction` cuts a message in an archive."""
 MIN_IDENTIFYING_CHARS = 14
 """Characters of the shortest message that identifies its author; anybody may write a shorter one."""
 MAX_COMPARED_CHARS = 200

@@ -2,7 +2,8 @@
 
 It runs only if the owner enabled it, and after the reply was sent. The extractive summary is stored first,
 and stays if the model fails or its summary does not pass the checks. The summary of a compaction is not made
-here: the agent's program writes it, and `ContextManager.join_summary` stores it.
+here: the agent's CLI writes it (`agent_runner.agents.claude.compaction` says when), and
+`ContextManager.join_summary` stores it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import structlog
 
 from agent_runner.wire.order import TurnOrder
 from orchestrator.dashboard.delivery import choices, instant_replies
-from orchestrator.dashboard.delivery.notification_dispatcher import NotificationDispatcher
+from orchestrator.dashboard.delivery.due_notifications import NotificationDispatcher
 from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
 from orchestrator.dashboard.files.export import DashboardExporter
 from orchestrator.dashboard.rules.slots import Hours

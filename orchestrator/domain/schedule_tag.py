@@ -168,7 +168,8 @@ def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
     for tag in tags:
         parts.append(text[at : tag.start])
         at = _after(text, tag)
-        # At the end of a line, the blanks before a tag would remain.
+        # A tag alone in its line was removed with the line. Behind other text, the blanks before the tag
+        # would remain at the end of the line.
         if text[at - 1 : at] != "\n" and text[at : at + 1] in ("", "\n"):
             parts[-1] = parts[-1].rstrip(" \t")
     return "".join([*parts, text[at:]]).strip()

@@ -59,7 +59,7 @@ class LoopFeature:
         return {"loops": self._loops.run, "workspaces": self._workspaces.run}
 
     async def begin(self, tx: Tx, turn: Turn) -> None:
-        """Record that a turn starts in a group whose agent wakes by itself at times.
+        """Record that a turn starts, if the group's agent wakes by itself at times; else do nothing.
 
         `tx` has to be the transaction that starts the turn.
         """

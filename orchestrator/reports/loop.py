@@ -100,12 +100,13 @@ async def _loop_row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
     if loop is None:
         return {"group": folder, "status": "off"}
     running = await cycles.running_of(tx, folder)
-    waiting = [turn for turn in await turns.unsettled_of(tx, folder) if turn.ended_ms is None]
+    unsettled = await turns.unsettled_of(tx, folder)
+    waiting = [turn for turn in unsettled if turn.started_ms is None and turn.ended_ms is None]
     return {
         "group": folder,
         "status": _status(loop),
         "running": None if running is None else running.kind,
-        "waiting": [turn.kind.value for turn in waiting if turn.started_ms is None],
+        "waiting": [turn.kind.value for turn in waiting],
         "next_wake_ms": loop.next_wake_ms,
         "in_ms": None if loop.next_wake_ms is None else max(0, loop.next_wake_ms - now_ms),
         "set_by": loop.set_by,

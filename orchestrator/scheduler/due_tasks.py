@@ -1,6 +1,8 @@
 """Queue turns for due scheduled tasks, and recompute due times when a group's zone or the clock changes.
 
 `decide` is pure: it returns which due times run, which were missed, and when the task is due next.
+A reminder that does not repeat is no task but a notification, which `dashboard.delivery.due_notifications`
+sends.
 """
 
 from __future__ import annotations

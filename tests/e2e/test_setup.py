@@ -87,6 +87,16 @@ def test_bad_input_leaves_nothing_half_written(andy):
         assert not (home / ".env").exists()
 
 
+def test_the_number_that_is_andys_alone_is_known_from_the_settings_too(andy):
+    (andy.home / ".env").write_text("ASSISTANT_HAS_OWN_NUMBER=true\n")
+
+    done = andy.cli("setup", "--credential", "sk-ant-api-1", "--whatsapp", "--main", "self")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "The account is Andy's alone: name your own number" in done.stderr
+    assert (andy.home / ".env").read_text() == "ASSISTANT_HAS_OWN_NUMBER=true\n"
+
+
 def test_with_andy_down_each_step_is_kept_and_it_can_be_run_again(andy, phone):
     andy.kill()
     phone.pair()

@@ -330,7 +330,9 @@ def test_a_name_of_the_internet_that_leads_home_is_not_asked(
             return list(upstream.received)
 
     assert asyncio.run(ask()) == []
-    assert "leads to a private address" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "leads to a private address" in printed.out
+    assert "'andy models add far URL …' adds it again" in printed.err
 
 
 def test_a_choice_names_a_service_that_is_there_and_what_is_chosen_stays(home: Home) -> None:

@@ -212,7 +212,7 @@ BUGS = (
     ),
     Planted(
         name="reminders are looked for once in five minutes",
-        path="orchestrator/dashboard/delivery/notification_dispatcher.py",
+        path="orchestrator/dashboard/delivery/due_notifications.py",
         right="        return min(SWEEP_SECONDS, max(0.0, (outlook.next_ms - self._clock.now_ms()) / 1000))",
         wrong="        return 60 * SWEEP_SECONDS",
     ),

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.dashboard.delivery.notification_dispatcher import NotificationDispatcher
+from orchestrator.dashboard.delivery.due_notifications import NotificationDispatcher
 from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.domain.dashboard import BoardTask, Notification, Question

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.dashboard.delivery.notification_dispatcher import NotificationDispatcher
+from orchestrator.dashboard.delivery.due_notifications import NotificationDispatcher
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services.context import new_id
 from orchestrator.domain.dashboard import Actor, Notification, NotificationStatus

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runner.pre_compact_archiver import archive
+from agent_runner.agents.claude.compaction import archive
 
 NOW = datetime(2026, 11, 22, 9, 5, tzinfo=UTC)
 

@@ -25,6 +25,7 @@ from orchestrator.channels.whatsapp.markup import MAX_GROWTH, to_whatsapp
         ("> quoted", "> quoted"),
         ("see [the docs](https://example.org/a_b_c)", "see the docs (https://example.org/a_b_c)"),
         ("[https://example.org](https://example.org)", "https://example.org"),
+        ("**b** [https://e.org/a__b__c](https://e.org/a__b__c)", "*b* https://e.org/a__b__c"),
         ("![a cat](https://example.org/cat.png)", "a cat (https://example.org/cat.png)"),
         ("[mail](mailto:a@example.org)", "mail (a@example.org)"),
         ("**see [x](https://e.org/y)**", "*see x (https://e.org/y)*"),

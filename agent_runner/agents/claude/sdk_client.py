@@ -18,13 +18,13 @@ from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
 
 from agent_runner.agents.claude.cli_command import SETTINGS, CliSettings
 from agent_runner.agents.claude.cli_transport import CliProcess
+from agent_runner.agents.claude.compaction import archive
 from agent_runner.agents.claude.restore import Hooks
 from agent_runner.agents.claude.shown_files import Block
 from agent_runner.ans.sdk_hooks import NoticeHooks
 from agent_runner.ans.sdk_stream import SdkStreamEvents
 from agent_runner.error_log import log_fault
 from agent_runner.interfaces import TokenUsage, TurnOutcome
-from agent_runner.pre_compact_archiver import archive
 from agent_runner.wire.order import RunOrder
 
 ProcessError = sdk.ProcessError

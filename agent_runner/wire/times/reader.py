@@ -93,9 +93,10 @@ def _whole(text: str) -> Parts | None:
 
 
 def _runs(text: str, start: int, forms: tuple[Form, ...]) -> Iterator[TimeInText]:
-    """Yield the times at the place `start` of a text that end at the end of a word, shortest first.
+    """Yield the times that begin at the position `start` of a text, shortest first.
 
-    A time is a sequence of `forms`, such as a day and a time of day.
+    A time is a sequence of `forms`, such as a day and a time of day: "friday at 5" begins with "friday". A
+    time that would end within a word is left out.
     """
     parts, place = Parts(), start
     while step := _next_form(text, place, parts, forms):

@@ -108,8 +108,10 @@ def _convert_link(match: re.Match[str], protect: Callable[[str], str]) -> str:
     """
     label = match["label"].strip()
     address = (match["in_angles"] or match["plain"] or "").removeprefix("mailto:")
-    if not address or label == address:
-        return label or ""
+    if not address:
+        return label
+    if label == address:
+        return protect(address)
     return f"{label} ({protect(address)})" if label else protect(address)
 
 

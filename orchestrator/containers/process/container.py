@@ -58,6 +58,7 @@ class _Started:
         self.transport = transport
         self.process = Process(transport, pipes, asyncio.get_running_loop())
         self.ended = pipes.ended
+        """Resolved when the process has exited."""
         assert pipes.stdin is not None
         assert pipes.stdout is not None
         assert pipes.stderr is not None

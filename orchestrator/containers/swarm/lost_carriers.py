@@ -1,4 +1,7 @@
-"""Watch a run's connection for silence: its carrier is lost if it sends nothing while the host is reading."""
+"""Watch a run's connection for silence: its carrier is lost if it sends nothing while the host is reading.
+
+A node that is lost shows itself by this: its carriers fall silent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 """Send notifications at their time, and read what people reply to them.
 
-Start with `notification_dispatcher.py`.
+Start with `due_notifications.py`.
 """

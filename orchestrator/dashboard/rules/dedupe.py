@@ -118,7 +118,8 @@ def _recent_duplicate(
 ) -> Duplicate | None:
     """Return one of `rows` that says the same as a requested notification, and ended a short time ago.
 
-    It was delivered or cancelled less than the cooldown of its type ago. None if there is no such row.
+    It was delivered or cancelled less than the cooldown of its type ago. An alert for another time before the
+    same deadline is not the same. None if there is no such row.
     """
     cooldown_ms = notification_ms(request.type)
     for row in rows:

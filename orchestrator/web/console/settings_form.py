@@ -111,7 +111,10 @@ def _field(name: str, info: FieldInfo, schema: Mapping[str, Any]) -> SettingFiel
 
 
 def _kind(annotation: Any) -> Kind:
-    """Return the kind of form field for a setting whose type is `annotation`."""
+    """Return the kind of form field for a setting whose type is `annotation`.
+
+    A tuple is a list of choices or of lines, whatever the type of its items.
+    """
     kinds = _plain_types(annotation)
     if bool in kinds:
         return "check"

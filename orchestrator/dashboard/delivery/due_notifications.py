@@ -1,4 +1,7 @@
-"""Send notifications at their time: a due one is claimed and put into the outbox in one transaction."""
+"""Send notifications when they are due, and so also people's reminders, which are notifications.
+
+A due one is claimed and put into the outbox in one transaction.
+"""
 
 from __future__ import annotations
 

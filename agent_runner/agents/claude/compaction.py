@@ -1,4 +1,8 @@
-"""Store a readable copy of a conversation before it is compacted."""
+"""Store a readable copy of a conversation before Claude's CLI compacts it, which means: summarises it.
+
+The CLI itself writes the summary, when the window is nearly full or when `sdk_client.compact` asks for it.
+The hooks in `restore` inform the host of it and put the plan and decisions before the summary.
+"""
 
 from __future__ import annotations
 
