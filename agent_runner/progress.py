@@ -112,7 +112,10 @@ class TurnProgress:
         self._forget_text()
 
     def text(self, piece: str) -> None:
-        """Add the next piece of the text, to be sent a moment later; drop what exceeds `MAX_DRAFT_CHARS`."""
+        """Add the next piece of the text that began last, to be sent a moment later.
+
+        What exceeds `MAX_DRAFT_CHARS` of this text is dropped.
+        """
         room = MAX_DRAFT_CHARS - self._sent - len(self._pending)
         if self._outlet is None or self._turn is None or not piece or room <= 0:
             return

@@ -194,8 +194,8 @@ class NoticeRules:
     async def drain(self, point: InjectAt, *, limit: int, at_least: Priority = "low") -> str:
         """Return the text with the notices that are due at a point of the turn, for the model.
 
-        Empty if there are none. It has at most `limit` characters; notices of a lower priority than
-        `at_least` wait.
+        Empty if there are none. It has at most `limit` characters; notices that do not fit wait, or are
+        counted in its last line if they may be. Notices of a lower priority than `at_least` wait.
         """
         return await self.notices.drain(point, limit=limit, at_least=at_least)
 

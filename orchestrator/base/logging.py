@@ -149,7 +149,10 @@ class LogFile:
     """A processor of structlog and a handler of logging, both writing to one file. Neither ever blocks."""
 
     def __init__(self, path: Path) -> None:
-        """Lines for the file at `path` are queued, and written by a thread from `__enter__` on."""
+        """Lines for the file at `path` are queued, and written by a thread from `__enter__` on.
+
+        Lines that come while `MAX_WAITING_LINES` wait are dropped.
+        """
         lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
         self.handler = _LineQueue(lines)
         self._listener = QueueListener(lines, _PrivateFile(path))

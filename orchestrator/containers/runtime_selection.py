@@ -1,6 +1,6 @@
 """Choose the runtime of agents: Docker, a Docker Swarm or ordinary processes.
 
-The agent image, which Docker and a swarm need, is built and pushed here, too.
+The agent image, which Docker and a swarm need, is built here if it is missing; `push_image` pushes it.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ ROUNDS = 5
 
 _NAME = re.compile(r"\[\s*(schedule)(?![\w-])", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"([A-Za-z_][\w-]*)\s*=\s*")
+_BLANK_TO_LINE_END = re.compile(r"[ \t]*(?P<end>\n|\Z)")
 _BARE = re.compile(r"[^\s\],]+")
 _FENCE = re.compile(
     r"^ {0,3}(?P<mark>`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}(?P=mark)[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
@@ -163,16 +164,30 @@ def strip(text: str) -> str:
 
 
 def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
-    """Return a text without these tags and the blanks that they leave behind."""
+    """Return a text without these tags, and without the blanks and empty lines that they would leave."""
     parts, at = [], 0
-    for tag in tags:
-        parts.append(text[at : tag.start])
-        at = _after(text, tag)
-        # A tag alone in its line was removed with the line. Behind other text, the blanks before the tag
-        # would remain at the end of the line.
-        if text[at - 1 : at] != "\n" and text[at : at + 1] in ("", "\n"):
-            parts[-1] = parts[-1].rstrip(" \t")
+    for start, end in _joined_spans(text, tags):
+        before, rest_of_line = text[at:start], _BLANK_TO_LINE_END.match(text, end)
+        if rest_of_line is None:  # text follows in the line: of a blank on both sides, one goes
+            is_spaced = not before or before[-1].isspace()
+            parts.append(before)
+            at = end + (1 if is_spaced and text[end : end + 1] == " " else 0)
+            continue
+        parts.append(before.rstrip(" \t"))
+        is_alone_in_line = parts[-1][-1:] in ("", "\n")
+        at = rest_of_line.end() if is_alone_in_line else rest_of_line.start("end")
     return "".join([*parts, text[at:]]).strip()
+
+
+def _joined_spans(text: str, tags: tuple[ScheduleTag, ...]) -> list[tuple[int, int]]:
+    """Return where the tags start and end in the text; tags with only blanks between them are one span."""
+    spans: list[tuple[int, int]] = []
+    for tag in tags:
+        if spans and not text[spans[-1][1] : tag.start].strip(" \t"):
+            spans[-1] = (spans[-1][0], tag.end)
+        else:
+            spans.append((tag.start, tag.end))
+    return spans
 
 
 def neutralise(text: str) -> str:
@@ -299,20 +314,6 @@ def _line_end(text: str, at: int) -> int:
     """Return the position of the next line break from `at` on, or the end of the text."""
     end = text.find("\n", at)
     return len(text) if end < 0 else end
-
-
-def _after(text: str, tag: ScheduleTag) -> int:
-    """Return the position after what is removed with a tag: its whole line if it is alone there.
-
-    Otherwise it is the position after the tag, and after one blank if there is one on both sides.
-    """
-    starts_line = not text[text.rfind("\n", 0, tag.start) + 1 : tag.start].strip()
-    line_end = re.compile(r"[ \t]*(\n|\Z)").match(text, tag.end)
-    if starts_line and line_end is not None:
-        return line_end.end()
-    # A blank on both sides of the tag: one of them goes with it.
-    is_spaced = text[max(0, tag.start - 1) : tag.start].isspace()
-    return tag.end + (1 if is_spaced and text[tag.end : tag.end + 1] == " " else 0)
 
 
 def _folded(text: str) -> str:

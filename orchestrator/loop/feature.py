@@ -61,7 +61,8 @@ class LoopFeature:
     async def begin(self, tx: Tx, turn: Turn) -> None:
         """Record that a turn starts, if the group's agent wakes by itself at times; else do nothing.
 
-        `tx` has to be the transaction that starts the turn.
+        The prompt of a turn for which the agent woke by itself is stored, too. `tx` has to be the transaction
+        that starts the turn.
         """
         await self._recorder.begin(tx, turn)
 

@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import format_span, local_minute
-from orchestrator.domain.values import Folder
+from orchestrator.domain.values import Folder, TurnState
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.loop import cycles, loops, wake_requests
@@ -18,7 +18,7 @@ CYCLES_SHOWN = 10
 
 
 class LoopView(TypedDict):
-    """The loop of a group; if it is off, there is only `group` and `status`."""
+    """The loop of a group; if it was never on, there is only `group` and `status`."""
 
     group: str
     status: str
@@ -101,12 +101,11 @@ async def _loop_row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
         return {"group": folder, "status": "off"}
     running = await cycles.running_of(tx, folder)
     unsettled = await turns.unsettled_of(tx, folder)
-    waiting = [turn for turn in unsettled if turn.started_ms is None and turn.ended_ms is None]
     return {
         "group": folder,
         "status": _status(loop),
         "running": None if running is None else running.kind,
-        "waiting": [turn.kind.value for turn in waiting],
+        "waiting": [turn.kind.value for turn in unsettled if turn.state is TurnState.QUEUED],
         "next_wake_ms": loop.next_wake_ms,
         "in_ms": None if loop.next_wake_ms is None else max(0, loop.next_wake_ms - now_ms),
         "set_by": loop.set_by,

@@ -10,6 +10,7 @@ import pytest
 from orchestrator.domain.errors import UnknownGroup
 from orchestrator.loop import service
 from orchestrator.reports import loop
+from orchestrator.store.runs import turns
 from orchestrator.web.api.loops import LoopApi, loop_routes
 from tests.support.loop_harness import MINUTE, LoopHarness, at
 
@@ -70,6 +71,15 @@ async def test_a_cycle_that_waits_or_runs_is_told(due):
     assert "family: on, a cycle waits for its container" in await lines(due)
     await due.start()
     assert "family: on, its auto turn runs" in await lines(due)
+
+
+async def test_a_cycle_that_waits_for_another_attempt_is_listed(due):
+    await due.look()
+    turn = await due.start()
+    assert (await told(due))["waiting"] == []
+    async with due.harness.database.transaction() as tx:
+        await turns.put_back(tx, turn, reason="the machine was restarted", not_before_ms=at("10:05:00"))
+    assert (await told(due))["waiting"] == ["auto"]
 
 
 async def test_paused_off_and_never_on_are_told(due):

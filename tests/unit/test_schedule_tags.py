@@ -95,6 +95,27 @@ def test_of_two_tags_both_are_found_and_both_go():
     assert schedule_tag.strip(said) == "A\nB"
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Hello T T\nb", "Hello\nb"),
+        ("Hello TT\nb", "Hello\nb"),
+        ("Hello T T", "Hello"),
+        ("a T   \nb", "a\nb"),
+        ("a\n  T\nb", "a\nb"),
+        ("a\n  T \t T\n  b", "a\n  b"),
+        ("a\n\nT\n\nb", "a\n\n\nb"),
+        ("T\nT hi", "hi"),
+        ("a T T b", "a b"),
+        ("a\nT b", "a\nb"),
+        ("aTb", "ab"),
+        ("- one T\n- T two\nT", "- one\n- two"),
+    ],
+)
+def test_tags_leave_no_blanks_at_the_end_of_a_line_and_no_indent(said, shown):
+    assert schedule_tag.strip(said.replace("T", '[SCHEDULE next="30m"]')) == shown
+
+
 def test_a_reason_is_folded_and_cut():
     (tag,) = schedule_tag.find(f'[SCHEDULE next="30m" reason="{"very " * 60}long"]')
 

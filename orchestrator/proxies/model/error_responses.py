@@ -32,10 +32,13 @@ class ProxyRefused(Exception):
     """The request is not passed on, or got no answer."""
 
     def __init__(self, refusal: ProxyRefusal, *, cause: str | None = None) -> None:
-        """`refusal` is for the container; `cause` is for the log."""
+        """`refusal` is for the container; `cause` says, for the log, why the service gave no answer.
+
+        `cause` is None if the proxy itself refused the request.
+        """
         self.refusal = refusal
         self.cause = cause
-        """The fault of the model service or the network, for the log; None if the container caused it."""
+        """Why the service gave no answer, which counts as an outage; None if the proxy itself refused."""
         super().__init__(refusal.message)
 
 

@@ -204,7 +204,7 @@ class ExchangeLog:
         return denial
 
     def unanswered(self, refused: ProxyRefused) -> None:
-        """Log the cause for which a service gave no answer; a refusal that the container caused has none."""
+        """Log the cause for which a service gave no answer; a refusal by the proxy itself has none."""
         if refused.cause and self._throttle.passes(refused.cause):
             _log.warning(
                 "the model service did not answer",
