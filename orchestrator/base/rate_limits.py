@@ -83,7 +83,10 @@ class CallerPace:
     """
 
     def __init__(self, clock: Clock, *, at_once: int, a_second: float) -> None:
-        """Each caller may use `at_once` tokens at once, and `a_second` more in each second."""
+        """Each caller may use `at_once` tokens at once, and `a_second` more in each second.
+
+        The user of the pace decides what costs a token, for example a request or a byte.
+        """
         self._clock = clock
         self._at_once = at_once
         self._a_second = a_second

@@ -130,12 +130,13 @@ def _bounded(text: str, limit: int) -> str:
 async def _notify(tx: Tx, request: AccessRequest, *, listed: int, now_ms: int) -> None:
     """Ask the owner in the main group about a request.
 
-    After `MAX_NOTIFIED_A_DAY` questions in 24 hours, the owner is only told, in one text a day, how many more
-    chats call. `listed` is the number of earlier waiting requests about which the owner was not asked.
+    After `MAX_NOTIFIED_A_DAY` questions in 24 hours, the owner gets only one text a day, with the number of
+    further chats that call. `listed` is the number of earlier waiting requests about which the owner was not
+    asked.
     """
     if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
-        # The key begins with `ASKED`: main's agent may do more than others, and is never given a stranger's
-        # words.
+        # A text whose `about` begins with `ASKED` is left out of what main's agent reads: that agent may do
+        # more than others, and must not be given a stranger's words.
         text = question(request, listed=listed)
         await owner.notify_once(tx, text, about=f"{owner.ASKED}access:{request.id}", now_ms=now_ms)
         await access_requests.note_notified(tx, request.id, now_ms=now_ms)

@@ -199,7 +199,8 @@ class Workspaces:
             database: the database.
             clock: the clock.
             bus: the event bus, whose events show when a loop is switched.
-            touched: gets the groups whose agent has changed files in their folder.
+            touched: to this set the watcher adds the groups whose agent itself has changed files in their
+                folder. The loop's starter takes them out when it records what the agent has done.
             sweep_seconds: the seconds between two listings, at most.
         """
         self._root = root

@@ -98,7 +98,7 @@ def show(folder: str, reading: ContextReading) -> StoredContextView:
         "group": folder,
         "context": reading.contents.context.model_dump(mode="json"),
         "workflow": reading.contents.workflow.model_dump(mode="json"),
-        "mended": list(reading.renamed_files),
+        "mended": list(reading.renamed_files),  # the files that could not be read, by their new names
     }
 
 

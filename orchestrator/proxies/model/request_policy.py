@@ -1,8 +1,8 @@
 """Decide by a request's body what else a container may make the model service do besides answering.
 
 The service itself can search the web, fetch an address, run code, call another's MCP server, or answer at a
-higher price. A container without internet access would have it there, and a budget a gap. So only what is
-known to do none of that passes, and everything else is refused by name.
+higher price. A container without internet access would reach the internet so, and could spend more than its
+budget counts. So only what is known to do none of that passes; everything else is refused by name.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
         kind = tool.get("type", "custom") if isinstance(tool, dict) else None
         if kind == "custom":
             continue
-        # The whole name has to match: a service might take a name with a blank, another case or another date
-        # for the same tool.
+        # The whole name has to match, with any date of its version: a service might take a name with a blank
+        # or in another case for the same tool.
         versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
         if versioned is None:
             raise ProxyRefused(error_responses.not_allowed(f"tools of the type {str(kind)[:40]!r}"))
