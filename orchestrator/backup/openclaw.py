@@ -366,7 +366,8 @@ def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
 def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]:
     """Return the scheduled jobs in the database of jobs; none if there is no such database.
 
-    A database or a job that cannot be read is noted as left out.
+    A database or a job that cannot be read is noted as left out. Of more than `MAX_TASKS` jobs, only the
+    newest are returned.
     """
     if not foreign_home.has_file(reading.root, JOBS_DATABASE):
         return []

@@ -103,8 +103,8 @@ class CallerPace:
         request that would have to wait that long is not counted.
         """
         bucket = self._bucket(caller)
-        # If a request were counted while the tokens are used up, a caller that reconnects all the time would
-        # wait longer with each request, and leave more and more requests waiting here.
+        # If requests were counted while the tokens are used up, each would wait longer than the one before.
+        # Of a caller that connects again and again, more and more would wait here.
         is_exhausted = bucket.wait_ms(cost) >= MAX_PAUSE_SECONDS * 1000
         return MAX_PAUSE_SECONDS if is_exhausted else bucket.take(cost)
 

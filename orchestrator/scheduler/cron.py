@@ -226,7 +226,8 @@ def _walls(expression: str, after: datetime) -> Iterator[datetime]:
 def _first_wall(after_seconds: int, zone: ZoneInfo) -> datetime:
     """Return the time, as the clocks of `zone` show it, after which due times have to be searched.
 
-    That is the time of `after_seconds` (epoch), but an earlier one if the clocks change within hours.
+    That is the time of `after_seconds` (epoch), but an earlier one if the clocks change within a few
+    hours before or after it.
     """
     now = datetime.fromtimestamp(after_seconds, zone)
     earlier = datetime.fromtimestamp(after_seconds - LONGEST_SHIFT.total_seconds(), zone)

@@ -432,7 +432,10 @@ class Lists(RequestHandler):
         return self.say(form, item=", ".join(texts), to=self._named(target_list))
 
     def _tick(self, item: str) -> str:
-        """Tick an entry, or untick it if the intent is not `finish`; record the undo, return its text."""
+        """Tick an entry, or untick it if the intent is not `finish`.
+
+        Record how to undo it, and return the entry's text.
+        """
         is_done = self.parsed.intent == "finish"
         text = self._files.tick(self.name, item, is_done=is_done).text
         self._record_undo("untick" if is_done else "finish", item=text, kind="item", label=text)

@@ -51,14 +51,14 @@ def parse_hostile_json(body: bytes) -> object:
     text = body.decode("utf-8", "replace")
     pieces: list[str] = []
     copied_until = depth = 0
-    # Each list or object below `MAX_DEPTH` is replaced by `null`; the text between them is copied.
+    # Each list or object that is nested too deep is replaced by `null`; the text between them is copied.
+    # Strings are tokens, too, so that brackets within them do not count.
     for token in _TOKENS.finditer(text):
-        bracket = token[0]
-        if bracket in "[{":
+        if token[0] in "[{":
             depth += 1
             if depth == MAX_DEPTH + 1:
                 pieces.append(f"{text[copied_until : token.start()]}null")
-        elif bracket in "]}":
+        elif token[0] in "]}":
             if depth == MAX_DEPTH + 1:
                 copied_until = token.end()
             depth -= 1

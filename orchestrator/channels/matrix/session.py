@@ -1,4 +1,4 @@
-"""Speak with the homeserver through one client: fetch events, without gaps, and send.
+"""Speak with the homeserver through one client: fetch events, without gaps, and files; and send.
 
 Its methods return plain values and raise the errors of channels, so that their callers need not know the
 answers of matrix-nio.

@@ -46,7 +46,7 @@ from orchestrator.containers.swarm.group_files import (
     SharedTree,
     settle_stages,
 )
-from orchestrator.containers.swarm.lost_carriers import SilenceWatch
+from orchestrator.containers.swarm.lost_nodes import SilenceWatch
 from orchestrator.domain.protocols import Exit
 from orchestrator.domain.values import Folder, RunId
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from orchestrator.containers.swarm.lost_carriers import CHECKS, SilenceWatch
+from orchestrator.containers.swarm.lost_nodes import CHECKS, SilenceWatch
 
 SILENCE_SECONDS = 0.2
 

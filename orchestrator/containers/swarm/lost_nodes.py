@@ -1,6 +1,6 @@
-"""Watch a run's connection for silence: its carrier is lost if it sends nothing while the host is reading.
+"""Notice that a node of the swarm is lost: the carrier of a run on it sends nothing while the host reads.
 
-A node that is lost shows itself by this: its carriers fall silent.
+`session` watches each run with it for `SILENCE_SECONDS`.
 """
 
 from __future__ import annotations
