@@ -274,7 +274,8 @@ def _write(directory_fd: int, name: str, text: str, *, replaces: bool) -> bool:
     It is written under a temporary name first. Without `replaces`, an existing file stays, and False is
     returned. Raises `OSError`.
     """
-    partial = f".{name}.{secrets.token_hex(4)}.partial"
+    # Without the name in it: that may already have the most bytes that a file system allows.
+    partial = f".{secrets.token_hex(8)}.partial"
     descriptor = os.open(
         partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory_fd
     )

@@ -27,7 +27,7 @@ from orchestrator.store.notices import notices
 from orchestrator.store.notices.notices import NewNotice, NoticeMaker
 from orchestrator.store.people import removals as person_removals
 from orchestrator.store.runs import sessions, turns
-from tests.integration.test_group_memory import FAMILY, ODD_NAMES, SESSION, SHOWN_NAMES, WORK
+from tests.integration.test_group_memory import FAMILY, LONGEST_NAME, ODD_NAMES, SESSION, SHOWN_NAMES, WORK
 from tests.integration.test_person_memory import JUN, MIN, MINA, PersonHouse
 from tests.support.dashboards import a_notification, a_question
 from tests.support.store_harness import StoreHarness
@@ -391,6 +391,15 @@ async def test_archives_of_any_number_and_long_notes_are_searched(house: ForgetH
     assert "zeppelin" not in (folder / "conversations" / "monday.md").read_text()
     assert "long.md (1)" in reply
     assert "Not searched" not in reply
+
+
+async def test_an_archive_with_the_longest_name_loses_their_messages(house: ForgetHouse) -> None:
+    archives = house.home / "groups" / FAMILY / "conversations"
+    (archives / LONGEST_NAME).write_text((archives / "monday.md").read_text())
+    reply = await house.forget()
+    assert "2 archived conversations" in reply
+    assert [path.name for path in archives.iterdir() if SECRET in path.read_text()] == []
+    assert await house.due() == 0
 
 
 async def test_files_that_are_not_searched_for_a_person_are_named(

@@ -317,6 +317,18 @@ async def test_files_that_are_not_searched_for_words_are_named(
         assert "Not searched: link.md, conversations/long.md" in reply.text
 
 
+LONGEST_NAME = f"{'x' * 252}.md"
+"""The name of a note with the 255 bytes that a file system allows."""
+
+
+async def test_words_leave_notes_and_archives_with_the_longest_name(filled: MemoryHouse) -> None:
+    notes = filled.notes.parent
+    for folder in (notes, notes / "conversations"):
+        (folder / LONGEST_NAME).write_text("Jane: I like jazz\n")
+    assert (await filled.memory("forget", "jazz")).ok
+    assert [path for path in notes.rglob("*.md") if "jazz" in path.read_text()] == []
+
+
 ODD_NAMES = (b"\xff.md", "a\nb\u202ec.md".encode())
 SHOWN_NAMES = ("a\\u000ab\\u202ec.md", "\\udcff.md")
 
