@@ -21,7 +21,9 @@ from watchdog.observers.api import BaseObserver, ObservedWatch
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.base.file_watch import WatchHandler
+from orchestrator.base.terminal_escaping import visible
 from orchestrator.base.wakeups import Wakeup
+from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import Folder, Turn, TurnState
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.loop import loops, wake_requests
@@ -239,7 +241,11 @@ class Workspaces:
     async def look(self) -> None:
         """Compare the folder of each group whose loop is on with its last listing, and record the changes.
 
-        Folders of groups whose loop is off now are watched no more.
+        Folders of groups whose loop is off now are watched no more. An error in one group is logged, and does
+        not stop the others.
+
+        Raises:
+            StoreError: the database cannot be written; some groups may not have been compared.
         """
         async with self._database.reading() as tx:
             alive = {loop.folder for loop in await loops.alive(tx)}
@@ -252,8 +258,13 @@ class Workspaces:
             await asyncio.to_thread(self._unwatch, folder)
             await self._forget(folder)
         for folder in sorted(alive):
-            await asyncio.to_thread(self._watch, folder, self._signal())
-            await self._compare(folder)
+            try:
+                await asyncio.to_thread(self._watch, folder, self._signal())
+                await self._compare(folder)
+            except StoreError:  # then no other group can be written, either
+                raise
+            except Exception:
+                log.exception("workspace.not_compared", group=folder)
 
     async def _compare(self, folder: Folder) -> None:
         """List a group's files and record what has changed since the last listing.
@@ -273,7 +284,8 @@ class Workspaces:
                 kind=KIND,
                 key=KIND,
                 source="files",
-                reason=", ".join(changes.by_others),
+                # File names may contain surrogates, which no database accepts.
+                reason=visible(", ".join(changes.by_others)),
                 now_ms=self._clock.now_ms(),
             )
             await sessions.note_workspace(

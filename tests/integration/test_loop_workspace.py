@@ -73,6 +73,32 @@ async def test_a_file_that_somebody_changes_is_a_trigger_by_its_name(harness, sp
     assert len(await harness.pending()) == 1, "one is enough"
 
 
+async def test_a_name_that_is_no_utf_8_or_turns_the_writing_is_a_trigger_with_escapes(harness, spaces, root):
+    await spaces.look()
+    write(root, os.fsdecode(b"caf\xe9.txt"))
+    write(root, "\u202egnp.txt")
+    await spaces.look()
+    assert await reasons(harness) == ["caf\\udce9.txt, \\u202egnp.txt"]
+
+
+async def test_a_group_whose_files_cannot_be_compared_stops_no_other(harness, spaces, root, monkeypatch):
+    await harness.on("work", next_wake_ms=harness.harness.clock.now_ms() + 3_600_000)
+    (root / "work").mkdir()
+    await spaces.look()
+    for folder in ("family", "work"):
+        (root / folder / "plan.md").write_text("x")
+
+    def broken(folder: Path) -> workspace.Files:
+        if folder.name == "family":
+            raise ValueError("an odd file")
+        return files_of(folder)
+
+    monkeypatch.setattr(workspace, "files_of", broken)
+    await spaces.look()
+    rows = await harness.harness.rows("SELECT group_folder FROM wakes")
+    assert [row["group_folder"] for row in rows] == ["work"]
+
+
 async def test_what_was_there_when_the_loop_began_is_no_change(harness, spaces, root):
     write(root, "plan.md")
     await spaces.look()
