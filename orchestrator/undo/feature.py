@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -62,25 +62,47 @@ class UndoFeature:
                     while True:
                         async with asyncio.timeout_at(until):
                             event = await events.get()
-                        await self.catch_up(Folder(event.group or ""))  # these events always have a group
+                        # These events always have a group.
+                        await self._try(self.catch_up, Folder(event.group or ""))
 
     async def sweep(self) -> None:
         """Record changes of ended turns and restore files for undos in all groups.
 
         Recorded changes that are too old to be undone are deleted, and then stored file contents that nothing
-        needs any more. A group in which nothing has happened costs only a look at its turns.
+        needs any more. A group in which nothing has happened costs only a look at its turns. An error in one
+        group is logged, and does not stop the others.
+
+        Raises:
+            StoreError: the database cannot be written.
         """
         expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
         with_expired = await self._host.database.write(expire)
         due = await self._host.database.read(undos.due)
         with_open_turns = await asyncio.to_thread(self.files.with_open_turns)
         for folder in sorted({*with_open_turns, *(undo.folder for undo in due)}):
-            await self.catch_up(Folder(folder))
+            await self._try(self.catch_up, Folder(folder))
         for folder in sorted({*with_expired, *await asyncio.to_thread(self.files.uncollected)}):
-            # Locked, because the content of an effect that is recorded after this read would be deleted.
-            async with self._locks[folder]:
-                hashes = await self._host.database.read(partial(file_effects.hashes, folder=Folder(folder)))
-                await asyncio.to_thread(self.files.collect, folder, hashes)
+            await self._try(self._collect, Folder(folder))
+
+    async def _try(self, work: Callable[[Folder], Awaitable[None]], folder: Folder) -> None:
+        """Do `work` for a group; log an error, so that it does not stop the others.
+
+        Raises:
+            StoreError: the database cannot be written.
+        """
+        try:
+            await work(folder)
+        except StoreError:  # then no other group can be written, either
+            raise
+        except Exception:
+            log.exception("undo.group_failed", group=folder)
+
+    async def _collect(self, folder: Folder) -> None:
+        """Delete the stored file contents of a group that no recorded change needs any more."""
+        # Locked, because the content of an effect that is recorded after this read would be deleted.
+        async with self._locks[folder]:
+            hashes = await self._host.database.read(partial(file_effects.hashes, folder=folder))
+            await asyncio.to_thread(self.files.collect, folder, hashes)
 
     async def before_turn(self, turn: Turn) -> None:
         """Take a snapshot of a group's files before an agent's turn, so that its changes can be undone.

@@ -115,9 +115,12 @@ def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> lis
 
 async def hashes(tx: Tx, folder: Folder) -> set[str]:
     """Return the hashes of all file contents that undoing a group's turns may need."""
+    # The content of a link is its target, which may be no UTF-8: the database could not return it.
     rows = await tx.execute_fetchall(
         """
-        SELECT json_extract(before, '$.content') AS earlier, json_extract(after, '$.content') AS later
+        SELECT
+            iif(json_extract(before, '$.kind') = 'file', json_extract(before, '$.content'), NULL) AS earlier,
+            iif(json_extract(after, '$.kind') = 'file', json_extract(after, '$.content'), NULL) AS later
         FROM turn_effects WHERE table_name = ? AND turn_id IN (SELECT id FROM turns WHERE group_folder = ?)
         """,
         (FILE, folder),

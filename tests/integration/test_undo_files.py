@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,7 @@ from agent_runner.wire import trees
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.main import app
 from orchestrator.domain.values import Folder, Turn
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, Tx
 from orchestrator.undo import file_effects, files
 from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet
 from tests.doubles.clock import FakeClock
@@ -357,6 +357,48 @@ async def test_links_are_kept_as_what_they_say_and_followed_nowhere(undo: UndoHa
     await caught_up(undo)
     assert contents(folder) == {"notes": ("dir", b""), "notes/a": ("file 644", b"mine")}
     assert secret.read_text() == "the key"
+
+
+async def test_a_link_whose_target_is_no_utf_8_ends_no_sweep_and_is_undone(undo: UndoHarness) -> None:
+    (undo.folder() / "notes.md").write_text("first")
+
+    def write(at: Path) -> None:
+        (at / "notes.md").write_text("second")
+        (at / "link").symlink_to(os.fsdecode(b"caf\xe9"))
+
+    turn = await undo.turn(writes=write)
+    await undo.feature.sweep()
+    assert undo.feature.files.uncollected() == []
+    await undo.undo(turn.id)
+    await caught_up(undo)
+    assert contents(undo.folder()) == {"notes.md": ("file 644", b"first")}
+
+
+async def test_a_group_whose_files_cannot_be_recorded_stops_no_other(
+    undo: UndoHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await undo.turn(writes=lambda at: (at / "notes.md").write_text("x"))
+    work_turn = await undo.turn(folder="work", writes=lambda at: (at / "notes.md").write_text("x"))
+    settle, hashes = file_effects.settle, file_effects.hashes
+
+    async def broken_settle(
+        database: Database, snapshots: files.GroupFiles, folder: Folder, *args: Any, **more: Any
+    ) -> None:
+        if folder == "family":
+            raise ValueError("an odd file")
+        await settle(database, snapshots, folder, *args, **more)
+
+    async def broken_hashes(tx: Tx, folder: Folder) -> set[str]:
+        if folder == "family":
+            raise ValueError("an odd row")
+        return await hashes(tx, folder)
+
+    monkeypatch.setattr(file_effects, "settle", broken_settle)
+    monkeypatch.setattr(file_effects, "hashes", broken_hashes)
+    await undo.feature.sweep()
+    assert undo.feature.files.open_turns("work") == []
+    assert undo.feature.files.uncollected() == ["family"]
+    assert await undo.store.rows("SELECT 1 FROM turn_effects WHERE turn_id = ?", work_turn.id)
 
 
 async def test_a_folder_swapped_for_a_link_before_it_is_put_back_leads_nowhere(undo: UndoHarness) -> None:
