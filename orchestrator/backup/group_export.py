@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -160,6 +160,10 @@ class _ExportFolder:
     files: dict[str, int] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     contents: BackupContents = field(default_factory=BackupContents)
+    taken_by_files: set[str] = field(default_factory=set)
+    """The paths of the files, case-folded: some disks do not tell case apart."""
+    taken_by_folders: set[str] = field(default_factory=set)
+    """The paths of the folders that the files are in, case-folded."""
 
     def write(self, name: str, body: bytes) -> None:
         """Write `body` to the new file `name` of the export, or append it if this export has written that."""
@@ -183,7 +187,6 @@ class _ExportFolder:
         """
         name = self._free_name(name)
         path = self.root / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             with attachments.open_own(home.root, folder, source, limit=MAX_FILE_BYTES) as body:
                 status = os.fstat(body.fileno())
@@ -191,6 +194,8 @@ class _ExportFolder:
                 if status.st_size > HOLLOW_BYTES and status.st_blocks * 512 * HOLLOW_TIMES < status.st_size:
                     self.leave_out(source)
                     return None
+                # Only now: a folder without a file in it would be in the way of a file with its name.
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with open(path, "xb", opener=_private) as file:
                     # An agent may append to the file for ever: no more is copied than it had at first.
                     shutil.copyfileobj(attachments.LimitedReader(body, status.st_size), file)
@@ -201,20 +206,35 @@ class _ExportFolder:
         return name
 
     def _free_name(self, name: str) -> str:
-        """Return a path that this export does not have yet: `name`, or `name` with a number in it."""
-        whole = Path(name)
-        taken = {used.casefold() for used in self.files}  # some disks do not tell case apart
-        for number in range(1, MAX_FILES):
-            free = name if number == 1 else str(whole.with_name(f"{whole.stem}-{number}{whole.suffix}"))
-            if free.casefold() not in taken:
-                break
-        return free
+        """Return a path that this export does not have yet: `name`, or `name` with numbers in its parts.
+
+        Its folders may be there already, but not as files.
+        """
+        *folders, last = name.split("/")
+        place = ""
+        for part in folders:
+            place = f"{_free_path(place + part, self.taken_by_files)}/"
+        return _free_path(place + last, self.taken_by_files, self.taken_by_folders)
 
     def _count(self, name: str, size: int) -> None:
         """Add `size` bytes to the counted size of the file `name` of the export, and report the progress."""
+        if name not in self.files:
+            path = PurePath(name.casefold())
+            self.taken_by_files.add(str(path))
+            self.taken_by_folders.update(map(str, path.parents))
         self.files[name] = self.files.get(name, 0) + size
         self.contents = BackupContents(files=len(self.files), bytes=self.contents.bytes + size)
         self.progress.report_if_due(self.contents)
+
+
+def _free_path(path: str, *taken: Container[str]) -> str:
+    """Return `path`, with a number in its name if one of `taken` contains it; they have case-folded paths."""
+    whole = PurePath(path)
+    for number in range(1, MAX_FILES):
+        free = path if number == 1 else str(whole.with_name(f"{whole.stem}-{number}{whole.suffix}"))
+        if not any(free.casefold() in paths for paths in taken):
+            break
+    return free
 
 
 def _private(path: str, flags: int) -> int:

@@ -199,6 +199,30 @@ def test_hostile_files_of_an_agent_are_left_out_or_get_harmless_names(filled, tm
     assert all((tmp_path / "out" / unquote(one)).exists() for one in links)
 
 
+def test_a_file_and_a_folder_that_would_have_one_name_get_two(filled, tmp_path, capsys):
+    place = filled.groups / "family" / "attachments"
+    for name in ("x/1.txt", "x?", "Y !", "y_/2.txt", "y_/3.txt"):
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text(name)
+    (place / "z").mkdir()
+    os.mkfifo(place / "z" / "pipe")
+    (place / "z?").write_text("z?")
+    capsys.readouterr()
+    andy(filled, "export", "family", "--to", str(tmp_path / "out"), "--json")
+    row = json.loads(capsys.readouterr().out)
+    assert row["left_out"] == ["attachments/z/pipe"]
+    written = texts_in(tmp_path / "out" / "attachments")
+    assert written == {
+        "Y": "Y !",
+        "photo.jpg": "jpeg",
+        "x-2": "x?",
+        "x/1.txt": "x/1.txt",
+        "y-2/2.txt": "y_/2.txt",
+        "y-2/3.txt": "y_/3.txt",
+        "z": "z?",
+    }
+
+
 @pytest.mark.parametrize("error", [errno.EACCES, errno.ENOENT])
 def test_a_folder_that_is_closed_or_vanishes_leaves_out_its_own_files_alone(
     filled, tmp_path, capsys, monkeypatch, error
