@@ -65,7 +65,7 @@ def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = F
         # Not the default, which prints the values of all local variables: texts, tokens.
         structlog.dev.ConsoleRenderer(exception_formatter=_write_traceback)
         if to_person
-        else structlog.processors.JSONRenderer(ensure_ascii=False)
+        else structlog.processors.JSONRenderer(_to_json)
     )
     structlog.configure(
         processors=[
@@ -142,6 +142,15 @@ def _write_traceback(out: TextIO, error: structlog.typing.ExcInfo) -> None:
     out.write(visible(text.getvalue()))
 
 
+def _to_json(fields: Any, **options: Any) -> str:
+    """Return the fields of an event as one line of JSON. `options` are further ones of `json.dumps`.
+
+    Control characters, marks of direction and halves of surrogate pairs are escaped. Such halves stand for
+    the bytes of a file name that are no UTF-8, and no file can be written with them.
+    """
+    return visible(json.dumps(fields, ensure_ascii=False, **options))
+
+
 # The copy in a file
 
 
@@ -156,7 +165,7 @@ class LogFile:
         lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
         self.handler = _LineQueue(lines)
         self._listener = QueueListener(lines, _PrivateFile(path))
-        self._render = structlog.processors.JSONRenderer(ensure_ascii=False)
+        self._render = structlog.processors.JSONRenderer(_to_json)
 
     def __enter__(self) -> Self:
         """Start the thread that writes the lines."""
@@ -194,9 +203,7 @@ class _LineQueue(QueueHandler):
             "level": record.levelname.lower(),
             "timestamp": utc_stamp(round(record.created * 1000)),
         }
-        return logging.LogRecord(
-            "andy", logging.INFO, "", 0, json.dumps(fields, ensure_ascii=False), None, None
-        )
+        return logging.LogRecord("andy", logging.INFO, "", 0, _to_json(fields), None, None)
 
     def enqueue(self, record: logging.LogRecord) -> None:
         """Queue a record for the thread that writes; it is dropped if `MAX_WAITING_LINES` wait already."""
@@ -253,21 +260,22 @@ def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
     A line that is not Andy's JSON is read as one that was written for a terminal.
     """
     try:
-        fields = json.loads(line)
-        event, level = str(fields.pop("event")), str(fields.pop("level", ""))
-        at = datetime.fromisoformat(str(fields.pop("timestamp"))).astimezone(zone)
+        # Escaped again: JSON's own escapes are gone, and no page can be written with half a surrogate pair.
+        fields = {name: visible(str(value)) for name, value in json.loads(line).items() if value is not None}
+        event, level = fields.pop("event"), fields.pop("level", "")
+        at = datetime.fromisoformat(fields.pop("timestamp")).astimezone(zone)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return _read_console_line(line, zone)
     exception = fields.pop("exception", "")
-    rest = " ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
+    rest = " ".join(f"{name}={value}" for name, value in fields.items())
     text = f"{at:%Y-%m-%d %H:%M:%S} [{level}] {event}" + (f"  {rest}" if rest else "")
     return HostLogLine(
         level=level,
         text=f"{text}\n{exception}" if exception else text,
         at=at,
         event=event,
-        fields={name: str(value) for name, value in fields.items() if value is not None},
-        exception=str(exception),
+        fields=fields,
+        exception=exception,
     )
 
 

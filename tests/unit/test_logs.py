@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging as stdlib_logging
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -89,6 +90,28 @@ def test_a_line_of_the_log_file_is_read_with_its_level_and_in_local_time(tmp_pat
 
     assert line.level == "error"
     assert line.text == "2026-11-26 03:09:57 [error] channel.lost  channel=telegram"
+
+
+ODD_TEXT = "caf\udce9\u202egnp.txt"
+"""A text with half of a surrogate pair, as of a file name that is no UTF-8, and with a mark of direction."""
+
+
+def test_a_text_that_no_encoding_can_write_is_logged_with_escapes(monkeypatch, fresh_structlog, tmp_path):
+    path, shown = tmp_path / "andy.log", io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    with logging.LogFile(path) as kept:
+        logging.configure("info", log_file=kept)
+        structlog.get_logger().warning("mailbox.refused", file=ODD_TEXT, files=["한", ODD_TEXT])
+        kept.handler.handle(stdlib_logging.LogRecord("lib", 30, "", 0, ODD_TEXT, None, None))
+
+    escaped = "caf\\udce9\\u202egnp.txt"
+    own, library = path.read_text(encoding="utf-8").splitlines()
+    assert (own.count(escaped), library.count(escaped)) == (2, 1)
+    assert "한" in own
+    assert shown.getvalue().splitlines() == [own]
+    line = logging.read_line(own, ZoneInfo("UTC"))
+    assert line.text.endswith(f"[warning] mailbox.refused  file={escaped} files={['한', ODD_TEXT]}")
+    assert line.fields["file"] == escaped
 
 
 @pytest.mark.parametrize(
