@@ -26,7 +26,7 @@ SETTLE_MS = 1_000
 UNFINISHED_MS = 3_600_000
 """Milliseconds that a partial file may stay unfinished."""
 
-_RENAMED_INTO_PLACE = re.compile(r"[0-9]{13}-[0-9a-z]{4,16}\.json")
+_UNIQUE_NAME = re.compile(r"[0-9]{13}-[0-9a-z]{4,16}\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,12 +221,17 @@ def may_be_unfinished(name: str, unchanged_ms: int) -> bool:
         return False
     if is_partial(name):
         return unchanged_ms < UNFINISHED_MS
-    return 0 <= unchanged_ms < SETTLE_MS and not _RENAMED_INTO_PLACE.fullmatch(name)
+    return 0 <= unchanged_ms < SETTLE_MS and not is_given_once(name)
+
+
+def is_given_once(name: str) -> bool:
+    """Return whether a name has the form of `unique_name`, which no other file gets, also not a later one."""
+    return _UNIQUE_NAME.fullmatch(name) is not None
 
 
 def _is_finished(name: str, body: bytes) -> bool:
     """Return whether a `.json` file is complete: it was renamed into place, or contains a whole document."""
-    if _RENAMED_INTO_PLACE.fullmatch(name):
+    if is_given_once(name):
         return True
     try:
         return isinstance(json.loads(body), dict)

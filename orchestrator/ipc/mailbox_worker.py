@@ -23,7 +23,7 @@ from orchestrator.domain.values import Folder, Group
 from orchestrator.ipc import input_files
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.handlers.files import RETENTION_MS
-from orchestrator.ipc.mailbox import Mailbox, RequestFile
+from orchestrator.ipc.mailbox import Mailbox, RequestFile, is_given_once
 from orchestrator.ipc.rejected_files import MAX_NAME_CHARS, Rejection
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.store import audit
@@ -317,9 +317,13 @@ class MailboxWorker:
 def _file_key(request: RequestFile) -> str:
     """Return a key that identifies a request file, for requests without an id.
 
-    It differs from the key of a later file of the same name.
+    It stays the same if a carrier whose connection broke sends the file again, and differs from the key of a
+    later file of the same name, unless that name is given only once.
     """
-    # The name alone is not enough: an agent may write another request under the same name.
+    # A file that is sent again is another one on this disk, so its version must not count.
+    if is_given_once(request.name):
+        return request.name
+    # An agent may write another request under a name of its own choice.
     return "-".join(str(part) for part in (*request.version, request.name))
 
 

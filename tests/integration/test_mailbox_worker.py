@@ -16,7 +16,7 @@ from agent_runner.wire.files import write_whole
 from agent_runner.wire.mailbox import Reply
 from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import Folder, Group
-from orchestrator.ipc import mailbox_worker
+from orchestrator.ipc import mailbox, mailbox_worker
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
@@ -37,7 +37,7 @@ class SlowDispatcher:
     """The errors that the handling of requests is to raise, one each time, by the requests' ids."""
 
     async def handle(self, group: Group, name: str, body: bytes, *, written_ms: int) -> Reply:
-        self.asked.append(json.loads(body)["requestId"])
+        self.asked.append(json.loads(body).get("requestId", name))
         if self.failures.get(self.asked[-1]):
             raise self.failures[self.asked[-1]].pop()
         if group.folder in self.slow:
@@ -123,6 +123,23 @@ async def test_what_a_group_asks_during_its_round_is_handled_after_that_and_once
     mail.dispatcher.may_go_on.set()
     await until(lambda: mail.is_answered("family", "second"), "the second is answered")
     assert mail.dispatcher.asked == ["first", "barrier", "second"]
+
+
+async def test_a_request_without_an_id_that_a_carrier_sends_again_is_done_once(
+    mail: Mail, store_harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name of the agent's own choice may come again for another request; a unique one does not."""
+    monkeypatch.setattr(mailbox, "SETTLE_MS", 0)
+    messages = mail.root / "work" / "messages"
+    for name in ("1000000000000-abcd1234.json", "1000000000000-abcd1234.json", "note.json", "note.json"):
+        write_whole(messages / name, json.dumps({"type": "message", "text": f"of {name}"}))
+        await until(lambda: not any(messages.iterdir()), "it is done")
+    rows = await store_harness.rows("SELECT text FROM outbox")
+    assert [row["text"] for row in rows] == [
+        "of 1000000000000-abcd1234.json",
+        "of note.json",
+        "of note.json",
+    ]
 
 
 async def test_a_request_that_fails_again_and_again_is_set_aside_for_those_behind_it(
