@@ -260,6 +260,10 @@ class ChannelError(AndyError):
 
 LONGEST_PAUSE_SECONDS = 3_600.0
 """Seconds of the longest pause that a messenger is granted, however long a one it asks for."""
+LEAST_PAUSE_SECONDS = 0.2
+"""Seconds of the shortest pause, even if a messenger asks for a shorter one."""
+LONGEST_OWN_PAUSE_SECONDS = 300.0
+"""Seconds up to which a pause is lengthened beyond what a messenger asks for, if it asks again and again."""
 LONGEST_PAUSES_MS = 3 * 24 * 3_600_000
 """Milliseconds after which a message is given up if its messenger still answers with pauses."""
 
@@ -272,6 +276,17 @@ def bounded_pause(seconds: object, *, default: float) -> float:
     if not isinstance(seconds, int | float) or seconds != seconds:  # only NaN differs from itself
         return default
     return float(min(max(seconds, 0), LONGEST_PAUSE_SECONDS))
+
+
+def lengthened_pause(seconds: float, *, pauses: int) -> float:
+    """Return how many seconds to wait when a messenger asks for a pause of `seconds`.
+
+    `pauses` is the number of pauses that it has asked for in a row, from 1 on, this one included. The wait is
+    at least 0.2 s, then 0.4 s, 0.8 s … 5 minutes: else a messenger that asks for a moment each time would get
+    the same request every moment.
+    """
+    least_seconds = LEAST_PAUSE_SECONDS * 2.0 ** min(pauses - 1, 20)
+    return max(seconds, min(least_seconds, LONGEST_OWN_PAUSE_SECONDS))
 
 
 class ChannelDown(ChannelError):

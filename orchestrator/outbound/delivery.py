@@ -14,7 +14,13 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
-from orchestrator.domain.errors import LONGEST_PAUSES_MS, ChannelDown, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.errors import (
+    LONGEST_PAUSES_MS,
+    ChannelDown,
+    ChannelRefused,
+    OutcomeUnknown,
+    lengthened_pause,
+)
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.silence import is_silence
@@ -39,8 +45,6 @@ FIRST_BACKOFF_MS = 5_000
 """Milliseconds of the pause after the first failure; each further pause is twice as long."""
 LONGEST_BACKOFF_MS = 3_600_000
 """Longest pause in milliseconds between two attempts."""
-LEAST_PAUSE_MS = 200
-"""Shortest pause in milliseconds, even if the messenger asks for a shorter one."""
 GIVE_UP_MS = 24 * 3_600_000
 """Milliseconds after which a message is given up: an outage of a messenger may last a day and lose nothing.
 """
@@ -49,6 +53,8 @@ KEPT_FILES = 20
 """
 GIVE_UP_ATTEMPTS = 10
 """Least attempts before a message is given up: after a jump of the clock, age alone would end it untried."""
+GIVE_UP_PAUSES = 30
+"""The same number for a message whose messenger asks for pauses: so many in a row, which take 100 minutes."""
 SEND_SECONDS = 60.0
 """Seconds that a text may take; a file may take twice as long, and the time for its size."""
 FILE_BYTES_PER_SECOND = 100_000
@@ -82,8 +88,9 @@ class DeliveryHooks:
     note_sent: Callable[..., Awaitable[None]]
     """`(tx, outgoing, *, now_ms)`: called after the message was sent."""
     note_failed: Callable[..., Awaitable[Retry]]
-    """`(tx, outgoing, error, *, now_ms, requested_ms)`: called after a failed attempt; returns who decides
-    about the next. `requested_ms` is the pause that the messenger asked for, or 0.
+    """`(tx, outgoing, error, *, now_ms, requested_ms, is_last_pause)`: called after a failed attempt; returns
+    who decides about the next. `requested_ms` is the wait because the messenger asked for a pause, or 0.
+    `is_last_pause` says that it has asked for too long, so that there is no next attempt.
     """
     note_ended: Callable[..., Awaitable[None]]
     """`(tx, outgoing, error, *, now_ms)`: called when the message will never be sent."""
@@ -152,6 +159,8 @@ class Delivery:
         self._bus = bus
         # Chats in which a message is being sent. A second one would overtake it, or send the same again.
         self._busy: set[ChatJid] = set()
+        self._pauses: dict[int, int] = {}
+        """For each message whose last attempt ended with a request for a pause, how many did so in a row."""
 
     async def run(self) -> None:
         """Send the messages that are due, whenever the wake-up is set or one becomes due, until cancelled."""
@@ -244,6 +253,8 @@ class Delivery:
         chat refuses is tried again as a text. `channel` is None if the chat's messenger is not set up.
         `links` are the quote, the mention and more to send with it.
         """
+        # They are forgotten unless this attempt ends with a pause, too.
+        pauses = self._pauses.pop(head.id, 0)
         try:
             channel_id = await self._send(channel, head, text, links)
         except ChannelRefused as error:
@@ -266,7 +277,7 @@ class Delivery:
                 await self._finish(head, OutboxState.UNKNOWN, error=str(down), notifies_chat=is_text)
             else:
                 await self._try_later(
-                    head, str(down), pause_seconds=down.pause_seconds, moved_to=down.moved_to
+                    head, str(down), pause_seconds=down.pause_seconds, pauses=pauses, moved_to=down.moved_to
                 )
         else:
             await self._mark_sent(head, text, channel_id)
@@ -401,6 +412,7 @@ class Delivery:
         end: OutboxState = OutboxState.DEAD,
         forgets_tries: bool = False,
         pause_seconds: float = 0.0,
+        pauses: int = 0,
         moved_to: str | None = None,
     ) -> None:
         """Let a message that failed be tried again after a pause, or give it up when it is too old.
@@ -413,8 +425,9 @@ class Delivery:
             end: the state of a message that is given up.
             forgets_tries: whether it is sent as if for the first time, even if it has arrived.
             pause_seconds: the pause that the messenger asks for; the attempt does not count then, but after
-                `LONGEST_PAUSES_MS` the message is given up. If it is 0, each pause is twice as long as the
-                last.
+                `LONGEST_PAUSES_MS` and `GIVE_UP_PAUSES` the message is given up. If it is 0, each pause is
+                twice as long as the last.
+            pauses: the pauses in a row that the messenger had asked for before this one.
             moved_to: the chat's new address, to which all its waiting messages are redirected; None if it has
                 not moved.
         """
@@ -422,9 +435,19 @@ class Delivery:
         # A chat that has moved asks for no pause: its attempts count, or one that moves for ever never ends.
         is_requested = pause_seconds > 0 and moved_to is None
         attempts = head.attempts + (not is_requested)
-        pause_ms = max(int(pause_seconds * 1000), LEAST_PAUSE_MS) if pause_seconds else 0
-        requested_ms = pause_ms if is_requested else 0
-        match await self._who_retries(head, error, now_ms=now_ms, requested_ms=requested_ms):
+        wait_ms = backoff_ms(attempts)
+        if is_requested:
+            pauses = self._pauses[head.id] = pauses + 1
+        if pause_seconds:
+            in_a_row = pauses if is_requested else attempts
+            wait_ms = int(lengthened_pause(pause_seconds, pauses=in_a_row) * 1000)
+        age_ms = now_ms - head.created_ms
+        # Not by the age alone: a message may have waited for days for its host, and the clock may jump.
+        is_last_pause = is_requested and age_ms > LONGEST_PAUSES_MS and pauses >= GIVE_UP_PAUSES
+        requested_ms = wait_ms if is_requested else 0
+        match await self._who_retries(
+            head, error, now_ms=now_ms, requested_ms=requested_ms, is_last_pause=is_last_pause
+        ):
             # The message is a notification, whose table has recorded when it is tried again.
             case Retry.BY_THE_LEDGER:
                 async with self._database.transaction() as tx:
@@ -437,17 +460,20 @@ class Delivery:
             case Retry.NEVER:
                 await self._finish(head, end, error=error)
                 return
-        age_ms = now_ms - head.created_ms
-        # Only if an attempt has failed before: one that waited for days for its host gets more than one.
-        has_paused_too_long = is_requested and age_ms > LONGEST_PAUSES_MS and head.error is not None
-        if has_paused_too_long or (age_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS):
-            await self._finish(head, end, error=error)
+        if is_last_pause or (age_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS):
+            # The messenger of a chat with pauses works, so the chat can read why the message did not come.
+            notifies_chat = is_last_pause and head.reacts_to is None
+            await self._finish(head, end, error=error, notifies_chat=notifies_chat)
             return
-        at_ms = now_ms + (pause_ms or backoff_ms(attempts))
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
         async with self._database.transaction() as tx:
             await outbox.try_later(
-                tx, head.id, at_ms=at_ms, error=error, forgets_tries=forgets_tries, is_requested=is_requested
+                tx,
+                head.id,
+                at_ms=now_ms + wait_ms,
+                error=error,
+                forgets_tries=forgets_tries,
+                is_requested=is_requested,
             )
             await _redirect_if_moved(tx, head, moved_to)
 
@@ -468,7 +494,9 @@ class Delivery:
             return False
         return await self._database.read(lambda tx: outbox.has_more(tx, head.chat_jid))
 
-    async def _who_retries(self, head: Outgoing, error: str, *, now_ms: int, requested_ms: int) -> Retry:
+    async def _who_retries(
+        self, head: Outgoing, error: str, *, now_ms: int, requested_ms: int, is_last_pause: bool
+    ) -> Retry:
         """Let the hooks record that an attempt to send a message failed; return who decides about the next.
 
         Without hooks the rules of this class decide.
@@ -477,7 +505,9 @@ class Delivery:
         if hooks is None:
             return Retry.AS_MESSAGES_ARE
         return await self._database.write(
-            lambda tx: hooks.note_failed(tx, head, error, now_ms=now_ms, requested_ms=requested_ms)
+            lambda tx: hooks.note_failed(
+                tx, head, error, now_ms=now_ms, requested_ms=requested_ms, is_last_pause=is_last_pause
+            )
         )
 
     async def _finish(
@@ -500,6 +530,7 @@ class Delivery:
                 skipped. Without this, the chat is not notified either.
         """
         now_ms = self._clock.now_ms()
+        self._pauses.pop(head.id, None)
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
             if state is not OutboxState.SKIPPED and notifies_agent:

@@ -71,6 +71,10 @@ class Office:
         async with self.database.reading() as tx:
             return all(one.state is OutboxState.UNKNOWN for one in await outbox.unsent(tx, limit=9))
 
+    async def is_over_but_given_up(self):
+        async with self.database.reading() as tx:
+            return all(one.state is OutboxState.DEAD for one in await outbox.unsent(tx, limit=9))
+
     async def settled(self, *numbers):
         ends = ("sent", "unknown", "dead", "skipped")
         for number in numbers:
@@ -442,6 +446,34 @@ async def test_a_messenger_that_asks_for_a_pause_is_left_alone_as_long_within_bo
         assert row["next_attempt_ms"] == office.clock.now_ms() + waits_ms
 
 
+@pytest.mark.parametrize(
+    ("error", "attempts"),
+    [
+        (ChannelDown("too fast", pause_seconds=0.0001), 0),
+        (ChannelDown("too fast", pause_seconds=1.0), 0),
+        (ChannelDown("moved", pause_seconds=0.2, moved_to=HOME), 14),
+    ],
+)
+async def test_a_messenger_that_asks_for_a_moment_without_end_is_asked_less_and_less_often(
+    office, error, attempts
+):
+    office.channel.will(HOME, *[error] * 14)
+    number = await office.post("hello")
+    waits_ms = []
+    async with office.open():
+        for attempt in range(1, 15):
+            await until(lambda attempt=attempt: len(office.channel.attempts) == attempt, f"try {attempt}")
+            await office.failed(number, str(error))
+            row = await office.row(number)
+            waits_ms.append(row["next_attempt_ms"] - office.clock.now_ms())
+            office.pass_ms(waits_ms[-1])
+        assert row["attempts"] == attempts
+        await office.settled(number)
+    least_ms = max(200, int(error.pause_seconds * 1000))
+    assert waits_ms == [max(least_ms, min(200 * 2**n, 300_000)) for n in range(14)]
+    assert office.channel.texts() == ["hello"]
+
+
 async def test_a_pause_that_was_asked_for_holds_across_a_reconnection_and_a_restart(office):
     office.channel.will(HOME, ChannelDown("no line"), ChannelDown("too fast", pause_seconds=600.0))
     office.channel.will(WORK, ChannelDown("no line"))
@@ -488,17 +520,28 @@ async def test_a_message_whose_messenger_asks_for_pause_after_pause_is_given_up_
             office.pass_ms(HOUR_MS)
         await office.settled(number)
         await office.settled(behind)
+        await until(office.is_over_but_given_up, "all is sent")
     row = await office.row(number)
     assert (row["state"], row["attempts"]) == (state, 1)
-    assert office.channel.texts() == (["hello", "behind"] if state == "sent" else ["behind"])
+    notice = "⚠️ I could not send an answer: too fast"
+    assert office.channel.texts() == (["hello", "behind"] if state == "sent" else ["behind", notice])
 
 
-async def test_a_message_that_waited_unsent_for_days_is_not_given_up_at_its_first_pause(office):
+@pytest.mark.parametrize("earlier_pauses", [0, 1])
+async def test_a_message_is_not_given_up_for_its_age_alone_when_its_messenger_asks_for_a_pause(
+    office, earlier_pauses
+):
+    office.channel.will(HOME, *[ChannelDown("too fast", pause_seconds=60.0)] * (earlier_pauses + 1))
     number = await office.post("hello")
-    office.clock.pass_ms(100 * HOUR_MS)
-    office.channel.will(HOME, ChannelDown("too fast", pause_seconds=60.0))
+    if not earlier_pauses:
+        office.clock.pass_ms(100 * HOUR_MS)
     async with office.open():
         await office.failed(number, "too fast")
+        if earlier_pauses:
+            # The machine was suspended, or its clock is wrong.
+            office.pass_ms(100 * HOUR_MS)
+            await until(lambda: len(office.channel.attempts) == 2, "the second try")
+            await office.failed(number, "too fast")
         office.pass_ms(60_000)
         await office.settled(number)
     assert office.channel.texts() == ["hello"]

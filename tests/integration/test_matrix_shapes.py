@@ -11,6 +11,7 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -315,6 +316,28 @@ async def test_a_session_that_is_over_opens_no_new_connection(tmp_path):
         await session.sync(None)
     assert session._client.client_session is connections
     assert connections.closed
+
+
+async def test_a_homeserver_that_asks_for_a_moment_without_end_is_asked_for_events_less_and_less_often(
+    tmp_path, monkeypatch
+):
+    pauses: list[float] = []
+    answers = [nio.SyncError("slow", "M_LIMIT_EXCEEDED", milliseconds) for milliseconds in (-5, *[1] * 12)]
+
+    async def note_pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def sync(**_: Any) -> nio.SyncError:
+        if not answers:
+            raise TimeoutError
+        return answers.pop()
+
+    monkeypatch.setattr(session_module, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": note_pause}))
+    async with MatrixSession.open(tmp_path, ANDY) as session:
+        monkeypatch.setattr(session._client, "sync", sync)
+        with pytest.raises(ChannelDown):
+            await session.sync(None)
+    assert pauses == [min(0.2 * 2**number, 300.0) for number in range(13)]
 
 
 async def test_an_upload_finds_a_homeserver_down_that_does_not_even_say_whose_token_it_is(

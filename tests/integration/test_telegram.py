@@ -395,6 +395,21 @@ async def test_a_pause_before_the_next_updates_is_kept_and_is_no_outage(
     assert not [one for one in logs if one["event"] == "channel.down"]
 
 
+async def test_pauses_of_a_moment_before_the_next_updates_grow(home, monkeypatch):
+    pauses: list[float] = []
+
+    async def note_pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(channel_module, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": note_pause}))
+    for _ in range(13):
+        home.api.fail("getUpdates", 429, retry=0)
+    async with home.living():
+        await connected(home)
+    assert pauses == [max(1.0, min(0.2 * 2**number, 300.0)) for number in range(13)]
+
+
 async def test_a_pause_before_the_connection_is_kept(home):
     home.api.fail("getMe", 429, retry=600)
     with structlog.testing.capture_logs() as logs:

@@ -20,7 +20,13 @@ from orchestrator.channels.matrix.content import MESSAGE_ID
 from orchestrator.channels.matrix.description import FOLDER, LOGIN
 from orchestrator.channels.matrix.screening import parse_hostile_json, with_parsable_events
 from orchestrator.channels.server_address import checked_address
-from orchestrator.domain.errors import LONGEST_PAUSE_SECONDS, BadRequest, ChannelDown, ChannelRefused
+from orchestrator.domain.errors import (
+    LEAST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    BadRequest,
+    ChannelDown,
+    ChannelRefused,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +34,7 @@ DEVICE = "Andy"
 CRYPTO = f"{FOLDER}/crypto"
 UNREACHABLE = (aiohttp.ClientError, TimeoutError, OSError)
 REQUEST_SECONDS = 60.0
-UNNAMED_PAUSE_SECONDS, LEAST_PAUSE_SECONDS = 5.0, 0.2
+UNNAMED_PAUSE_SECONDS = 5.0
 _ACCOUNT = re.compile(r"@[^\s:@]{1,200}:[^\s@]{1,200}")
 
 

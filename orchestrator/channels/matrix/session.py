@@ -34,6 +34,7 @@ from orchestrator.domain.errors import (
     ChannelError,
     ChannelRefused,
     OutcomeUnknown,
+    lengthened_pause,
 )
 from orchestrator.domain.values import Attachment
 
@@ -724,16 +725,20 @@ async def retry_after_pauses(
 ) -> T:
     """Return the result of `request`, called again after each pause that the homeserver asks for.
 
-    An error that asks for no pause, or for more than `longest_seconds`, is raised.
+    The waits grow if it asks again and again. An error that asks for no pause, or for more than
+    `longest_seconds`, is raised.
     """
+    pauses = 0
     while True:
         try:
             return await request()
         except ChannelDown as error:
             if not 0 < error.pause_seconds <= longest_seconds:
                 raise
-            log.info("matrix.waits", pause_seconds=error.pause_seconds)
-            await asyncio.sleep(error.pause_seconds)
+            pauses += 1
+            seconds = lengthened_pause(error.pause_seconds, pauses=pauses)
+            log.info("matrix.waits", pause_seconds=seconds)
+            await asyncio.sleep(seconds)
 
 
 def _json_of(event: Any) -> dict[str, Any]:

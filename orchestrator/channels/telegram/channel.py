@@ -37,7 +37,14 @@ from orchestrator.channels.telegram.description import CHANNEL, MAX_TEXT_CHARS, 
 from orchestrator.channels.telegram.entities import MAX_MARKS, Mark, parse_markdown, split_text, utf16_units
 from orchestrator.channels.telegram.incoming import UpdateReceiver, move_chat
 from orchestrator.channels.telegram.login import TelegramLogin
-from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown, StoreError
+from orchestrator.domain.errors import (
+    ChannelDown,
+    ChannelError,
+    ChannelRefused,
+    OutcomeUnknown,
+    StoreError,
+    lengthened_pause,
+)
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
@@ -181,20 +188,24 @@ class TelegramChannel:
         """Return the next updates as JSON.
 
         `next_update` is the number of the first one to return, or None for all that are not confirmed yet.
-        Telegram waits up to `seconds` for a first one. A pause that Telegram asks for is waited for.
+        Telegram waits up to `seconds` for a first one. A pause that Telegram asks for is waited for; the
+        waits grow if it asks again and again.
 
         Raises:
             ChannelDown: Telegram cannot be reached, or its answer is no list.
             LoggedOut: it does not know the token.
         """
+        pauses = 0
         while True:
             try:
                 page = await _request(
                     bot.raw_updates(offset=next_update, seconds=seconds, kinds=updates.KINDS)
                 )
             except PauseRequested as pause:
-                log.info("telegram.pause", seconds=pause.seconds)
-                await asyncio.sleep(pause.seconds)
+                pauses += 1
+                pause_seconds = lengthened_pause(pause.seconds, pauses=pauses)
+                log.info("telegram.pause", seconds=pause_seconds)
+                await asyncio.sleep(pause_seconds)
                 continue
             if not isinstance(page, list):
                 raise ChannelDown("Telegram's answer was no list of updates")

@@ -11,7 +11,6 @@ from orchestrator.base.wakeups import Wakeup
 from orchestrator.dashboard.delivery import decision
 from orchestrator.dashboard.services import notification_log
 from orchestrator.domain.dashboard import Notification, NotificationStatus
-from orchestrator.domain.errors import LONGEST_PAUSES_MS
 from orchestrator.domain.values import OutboxState, Outgoing, Retry
 from orchestrator.store.board import dashboards
 from orchestrator.store.board import deliveries as board_deliveries
@@ -73,15 +72,22 @@ class DeliveryOutcomes:
         after_commit(tx, self._wakeup.set)
 
     async def note_failed(
-        self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int, requested_ms: int = 0
+        self,
+        tx: Tx,
+        outgoing: Outgoing,
+        error: str,
+        *,
+        now_ms: int,
+        requested_ms: int = 0,
+        is_last_pause: bool = False,
     ) -> Retry:
         """Record a failed attempt to send a notification's message, and return who is to try again.
 
         After the last attempt the notification has failed, and its chat gets the text with an apology. For a
         message of the outbox that belongs to no notification, nothing is recorded.
-        `requested_ms` is the pause in milliseconds that the messenger asked for; 0 if it asked for none. An
-        attempt after which it asks for a pause does not count, but after `LONGEST_PAUSES_MS` it is the last;
-        the apology is sent when the pause is over.
+        `requested_ms` is the wait in milliseconds because the messenger asked for a pause; 0 if it asked for
+        none. An attempt after which it asks for a pause does not count, but is the last with `is_last_pause`:
+        it has asked for too long. The apology is sent when the pause is over.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
@@ -89,8 +95,7 @@ class DeliveryOutcomes:
         if not row.status.is_open:
             return Retry.NEVER
         pause_ms = decision.pause_ms(row.attempts)
-        has_paused_too_long = requested_ms > 0 and now_ms - outgoing.created_ms > LONGEST_PAUSES_MS
-        if has_paused_too_long or (pause_ms is None and not requested_ms):
+        if is_last_pause or (pause_ms is None and not requested_ms):
             await self._fail(tx, row, error, now_ms=now_ms)
             await _apologise(tx, row, outgoing, at_ms=now_ms + requested_ms)
             return Retry.BY_ANOTHER

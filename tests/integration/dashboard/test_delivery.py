@@ -17,7 +17,7 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationType, Priority
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
-from orchestrator.outbound.delivery import STUCK_ATTEMPTS
+from orchestrator.outbound.delivery import GIVE_UP_PAUSES, STUCK_ATTEMPTS
 from orchestrator.reports.event_history import recall_events
 from orchestrator.store.board import deliveries as board_deliveries
 from orchestrator.store.board import notifications as board_notifications
@@ -178,17 +178,22 @@ async def test_pauses_that_the_messenger_asks_for_use_up_no_attempts(harness, as
 
 async def test_a_notification_fails_after_three_days_of_pauses_and_is_told_when_the_last_is_over(harness):
     await harness.put(a_notification(message="Water the plants"))
-    # No pause is granted more than an hour: as when the host looks only once a day.
-    harness.channel.will(JID, *[ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(5)])
+    pauses = [ChannelDown("too fast", pause_seconds=3_600.0) for _ in range(GIVE_UP_PAUSES)]
+    harness.channel.will(JID, *pauses)
+    clock = harness.harness.clock
+    harness.is_now("2026-02-09 09:00")
     async with harness.delivering():
-        for day in range(9, 13):
-            await harness.look(f"2026-02-{day:02} 09:00")
+        # The clock jumps in the first pause: the time alone gives nothing up.
+        for tries, passes_ms in enumerate([96 * HOUR, *[HOUR] * (GIVE_UP_PAUSES - 2)], start=1):
+            await harness.look()
             await harness.until_status("n_001", "pending")
-        await harness.look("2026-02-12 10:00")
+            assert len(harness.channel.attempts) == tries
+            clock.pass_ms(passes_ms)
+        await harness.look()
         row = await harness.until_status("n_001", "failed")
         await harness.until_quiet()
-        assert len(harness.channel.attempts) == 5
-        harness.is_now("2026-02-12 11:00")
+        assert len(harness.channel.attempts) == GIVE_UP_PAUSES
+        clock.pass_ms(HOUR)
         harness.harness.wakeups.outbox.set()
         await until(lambda: harness.channel.shown, "the apology")
     assert row.error == "too fast"
