@@ -376,6 +376,25 @@ def test_an_event_that_json_itself_refuses_costs_no_other_event(strange):
     assert ids == ["$s", GOOD["event_id"]]
 
 
+@pytest.mark.parametrize(
+    "asked", ["null", '"soon"', "true", "2.5", "NaN", "[1]", "[" * 50_000 + "]" * 50_000]
+)
+def test_an_error_whose_pause_is_no_whole_number_still_asks_for_one(asked):
+    body = f'{{"errcode": "M_LIMIT_EXCEEDED", "error": "slow", "retry_after_ms": {asked}}}'
+    error = nio.RoomSendError.from_dict(with_parsable_events(parse_hostile_json(body.encode())), ROOM)
+    error.transport_response = SimpleNamespace(status=403, headers={})
+    with pytest.raises(ChannelDown) as down:
+        session_module._raise_for_error(error)
+    assert down.value.pause_seconds == 5.0
+
+
+def test_a_pause_before_a_file_is_kept_also_if_json_refuses_the_answer():
+    error = session_module._refusal(SimpleNamespace(status=429, headers={}), b"[" * 100_000)
+    with pytest.raises(ChannelDown) as down:
+        session_module._raise_for_error(error)
+    assert down.value.pause_seconds == 5.0
+
+
 PLAIN = st.none() | st.text() | st.integers()
 
 

@@ -11,6 +11,7 @@ import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,9 @@ import pytest
 import structlog
 
 pytest.importorskip("telegram")
+
+from telegram.error import RetryAfter
+from telegram.request import HTTPXRequest
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
@@ -354,6 +358,20 @@ async def test_an_absurd_pause_is_bounded_and_the_message_is_kept(home, asked, w
         with pytest.raises(ChannelDown) as down:
             await channel.send(JID, "a", MessageId("3EB0A"))
     assert down.value.pause_seconds == waits
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"parameters": {"retry_after": ' + b"[" * 100_000, b"[" * 100_000, b"\xff"]
+)
+async def test_a_pause_is_kept_also_if_json_refuses_the_answer(monkeypatch, body):
+    async def answer(*_: Any, **__: Any) -> tuple[int, bytes]:
+        return 429, body
+
+    monkeypatch.setattr(HTTPXRequest, "do_request", answer)
+    async with login._http_client(connections=1) as client:
+        with pytest.raises(RetryAfter) as asked:
+            await client.post("https://api.telegram.org/")
+    assert asked.value.retry_after == timedelta(seconds=5)
 
 
 @pytest.mark.parametrize(

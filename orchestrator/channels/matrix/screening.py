@@ -77,10 +77,13 @@ def _bounded_int(digits: str) -> int:
 def with_parsable_events(answer: object) -> dict[Any, Any]:
     """Return the JSON of a homeserver's answer, changed so that the library can parse every event in it.
 
-    An answer that is no JSON object becomes an empty one.
+    An answer that is no JSON object becomes an empty one, and a pause that is no whole number is left out.
     """
     if not isinstance(answer, dict):
         return {}
+    # Of an error whose pause is no whole number the library reads nothing, not even that it asks for one.
+    if type(answer.get("retry_after_ms", 0)) is not int:
+        del answer["retry_after_ms"]
     # A page of a room's messages has its events in `chunk`; an answer to a sync has them in `rooms`.
     if isinstance(answer.get("chunk"), list):
         answer["chunk"] = list(_parsable(answer["chunk"], nio.Event.parse_event, wraps_others=True))

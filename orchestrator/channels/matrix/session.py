@@ -714,7 +714,7 @@ def _refusal(response: Any, body: bytes) -> nio.ErrorResponse:
     """Return the error in an answer that the library has not parsed; `body` is the answer's content."""
     try:
         error = nio.ErrorResponse.from_dict(json.loads(body))
-    except ValueError:
+    except (RecursionError, ValueError):
         error = nio.ErrorResponse("too many requests")
     error.transport_response = response
     return error

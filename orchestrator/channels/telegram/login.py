@@ -129,7 +129,7 @@ class _HttpClient(HTTPXRequest):
         status, content = await super().do_request(*args, **options)
         try:
             asked = json.loads(content)["parameters"]["retry_after"] if status >= 400 else None
-        except (ValueError, LookupError, TypeError):
+        except (RecursionError, ValueError, LookupError, TypeError):
             asked = None
         if status == TOO_MANY_REQUESTS or asked:
             seconds = max(bounded_pause(asked, default=UNNAMED_PAUSE_SECONDS), LEAST_PAUSE_SECONDS)
