@@ -18,6 +18,7 @@ from typing import Any
 import certifi
 import pytest
 import structlog
+import tzlocal
 from hypothesis import HealthCheck, settings
 
 from orchestrator.store.database import Database
@@ -37,6 +38,10 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # jsonschema needs it for a format that nobody checks here, and it takes more than a second to import.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+# tzlocal remembers the first zone that it finds for the life of the process: it must not be one that a test
+# has set in TZ.
+tzlocal.get_localzone_name()
 
 # How long an example takes says more of the machine than of the code. The same fifty examples are tried each
 # time, so what passed once passes again; `make soak` looks for others by the hundred.

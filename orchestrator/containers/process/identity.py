@@ -13,8 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-PARENT_FIELD, START_FIELD = 1, 19
+PARENT_FIELD, FLAGS_FIELD, START_FIELD, ENVIRONMENT_END_FIELD = 1, 6, 19, 48
 """Positions of fields in `/proc/PID/stat`, counted from 1 after the command's name and the state."""
+KERNEL_THREAD = 0x0020_0000
+"""The flag of a thread of the kernel, which has no environment."""
 DEATH_SECONDS = 5.0
 """Seconds to wait until killed processes are gone."""
 PROC = Path("/proc")
@@ -65,35 +67,57 @@ def kill_marked(mark: str) -> None:
     Return when all are gone, or after `DEATH_SECONDS`. Without `/proc` nothing is found. Blocks.
     """
     deadline = time.monotonic() + DEATH_SECONDS
-    # Repeated until none is left, because another process may be started between the search and the kill.
-    while (pids := _marked_processes(mark)) and time.monotonic() < deadline:
-        for pid in pids:
+    while time.monotonic() < deadline:
+        marked, is_complete = _marked_processes(mark)
+        if not marked and is_complete:
+            return
+        for pid in marked:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        # Then once more: another process may have been started between the search and the kill.
         time.sleep(0.01)
 
 
-def _marked_processes(mark: str) -> set[int]:
+def _marked_processes(mark: str) -> tuple[set[int], bool]:
     """Return the numbers of the processes with `mark` in their environment, and of all their descendants.
 
-    This process itself is left out.
+    This process itself is left out. The second value is False if a process has no environment at this moment,
+    so that it may be one of them.
     """
     pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal()] if PROC.is_dir() else []
-    marked = {pid for pid in pids if os.fsencode(mark) in _environment(pid).split(b"\0")}
+    environments = {pid: _environment(pid) for pid in pids}
+    is_complete = None not in environments.values()
+    marked = {
+        pid
+        for pid, environment in environments.items()
+        if os.fsencode(mark) in (environment or b"").split(b"\0")
+    }
     if not marked:
-        return marked
+        return marked, is_complete
     # Fields are counted from 1. A process that has ended meanwhile has none.
     parents = {pid: int(fields[PARENT_FIELD - 1]) for pid in pids if (fields := _stat(pid))}
     # Add the children of marked processes, then theirs, until there are no new ones.
     while children := {pid for pid, parent in parents.items() if parent in marked} - marked:
         marked |= children
-    return marked - {os.getpid()}
+    return marked - {os.getpid()}, is_complete
 
 
-def _environment(pid: int) -> bytes:
-    """Return the environment with which a process was started; empty if it cannot be read."""
+def _environment(pid: int) -> bytes | None:
+    """Return the environment with which a process was started; empty if it has none or it cannot be read.
+
+    None for the moment in which the process starts another program, or ends: then it has no environment yet,
+    or no longer.
+    """
+    path = PROC / str(pid) / "environ"
     try:
-        return (PROC / str(pid) / "environ").read_bytes()
+        if environment := path.read_bytes():
+            return environment
+        fields = _stat(pid)  # counted from 1; none if the process has ended
+        if len(fields) < ENVIRONMENT_END_FIELD or int(fields[FLAGS_FIELD - 1]) & KERNEL_THREAD:
+            return b""
+        if fields[ENVIRONMENT_END_FIELD - 1] == "0":
+            return None
+        return path.read_bytes()  # it has one now, or was started with an empty one
     except OSError:
         return b""
 
