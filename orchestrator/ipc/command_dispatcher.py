@@ -179,7 +179,7 @@ class CommandDispatcher:
             WireError: the file contains no command; nothing was done.
         """
         command = parse_command(body)
-        request_id = command.request_id or _request_id(name, body)
+        request_id = command.request_id or fallback_id(name, body)
         # Slow work is done before the transaction: a second of it there would hold up every other writer.
         file = await self._copy_for(group, command, request_id)
         early_result = await self._act_early(group, command, request_id, written_ms)
@@ -484,7 +484,7 @@ def _only_reads_words(command: Command) -> bool:
     return is_show or isinstance(command, SearchHistory)
 
 
-def _request_id(name: str, body: bytes) -> str:
+def fallback_id(name: str, body: bytes) -> str:
     """Return an id for the request in a file that has none, from the file's name and its content, `body`.
 
     So the same file gets the same id again, and a later file of the same name gets another one.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,7 @@ class RequestBatch:
     """The requests that one call of `Mailbox.take` found."""
 
     requests: tuple[RequestFile, ...] = ()
-    """Oldest name first. Each is to be removed or rejected before the next call."""
+    """Oldest name first. Each is to be removed before the next call, or to be left out of it."""
     rejections: tuple[Rejection, ...] = ()
     """Entries that were removed unread, for the log. They are recorded as rejected files already."""
     has_more: bool = False
@@ -81,21 +82,21 @@ class Mailbox:
         """The name of the mailbox: `messages` or `tasks`."""
         return self._directory.name
 
-    def take(self, limit: int = 200) -> RequestBatch:
+    def take(self, limit: int = 200, *, without: Collection[str] = ()) -> RequestBatch:
         """Read at most `limit` requests, and remove entries that cannot be one. A missing directory is empty.
 
-        Requests stay in the directory until `remove` or `reject`. Directories are ignored. Files that may
-        still be written are left alone for a time: partial files for `UNFINISHED_MS`, hand-written ones for
-        `SETTLE_MS`. With more than `MAX_ENTRIES` entries there is no such time. If a file's time is ahead of
-        the host's clock, a partial file is ignored, and a hand-written one is read once it contains a whole
-        JSON document.
+        Requests stay in the directory until `remove`. Directories, and files with a name in `without`, are
+        ignored. Files that may still be written are left alone for a time: partial files for `UNFINISHED_MS`,
+        hand-written ones for `SETTLE_MS`. With more than `MAX_ENTRIES` entries there is no such time. If a
+        file's time is ahead of the host's clock, a partial file is ignored, and a hand-written one is read
+        once it contains a whole JSON document.
 
         Raises:
             MailboxError: the directory is a link, no directory, or closed to the host.
             OSError: the host itself cannot read or write (too many open files, a full or broken disk).
         """
         with entries.opened(self._directory) as directory:
-            batch = RequestBatch() if directory is None else self._read_batch(directory, limit)
+            batch = RequestBatch() if directory is None else self._read_batch(directory, limit, without)
         # One record for all of them, so that a flood of bad files makes no flood of records.
         if batch.rejections:
             self._rejected.record(self._directory.name, batch.rejections)
@@ -120,21 +121,19 @@ class Mailbox:
                 raise PermissionError(f"{self._directory.name}/{request.name} cannot be removed")
 
     def reject(self, request: RequestFile, reason: str) -> None:
-        """Record a request that was not understood, with the reason, and remove it.
+        """Record a request that is not carried out, with the reason. It stays until `remove`.
 
         Raises:
-            MailboxError: the directory cannot be used.
-            OSError: the record cannot be written, or the file not removed.
+            OSError: the record cannot be written.
         """
-        # Recorded before it is removed: a crash in between records it twice but loses nothing.
         rejection = Rejection(name=request.name, reason=reason)
         self._rejected.record(self._directory.name, [rejection], body=request.body)
-        self.remove(request)
 
-    def _read_batch(self, directory_fd: int, limit: int) -> RequestBatch:
+    def _read_batch(self, directory_fd: int, limit: int, without: Collection[str]) -> RequestBatch:
         """Read entries of an open directory until a limit is reached; remove those that are no requests.
 
-        At most `limit` requests are read; the removed entries and the bytes are limited, too.
+        At most `limit` requests are read; the removed entries and the bytes are limited, too. Entries with a
+        name in `without` are ignored.
         """
         survey = entries.survey(directory_fd, MAX_ENTRIES)
         requests: list[RequestFile] = []
@@ -142,6 +141,8 @@ class Mailbox:
         read_bytes = 0
         has_more = False
         for name in survey.names:
+            if name in without:
+                continue
             # Limited by bytes, too: 200 requests of 1 MiB each would be in memory at once.
             if len(requests) >= limit or len(rejections) >= MAX_REJECTIONS or read_bytes >= MAX_PASS_BYTES:
                 has_more = True

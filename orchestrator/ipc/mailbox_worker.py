@@ -7,29 +7,32 @@ only its own group.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from agent_runner.wire.document import WireError
-from agent_runner.wire.mailbox import Reply
+from agent_runner.wire.mailbox import Reply, parse_command
 from orchestrator.base.clock import Clock, SystemClock
 from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.domain.errors import MailboxError, StoreError
 from orchestrator.domain.values import Folder, Group
 from orchestrator.ipc import input_files
-from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.ipc.command_dispatcher import CommandDispatcher, fallback_id
 from orchestrator.ipc.handlers.files import RETENTION_MS
 from orchestrator.ipc.mailbox import Mailbox, RequestFile, is_given_once
 from orchestrator.ipc.rejected_files import MAX_NAME_CHARS, Rejection
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.store import audit
 from orchestrator.store.conversation import outbox
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, Tx
 from orchestrator.store.groups import groups
+from orchestrator.store.runs import commands
 
 log = structlog.get_logger(__name__)
 
@@ -46,8 +49,31 @@ a container's last second, or could not be handled then.
 MAX_TRIES = 3
 """Times that a request is handled whose handling fails unexpectedly, before it is set aside."""
 RETRY_SECONDS = 1.0
-"""Seconds between two of them: all are over before the container stops waiting for a reply."""
+"""Seconds before the second of them; each further pause is longer by as much.
+
+All are over before the container stops waiting for a reply.
+"""
+MAX_FAILURES = 1_000
+"""Failed requests of one mailbox that are remembered, the latest."""
 DAY_MS = 24 * 3_600_000
+HOST_ERRORS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+"""Errors of the system that any request would meet: a full or broken disk, too many open files."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Failure:
+    """A request whose handling has failed."""
+
+    name: str
+    """The name of its file."""
+    tries: int = 0
+    """Times that it was handled, or was to be set aside, and that failed."""
+    reason: str = ""
+    """The kind of the latest error of its handling."""
+    is_resting: bool = False
+    """Whether it waits before it is tried again; the requests behind it do not."""
 
 
 class MailboxWorker:
@@ -89,8 +115,8 @@ class MailboxWorker:
         self._sweep_files = sweep_files
         self._swept_ms: int | None = None
         self._rates: dict[Folder, TokenBucket] = {}
-        self._failed: dict[tuple[Folder, str], tuple[str, int]] = {}
-        """The request that failed last in each mailbox, by its key, and how often in a row."""
+        self._failures: dict[tuple[Folder, str], dict[str, _Failure]] = {}
+        """The failed requests of each mailbox, by name and content. After a restart all are tried anew."""
         self._resting: set[Folder] = set()
         """Groups that wait because they sent requests faster than they may."""
         self._at_work: set[Folder] = set()
@@ -181,15 +207,14 @@ class MailboxWorker:
 
         Nothing is done for a group that is not registered any more.
         """
-        try:
-            group = await self._database.read(lambda tx: groups.by_folder(tx, folder))
-            if group is None:
-                return
-            for directory in DIRECTORIES:
-                await self._handle_directory(group, directory)
-        except Exception:
-            # A failure of one group does not stop the others; a sweep comes back to it.
-            log.exception("mailbox.failed", group=folder)
+        for directory in DIRECTORIES:
+            try:
+                group = await self._database.read(lambda tx: groups.by_folder(tx, folder))
+                if group is not None:
+                    await self._handle_directory(group, directory)
+            except Exception:
+                # A failure of one mailbox does not stop the others; a sweep comes back to it.
+                log.exception("mailbox.failed", group=folder, mailbox=directory)
 
     async def _handle_directory(self, group: Group, directory: str) -> None:
         """Handle a batch of requests in one mailbox of a group: `directory` is its name.
@@ -202,8 +227,10 @@ class MailboxWorker:
             folder=group.folder,
             owner_uids=self._owner_uids(),
         )
+        failures = self._failures.get((group.folder, directory), {}).values()
+        resting = {failure.name for failure in failures if failure.is_resting}
         # In a thread, because a slow disk would stop every channel that lives on this event loop.
-        batch = await asyncio.to_thread(mailbox.take, BATCH)
+        batch = await asyncio.to_thread(mailbox.take, BATCH, without=resting)
         if batch.rejections:
             # One line per batch: a flooded mailbox must not flood the log. `errors/` has the details.
             first = batch.rejections[0]
@@ -214,9 +241,10 @@ class MailboxWorker:
                 reason=first.reason,
                 count=len(batch.rejections),
             )
-            await self._audit(
-                "mailbox.refused", group, mailbox=directory, first=first, count=len(batch.rejections)
+            refused = self._rejected_event(
+                "mailbox.refused", group, directory, first, count=len(batch.rejections)
             )
+            await self._database.write(lambda tx: audit.append(tx, refused))
         for request in batch.requests:
             await self._answer(group, mailbox, request)
         if batch.has_more:
@@ -225,16 +253,17 @@ class MailboxWorker:
         cost_of_rejections = REJECTION_COST if batch.rejections else 0
         self._charge(group.folder, len(batch.requests) + cost_of_rejections)
 
-    async def _audit(self, kind: str, group: Group, *, mailbox: str, first: Rejection, count: int) -> None:
-        """Add an audit entry about `count` rejections: name and reason of the `first`, never its content."""
+    def _rejected_event(
+        self, kind: str, group: Group, mailbox: str, first: Rejection, *, count: int = 1
+    ) -> audit.AuditEvent:
+        """Return the audit entry of `count` rejections: name and reason of the `first`, never its content."""
         detail = {
             "mailbox": mailbox,
             "file": ascii(first.name[:MAX_NAME_CHARS])[1:-1],  # escaped, without the quotes of `ascii`
             "reason": first.reason[:MAX_REASON_CHARS],
             "count": count,
         }
-        event = audit.AuditEvent(at_ms=self._clock.now_ms(), kind=kind, folder=group.folder, detail=detail)
-        await self._database.write(lambda tx: audit.append(tx, event))
+        return audit.AuditEvent(at_ms=self._clock.now_ms(), kind=kind, folder=group.folder, detail=detail)
 
     def _charge(self, folder: Folder, cost: int) -> None:
         """Count `cost` requests of a group, and pause the group if it sends faster than it may."""
@@ -255,63 +284,102 @@ class MailboxWorker:
         """Carry out a request, write the reply to it, and then remove its file from the mailbox.
 
         After a crash in between, the file is handled again, which has no further effect: it gets the same
-        reply. A file that is no command is recorded as rejected, and so is a request whose handling has
-        failed unexpectedly `MAX_TRIES` times.
+        reply. A file that is no command is recorded as rejected. If the handling fails unexpectedly, the
+        request is left for later, and those behind it go on; after `MAX_TRIES` times it is set aside.
 
         Raises:
-            Exception: the handling failed; the request is handled again later. `StoreError`, `MailboxError`
-                and `OSError`, as from a full disk, are waited out, however often they come.
+            StoreError, MailboxError, OSError: the host cannot do this for any request now, as with a full
+                disk. Such errors do not count; the requests wait in their order, however often they come.
         """
         replies = self._root / group.folder / "replies"
+        failures = self._failures.setdefault((group.folder, mailbox.name), {})
+        # Without the file's version: an agent could change its rights or times again and again.
+        key = fallback_id(request.name, request.body)
+        failure = failures.get(key) or _Failure(name=request.name)
         try:
-            reply = await self._dispatcher.handle(
-                group, _file_key(request), request.body, written_ms=request.written_ms
-            )
+            reply = await self._reply_to(group, mailbox, request, failure)
             # The reply is written before the file is removed: after a crash in between, the file is handled
             # again, and the reply that is in the store is written once more.
-            await asyncio.to_thread(input_files.write_reply, replies, reply)
+            if reply is not None:
+                await asyncio.to_thread(input_files.write_reply, replies, reply)
+            await asyncio.to_thread(mailbox.remove, request)
+        except (Exception, asyncio.CancelledError) as error:
+            if _is_the_hosts(error):
+                raise
+            log.exception("mailbox.failed", group=group.folder, mailbox=mailbox.name, file=request.name)
+            failures[key] = failure
+            self._rest(group.folder, failure, error)
+            if len(failures) > MAX_FAILURES:
+                del failures[next(iter(failures))]
+        else:
+            failures.pop(key, None)
+
+    def _rest(self, folder: Folder, failure: _Failure, error: BaseException) -> None:
+        """Count a failure of a request, and let the request wait before it is tried again or set aside."""
+        if failure.tries < MAX_TRIES:
+            failure.reason = type(error).__name__
+        failure.tries += 1
+        failure.is_resting = True
+
+        def end() -> None:
+            """End the rest, and let the group's mailboxes be looked at again."""
+            failure.is_resting = False
+            self._watcher.wake(folder)
+
+        seconds = 0 if failure.tries == MAX_TRIES else RETRY_SECONDS * failure.tries  # set aside at once
+        asyncio.get_running_loop().call_later(seconds, end)
+
+    async def _reply_to(
+        self, group: Group, mailbox: Mailbox, request: RequestFile, failure: _Failure
+    ) -> Reply | None:
+        """Carry out a request, or record it as rejected; return the reply.
+
+        Return None if it is no command and names no id. `failure` says how often it has failed so far.
+        """
+        try:
+            if failure.tries >= MAX_TRIES:
+                return await self._set_aside(group, mailbox, request, failure)
+            return await self._dispatcher.handle(
+                group, _file_key(request), request.body, written_ms=request.written_ms
+            )
         except WireError as error:
             log.warning("mailbox.not_understood", group=group.folder, file=request.name, reason=str(error))
-            text = f"The host does not understand this: {error}"
-            refusal = _error_reply(request.body, "not_understood", text)
-            await self._set_aside(group, mailbox, request, refusal, "mailbox.not_understood", str(error))
-            return
-        except (StoreError, MailboxError, OSError):
-            raise
-        except Exception as error:
-            key, tries = self._failed.get((group.folder, mailbox.name), ("", 0))
-            tries = tries + 1 if key == _file_key(request) else 1
-            self._failed[group.folder, mailbox.name] = (_file_key(request), tries)
-            if tries < MAX_TRIES:
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._watcher.wake, group.folder)
-                raise
-            log.exception("mailbox.set_aside", group=group.folder, file=request.name)
-            text = "The host failed to do this. Part of it may be done: look before you ask again."
-            refusal = _error_reply(request.body, "failed", text)
-            reason = f"its handling failed {tries} times: {type(error).__name__}"
-            await self._set_aside(group, mailbox, request, refusal, "mailbox.set_aside", reason)
-            return
-        await asyncio.to_thread(mailbox.remove, request)
+            # Recorded before it is audited and removed: a crash in between repeats this but loses nothing.
+            await asyncio.to_thread(mailbox.reject, request, str(error))
+            rejection = Rejection(name=request.name, reason=str(error))
+            event = self._rejected_event("mailbox.not_understood", group, mailbox.name, rejection)
+            await self._database.write(lambda tx: audit.append(tx, event))
+            return _not_understood(request.body, str(error))
 
     async def _set_aside(
-        self,
-        group: Group,
-        mailbox: Mailbox,
-        request: RequestFile,
-        reply: Reply | None,
-        kind: str,
-        reason: str,
-    ) -> None:
-        """Write the error `reply` to a request, record it as rejected for `reason`, and remove its file.
+        self, group: Group, mailbox: Mailbox, request: RequestFile, failure: _Failure
+    ) -> Reply:
+        """Record a request as rejected whose handling has failed `MAX_TRIES` times; return the reply to it.
 
-        The audit gets a row of this `kind`. `reply` is None if the request names no id.
+        The reply is stored together with the row of the audit. So a request that is found again after a crash
+        is neither handled nor set aside again: it gets this reply.
         """
-        if reply is not None:
-            replies = self._root / group.folder / "replies"
-            await asyncio.to_thread(input_files.write_reply, replies, reply)
-        rejection = Rejection(name=request.name, reason=reason)
-        await self._audit(kind, group, mailbox=mailbox.name, first=rejection, count=1)
+        command = parse_command(request.body)
+        request_id = command.request_id or fallback_id(_file_key(request), request.body)
+        earlier = await self._database.read(lambda tx: commands.answered(tx, group.folder, request_id))
+        if earlier is not None:  # only the writing of the reply or the removal has failed
+            return earlier
+        reason = f"its handling failed {MAX_TRIES} times: {failure.reason}"
         await asyncio.to_thread(mailbox.reject, request, reason)
+        text = "The host failed to do this. Part of it may be done: look before you ask again."
+        reply = Reply(request_id=request_id, ok=False, code="failed", text=text)
+        event = self._rejected_event(
+            "mailbox.set_aside", group, mailbox.name, Rejection(name=request.name, reason=reason)
+        )
+
+        async def tell(tx: Tx) -> None:
+            """Store the reply and the row of the audit."""
+            await commands.record(tx, group.folder, command.title, reply, now_ms=event.at_ms)
+            await audit.append(tx, event)
+
+        await self._database.write(tell)
+        log.error("mailbox.set_aside", group=group.folder, file=request.name, reason=reason)
+        return reply
 
 
 def _file_key(request: RequestFile) -> str:
@@ -327,14 +395,28 @@ def _file_key(request: RequestFile) -> str:
     return "-".join(str(part) for part in (*request.version, request.name))
 
 
-def _error_reply(body: bytes, code: str, text: str) -> Reply | None:
-    """Return the reply to a request that was not carried out; None if its file names no request id."""
+def _is_the_hosts(error: BaseException) -> bool:
+    """Return whether an error is the host's own, and would befall any other request, too.
+
+    That is so for errors of the store and of a disk, and when the host itself cancels the present task. A
+    connection that fails and a wait that takes too long are errors of one request.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    if isinstance(error, OSError):
+        return error.errno in HOST_ERRORS
+    return isinstance(error, StoreError | MailboxError)
+
+
+def _not_understood(body: bytes, reason: str) -> Reply | None:
+    """Return the reply to a file that is no command; None if it names no request id."""
     try:
         return Reply(
             request_id=json.loads(body)["requestId"],
             ok=False,
-            code=code,
-            text=text,
+            code="not_understood",
+            text=f"The host does not understand this: {reason}",
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -18,6 +18,7 @@ from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import Folder, Group
 from orchestrator.ipc import mailbox, mailbox_worker
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.ipc.mailbox import Mailbox, RequestFile
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
 from tests.support.command_dispatchers import dispatcher_of
@@ -33,11 +34,15 @@ class SlowDispatcher:
     slow: frozenset[str]
     may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)
-    failures: dict[str, list[Exception]] = field(default_factory=dict)
+    failures: dict[str, list[BaseException]] = field(default_factory=dict)
     """The errors that the handling of requests is to raise, one each time, by the requests' ids."""
+    touched: Path | None = None
+    """The directory whose files change their status while a request is handled; None for none."""
 
     async def handle(self, group: Group, name: str, body: bytes, *, written_ms: int) -> Reply:
         self.asked.append(json.loads(body).get("requestId", name))
+        for path in self.touched.iterdir() if self.touched else ():
+            path.chmod(0o600)
         if self.failures.get(self.asked[-1]):
             raise self.failures[self.asked[-1]].pop()
         if group.folder in self.slow:
@@ -151,14 +156,116 @@ async def test_a_request_that_fails_again_and_again_is_set_aside_for_those_behin
     for number, request in enumerate(("wrong", "once", "good")):
         mail.ask("work", request, number=number)
     await until(lambda: mail.is_answered("work", "good"), "those behind it are answered")
-    assert mail.dispatcher.asked == ["wrong"] * mailbox_worker.MAX_TRIES + ["once", "once", "good"]
+    await until(lambda: not any((mail.root / "work" / "messages").iterdir()), "the mailbox is empty")
+    assert sorted(mail.dispatcher.asked) == ["good", "once", "once", *["wrong"] * mailbox_worker.MAX_TRIES]
     reply = json.loads((mail.root / "work" / "replies" / "wrong.json").read_text())
     assert (reply["ok"], reply["code"]) == (False, "failed")
     assert json.loads((mail.root / "work" / "replies" / "once.json").read_text())["ok"]
-    await until(lambda: not any((mail.root / "work" / "messages").iterdir()), "the mailbox is empty")
     assert [path.read_bytes() for path in (mail.root / "errors" / "work").glob("*.json")] == [
         mail.body("work", "wrong").encode()
     ]
+
+
+async def test_more_failing_requests_than_a_batch_has_hold_up_none_behind_them(
+    mail: Mail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_worker, "BATCH", 2)
+    monkeypatch.setattr(mailbox_worker, "RETRY_SECONDS", 1_000.0)
+    for number in range(5):
+        mail.dispatcher.failures[f"wrong{number}"] = [ValueError()] * 10
+        mail.ask("work", f"wrong{number}", number=number)
+    mail.ask("work", "good", number=9)
+    await until(lambda: mail.is_answered("work", "good"), "the one behind them is answered")
+    assert mail.dispatcher.asked == [*(f"wrong{number}" for number in range(5)), "good"]
+
+
+async def test_an_agent_cannot_have_a_failing_request_tried_again_by_touching_its_file(
+    mail: Mail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_worker, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(mailbox, "SETTLE_MS", 0)
+    mail.dispatcher.touched = mail.root / "work" / "messages"
+    mail.dispatcher.failures["wrong"] = [ValueError()] * 10
+    write_whole(mail.dispatcher.touched / "note.json", mail.body("work", "wrong"))
+    await until(lambda: mail.is_answered("work", "wrong"), "it is answered")
+    assert mail.dispatcher.asked == ["wrong"] * mailbox_worker.MAX_TRIES
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError(), asyncio.CancelledError()])
+async def test_a_request_that_cannot_reach_something_is_set_aside_like_any_other(
+    mail: Mail, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(mailbox_worker, "RETRY_SECONDS", 0.0)
+    mail.dispatcher.failures["wrong"] = [error] * 10
+    mail.ask("work", "wrong")
+    await until(lambda: mail.is_answered("work", "wrong"), "it is answered")
+    assert mail.dispatcher.asked == ["wrong"] * mailbox_worker.MAX_TRIES
+
+
+async def test_a_request_is_tried_no_more_while_its_record_cannot_be_written(
+    mail: Mail, store_harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_worker, "RETRY_SECONDS", 0.0)
+    reject, errors = Mailbox.reject, [OSError(28, "No space left on device"), PermissionError()]
+
+    def reject_later(self: Mailbox, request: RequestFile, reason: str) -> None:
+        if errors:
+            raise errors.pop()
+        reject(self, request, reason)
+
+    monkeypatch.setattr(Mailbox, "reject", reject_later)
+    mail.dispatcher.failures["wrong"] = [ValueError()] * 10
+    mail.ask("work", "wrong")
+    await until(lambda: not errors, "its record cannot be written")
+    await until(lambda: not mail.is_at_work(), "the round is over")
+    mail.watcher.wake(Folder("work"))
+    await until(lambda: mail.is_answered("work", "wrong"), "it is set aside")
+    assert mail.dispatcher.asked == ["wrong"] * mailbox_worker.MAX_TRIES
+    assert len(await store_harness.rows("SELECT 1 FROM audit WHERE kind = 'mailbox.set_aside'")) == 1
+
+
+async def test_a_request_that_was_set_aside_when_the_host_ended_is_neither_done_nor_told_again(
+    store_harness: StoreHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_worker, "RETRY_SECONDS", 0.0)
+    root = tmp_path / "ipc"
+    await store_harness.add_group("work")
+    for name in ("messages", "tasks", "input", "replies"):
+        (root / "work" / name).mkdir(parents=True)
+    dispatcher = SlowDispatcher(dispatcher_of(store_harness), frozenset())
+    dispatcher.failures["wrong"] = [ValueError()] * mailbox_worker.MAX_TRIES
+
+    def mail_of_a_host() -> Mail:
+        watcher = MailboxWatcher(root)
+        return Mail(
+            root=root,
+            dispatcher=dispatcher,
+            watcher=watcher,
+            worker=MailboxWorker(
+                root,
+                database=store_harness.database,
+                dispatcher=dispatcher,  # type: ignore[arg-type]
+                watcher=watcher,
+                owner_uids=lambda: frozenset({os.getuid()}),
+            ),
+        )
+
+    def ended(*_: object) -> None:
+        raise OSError
+
+    mail = mail_of_a_host()
+    mail.ask("work", "wrong")
+    with monkeypatch.context() as ending:
+        ending.setattr(Mailbox, "remove", ended)
+        async with round_of(mail.worker, mail.watcher):
+            await until(lambda: mail.is_answered("work", "wrong"), "it is set aside")
+    mail = mail_of_a_host()
+    async with round_of(mail.worker, mail.watcher):
+        await until(lambda: not any((root / "work" / "messages").iterdir()), "its file is removed")
+    assert json.loads((root / "work" / "replies" / "wrong.json").read_text())["code"] == "failed"
+    assert await store_harness.rows("SELECT 1 FROM outbox") == []
+    assert len(await store_harness.rows("SELECT 1 FROM audit WHERE kind = 'mailbox.set_aside'")) == 1
+    assert len(list((root / "errors" / "work").glob("*.reason"))) == 1
 
 
 async def test_a_request_waits_for_a_disk_that_has_no_room(mail: Mail) -> None:

@@ -122,6 +122,7 @@ def test_a_letter_replaced_by_a_link_is_not_followed_when_it_is_ended(post: Post
     path.unlink()
     path.symlink_to(post.secret)
     post.box.reject(request, "means nothing")
+    post.box.remove(request)
     assert path.is_symlink(), "what lies there now is for the next pass"
     assert [refusal.name for refusal in post.take().rejections] == [GOOD]
     assert post.secret.read_bytes() == SECRET
