@@ -264,6 +264,10 @@ LEAST_PAUSE_SECONDS = 0.2
 """Seconds of the shortest pause, even if a messenger asks for a shorter one."""
 LONGEST_OWN_PAUSE_SECONDS = 300.0
 """Seconds up to which a pause is lengthened beyond what a messenger asks for, if it asks again and again."""
+FARTHEST_RETRY_MS = 2 * 3_600_000
+"""Milliseconds ahead at which a further attempt may be set, twice the longest pause: one that is set further
+ahead was set before the clock was set back, and is due now.
+"""
 LONGEST_PAUSES_MS = 3 * 24 * 3_600_000
 """Milliseconds after which a message is given up if its messenger still answers with pauses."""
 
@@ -287,6 +291,14 @@ def lengthened_pause(seconds: float, *, pauses: int) -> float:
     """
     least_seconds = LEAST_PAUSE_SECONDS * 2.0 ** min(pauses - 1, 20)
     return max(seconds, min(least_seconds, LONGEST_OWN_PAUSE_SECONDS))
+
+
+def is_retry_due(at_ms: int, *, now_ms: int) -> bool:
+    """Return whether an attempt that is set at `at_ms` is due at `now_ms` (both epoch ms).
+
+    So is one that is further ahead than `FARTHEST_RETRY_MS`.
+    """
+    return not 0 < at_ms - now_ms <= FARTHEST_RETRY_MS
 
 
 class ChannelDown(ChannelError):

@@ -19,6 +19,7 @@ from orchestrator.domain.errors import (
     ChannelDown,
     ChannelRefused,
     OutcomeUnknown,
+    is_retry_due,
     lengthened_pause,
 )
 from orchestrator.domain.polls import Poll
@@ -180,7 +181,7 @@ class Delivery:
     async def _has_due(self) -> bool:
         """Return whether the first message of any chat is due."""
         heads = await self._database.read(outbox.heads)
-        return any(head.next_attempt_ms <= self._clock.now_ms() for head in heads)
+        return any(is_retry_due(head.next_attempt_ms, now_ms=self._clock.now_ms()) for head in heads)
 
     async def _start_due(self) -> float:
         """Start a task for each chat whose next message is due; return in how many seconds to look again."""
@@ -191,12 +192,8 @@ class Delivery:
         for head in heads:
             if head.chat_jid in self._busy:
                 continue
-            ahead_ms = head.next_attempt_ms - now_ms
-            # A time much further ahead than the longest pause means that the clock was set back: such a
-            # message is tried now. Twice, because a pause of full length is further ahead as soon as the
-            # clock is set back by a moment.
-            if 0 < ahead_ms <= 2 * LONGEST_BACKOFF_MS:
-                wait = min(wait, ahead_ms / 1000)
+            if not is_retry_due(head.next_attempt_ms, now_ms=now_ms):
+                wait = min(wait, (head.next_attempt_ms - now_ms) / 1000)
                 continue
             self._busy.add(head.chat_jid)
             self._tasks.create_task(self._deliver_in_chat(head), name=f"deliver:{head.id}")

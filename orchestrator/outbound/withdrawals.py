@@ -10,10 +10,10 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
-from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.errors import ChannelDown, ChannelRefused, is_retry_due
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid, Message, Outgoing
-from orchestrator.outbound.delivery import GIVE_UP_MS, SEND_SECONDS, backoff_ms
+from orchestrator.outbound.delivery import GIVE_UP_ATTEMPTS, GIVE_UP_MS, SEND_SECONDS, backoff_ms
 from orchestrator.store.conversation import messages, outbox, withdrawals
 from orchestrator.store.conversation.withdrawals import Withdrawal
 from orchestrator.store.database import Database, Tx
@@ -65,7 +65,7 @@ class Withdrawals:
     async def withdraw_due(self) -> None:
         """Try all deletions of messages that are due now, one after another."""
         for withdrawal in await self._database.read(withdrawals.due):
-            if withdrawal.next_attempt_ms <= self._clock.now_ms():
+            if is_retry_due(withdrawal.next_attempt_ms, now_ms=self._clock.now_ms()):
                 await self._withdraw(withdrawal)
 
     async def _withdraw(self, withdrawal: Withdrawal) -> None:
@@ -130,15 +130,18 @@ class Withdrawals:
     async def _postpone(
         self, withdrawal: Withdrawal, outgoing: Outgoing, error: str, *, pause_seconds: float
     ) -> None:
-        """Record that a deletion failed and when to try it again; after `GIVE_UP_MS`, give it up.
+        """Record that a deletion failed and when to try it again.
+
+        After `GIVE_UP_MS` and `GIVE_UP_ATTEMPTS`, give it up.
 
         `pause_seconds` is the pause that the messenger asks for, 0 if it asks for none.
         """
         now_ms = self._clock.now_ms()
-        if now_ms - withdrawal.created_ms > GIVE_UP_MS:
+        attempts = withdrawal.attempts + 1
+        if now_ms - withdrawal.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
             await self._give_up(withdrawal, outgoing, error)
             return
-        at_ms = now_ms + max(backoff_ms(withdrawal.attempts + 1), int(pause_seconds * 1000))
+        at_ms = now_ms + max(backoff_ms(attempts), int(pause_seconds * 1000))
         await self._database.write(
             lambda tx: withdrawals.try_later(tx, withdrawal.outbox_id, at_ms=at_ms, error=error)
         )

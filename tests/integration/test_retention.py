@@ -223,7 +223,7 @@ async def test_messages_stay_for_ever_and_with_them_the_turns_they_name(
     async with store_harness.database.reading() as tx:
         assert list(await tx.execute_fetchall("PRAGMA foreign_key_check")) == []
         assert (await audit.verify(tx)).fault is None
-        assert await board_notifications.next_due_ms(tx) is not None
+        assert await board_notifications.next_due_ms(tx, now_ms=0) is not None
         assert [one.text for one in await outbox.unsent(tx, limit=9)] == ["lost"]
     # The same chat goes on.
     await store_harness.hear("@Andy and now?")

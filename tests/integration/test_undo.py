@@ -232,17 +232,43 @@ async def until_stored(undo: UndoHarness) -> None:
     await until(holds, "it is recorded as sent")
 
 
+def withdrawals_of(store: StoreHarness, channel: ScriptedChannel) -> Withdrawals:
+    return Withdrawals(
+        store.database,
+        clock=store.clock,
+        channel_for=lambda _: channel,
+        bus=store.bus,
+        wakeup=store.wakeups.outbox,
+    )
+
+
+@pytest.mark.parametrize("days", [-365, -1, 4])
+async def test_a_deletion_survives_a_jump_of_the_clock(store_harness: StoreHarness, days: int) -> None:
+    channel = ScriptedChannel(features=frozenset({Feature.WITHDRAWALS, Feature.IDEMPOTENT}))
+    undo = UndoHarness(store_harness, channel=channel)
+    await undo.add_groups()
+    deleting = withdrawals_of(store_harness, channel)
+    await undo.turn({"type": "message", "text": "Hello all"})
+    async with undo.store.delivering(channel):
+        undo.store.wakeups.outbox.set()
+        await until(lambda: "Hello all" in channel.texts(), "it is sent")
+        await until_stored(undo)
+    await undo.say("@Andy undo")
+    channel.will("local:family", ChannelDown("no line"), ChannelDown("no line"))
+    await deleting.withdraw_due()
+    undo.store.clock.wall_ms += days * 24 * 3_600_000
+    await deleting.withdraw_due()
+    assert not channel.scripts["local:family"], "it is tried again at once"
+    undo.store.clock.wall_ms += 10_000
+    await deleting.withdraw_due()
+    assert "Hello all" not in channel.texts()
+
+
 async def test_sent_messages_are_deleted_where_the_messenger_can(store_harness: StoreHarness) -> None:
     channel = ScriptedChannel(features=frozenset({Feature.WITHDRAWALS, Feature.IDEMPOTENT}))
     undo = UndoHarness(store_harness, channel=channel)
     await undo.add_groups()
-    deleting = Withdrawals(
-        store_harness.database,
-        clock=store_harness.clock,
-        channel_for=lambda _: channel,
-        bus=store_harness.bus,
-        wakeup=store_harness.wakeups.outbox,
-    )
+    deleting = withdrawals_of(store_harness, channel)
     await undo.turn({"type": "message", "text": "Hello all"}, {"type": "message", "text": "and this"})
     async with undo.store.delivering(channel):
         undo.store.wakeups.outbox.set()

@@ -25,6 +25,7 @@ from orchestrator.domain.values import Group
 from orchestrator.store.board import deliveries as board_deliveries
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.board.deliveries import DueNotification
+from orchestrator.store.board.notifications import NotificationOutlook
 from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.notices import host_events
@@ -94,17 +95,21 @@ class NotificationDispatcher:
         Return after how many seconds to call this again.
         """
         # First one read: mostly there is nothing to do, and a write transaction would make others wait.
-        outlook = await self._database.read(board_notifications.outlook)
+        outlook = await self._database.read(self._outlook)
         if self._published_id is None:
             self._published_id = outlook.newest_change
         if outlook.next_ms is not None and outlook.next_ms <= self._clock.now_ms():
             await self._dispatch_due()
-            outlook = await self._database.read(board_notifications.outlook)
+            outlook = await self._database.read(self._outlook)
         if outlook.newest_change != self._published_id:
             await self._publish_changes(self._published_id)
         if outlook.next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (outlook.next_ms - self._clock.now_ms()) / 1000))
+
+    async def _outlook(self, tx: Tx) -> NotificationOutlook:
+        """Return when the next notification is due, and the number of the newest change."""
+        return await board_notifications.outlook(tx, now_ms=self._clock.now_ms())
 
     async def _dispatch_due(self) -> None:
         """Decide on the due notifications, at most `AT_ONCE`, and record that in one transaction.

@@ -15,12 +15,15 @@ from orchestrator.domain.dashboard import (
     NotificationStatus,
     NotificationType,
 )
+from orchestrator.domain.errors import FARTHEST_RETRY_MS
 from orchestrator.domain.values import Folder
 from orchestrator.store.board import dashboards
 from orchestrator.store.database import Tx, returned
 from orchestrator.store.row_mapper import Json, RowMapper
 
 _OPEN = "status IN ('pending', 'sending')"
+# The time of the next attempt; 0 if it is due now because the clock was set back, or if there was no attempt.
+_NEXT_ATTEMPT_MS = f"iif(next_attempt_ms <= :now + {FARTHEST_RETRY_MS}, next_attempt_ms, 0)"
 _MAPPER = RowMapper(Notification, "notifications", {"folder": "group_folder"})
 
 
@@ -224,9 +227,9 @@ async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
         f"""
         SELECT * FROM notifications
         WHERE {_OPEN} AND due_ms <= :now AND audience = 'user'
-          AND ifnull(next_attempt_ms, 0) <= :now AND ifnull(claim_until_ms, 0) <= :now
+          AND {_NEXT_ATTEMPT_MS} <= :now AND ifnull(claim_until_ms, 0) <= :now
         ORDER BY due_ms, id LIMIT :limit
-        """,  # noqa: S608 - a constant
+        """,  # noqa: S608 - constants
         {"now": now_ms, "limit": limit},
     )
 
@@ -241,12 +244,14 @@ class NotificationOutlook:
     """The number of the newest change in all groups, 0 when there is none."""
 
 
-async def outlook(tx: Tx) -> NotificationOutlook:
+async def outlook(tx: Tx, *, now_ms: int) -> NotificationOutlook:
     """Return when the next notification is due, and the number of the newest change, in one call."""
-    return NotificationOutlook(next_ms=await next_due_ms(tx), newest_change=await newest_history_id(tx))
+    return NotificationOutlook(
+        next_ms=await next_due_ms(tx, now_ms=now_ms), newest_change=await newest_history_id(tx)
+    )
 
 
-async def next_due_ms(tx: Tx) -> int | None:
+async def next_due_ms(tx: Tx, *, now_ms: int) -> int | None:
     """Return when the next notification to people is to be sent or tried again (epoch ms), or None."""
     # Most notifications were never tried: an index yields the earliest of those. The few others also wait for
     # their next attempt or for the end of a claim, so the latest of their times counts.
@@ -257,10 +262,11 @@ async def next_due_ms(tx: Tx) -> int | None:
                 WHERE {_OPEN} AND audience = 'user' AND next_attempt_ms IS NULL AND claim_until_ms IS NULL
                 ORDER BY due_ms LIMIT 1)
             UNION ALL
-            SELECT max(due_ms, ifnull(next_attempt_ms, 0), ifnull(claim_until_ms, 0)) FROM notifications
+            SELECT max(due_ms, {_NEXT_ATTEMPT_MS}, ifnull(claim_until_ms, 0)) FROM notifications
             WHERE {_OPEN} AND (next_attempt_ms IS NOT NULL OR claim_until_ms IS NOT NULL)
               AND audience = 'user')
-        """  # noqa: S608 - a constant
+        """,  # noqa: S608 - constants
+        {"now": now_ms},
     )
     return (await returned(cursor))["due"]  # type: ignore[no-any-return]
 

@@ -200,6 +200,21 @@ async def test_a_notification_fails_after_three_days_of_pauses_and_is_told_when_
     assert harness.channel.texts() == ["⚠️ This should have come earlier: Water the plants"]
 
 
+@pytest.mark.parametrize("asked_seconds", [0.0, 3_600.0])
+async def test_a_clock_that_was_ahead_while_an_attempt_failed_holds_up_no_notification(
+    harness, asked_seconds
+):
+    await harness.put(a_notification(message="Water the plants"))
+    harness.channel.will(JID, ChannelDown("down", pause_seconds=asked_seconds))
+    async with harness.delivering():
+        await harness.look("2026-02-09 12:00")
+        await harness.until_status("n_001", "pending")
+        assert len(harness.channel.attempts) == 1
+        await harness.look("2026-02-09 09:00")
+        await harness.until_status("n_001", "delivered")
+    assert harness.channel.texts() == ["Water the plants"]
+
+
 async def test_pauses_do_not_make_the_first_failure_after_them_hold_up_the_chat(harness):
     await harness.put(a_notification())
     harness.channel.connected_since_ms = at("2026-02-09 08:00")
