@@ -47,7 +47,7 @@ from typing import IO, Any
 from agent_runner.carrier.dial import CarrierOrder, Refused, is_hardened, was_oom_killed
 from agent_runner.carrier.incoming import IncomingFiles
 from agent_runner.carrier.local_trees import LocalTrees, problem_of
-from agent_runner.carrier.requests import file_named_in, read_request
+from agent_runner.carrier.requests import Version, file_named_in, read_request, remove_request
 from agent_runner.carrier.runner_output import CHUNK_BYTES, RunnerOutput
 from agent_runner.carrier.waiting_runner import BOXES, hand_over
 from agent_runner.wire import START
@@ -165,8 +165,11 @@ class HostLink:
     connection: CarrierConnection
     output_sent: int = 0
     """Bytes of the runner's stdout that the host had before, or was sent over this connection."""
-    requests_sent: set[tuple[str, str]] = field(default_factory=set)
-    """The mailbox directory and the name of each request file that was sent over this connection."""
+    requests_sent: dict[tuple[str, str], Version] = field(default_factory=dict)
+    """The versions of the request files that were sent over this connection, by mailbox directory and name.
+
+    A request that the host has confirmed is removed from here.
+    """
     requests_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     staged: asyncio.Future[None] | None = None
     """Resolved by the host's answer to the files that were sent; None before the first files."""
@@ -337,7 +340,7 @@ class Carrier:
             case "start":
                 self._start(message)
             case "took":
-                await asyncio.to_thread(self._remove_request, message.text("box"), message.text("name"))
+                await self._end_request(link, message.text("box"), message.text("name"))
             case "staged":
                 link.end_stage(None)
             case "stale":
@@ -607,16 +610,18 @@ class Carrier:
             for name in sorted(path.name for path in directory.iterdir()):
                 if name.startswith(".") or (box, name) in link.requests_sent:
                     continue
-                request = await asyncio.to_thread(read_request, directory / name)
-                if request is None:
+                found = await asyncio.to_thread(read_request, directory / name)
+                if found is None:
                     continue
+                request, version = found
                 if (path := file_named_in(request)) is not None:
                     await self._wait_until_output_sent(link)
                     await self._send_changes(
                         link, 0, partial(self._trees.file_changes, "/workspace/group", path)
                     )
+                # Before it is sent: the host may confirm it at once.
+                link.requests_sent[box, name] = version
                 await link.connection.send("request", request, box=box, name=name)
-                link.requests_sent.add((box, name))
 
     async def _wait_until_output_sent(self, link: HostLink) -> None:
         """Wait until a connection has sent all of the output so far.
@@ -635,10 +640,16 @@ class Carrier:
                 raise ConnectionLost("before the output was sent")
             await self._changed.wait()
 
-    def _remove_request(self, box: str, name: str) -> None:
-        """Remove a request file that the host has stored; ignore a name that is no file of a mailbox."""
-        if box in BOXES and "/" not in name:
-            (self._box_path(box) / name).unlink(missing_ok=True)
+    async def _end_request(self, link: HostLink, box: str, name: str) -> None:
+        """Remove a request file that the host has stored, so that a later one of its name is sent.
+
+        A name that was not sent is ignored.
+        """
+        if (box, name) in link.requests_sent:
+            version = link.requests_sent[box, name]
+            await asyncio.to_thread(remove_request, self._box_path(box) / name, version)
+            # Not before the file is removed, or it would be sent again.
+            del link.requests_sent[box, name]
 
     def _box_path(self, box: str) -> Path:
         """Return the local path of the mailbox directory named `box`."""

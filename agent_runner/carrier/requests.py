@@ -11,16 +11,34 @@ from agent_runner.wire.trees import TreeError
 
 MAX_REQUEST_BYTES = 1024 * 1024
 """Most bytes of a request file."""
+Version = tuple[int, int, int]
+"""Inode, size and modification time in ns of a file: a different one means another request under its name."""
 
 
-def read_request(path: Path) -> bytes | None:
-    """Return the content of a request file; None if it is no plain file, too large, or gone."""
+def read_request(path: Path) -> tuple[bytes, Version] | None:
+    """Return a request file's content and version; None if it is no plain file, too large, or gone."""
     try:
         with trees.opened_root(path.parent) as root, trees.open_file(root, path.name) as file:
+            # Taken before the content is read: what is written after that counts as another request.
+            version = _version(os.fstat(file.fileno()))
             content: bytes = file.read(MAX_REQUEST_BYTES + 1)
     except OSError:
         return None
-    return content if len(content) <= MAX_REQUEST_BYTES else None
+    return (content, version) if len(content) <= MAX_REQUEST_BYTES else None
+
+
+def remove_request(path: Path, version: Version) -> None:
+    """Remove a request file that the host has stored, unless another request has its name by now."""
+    try:
+        if _version(path.lstat()) == version:
+            path.unlink()
+    except FileNotFoundError:
+        pass
+
+
+def _version(info: os.stat_result) -> Version:
+    """Return the version of the file with this status."""
+    return info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def file_named_in(content: bytes) -> str | None:

@@ -82,6 +82,27 @@ def test_a_request_to_send_a_file_that_is_not_there_ends_no_run(node):
     assert node.code is None
 
 
+def test_a_name_that_is_used_again_is_another_request(node):
+    node.write_request("note.json", text="one")
+    take_all(node)
+    node.write_request("note.json", text="two")
+    take_all(node)
+
+    assert node.stored_requests == node.requests
+    assert not node.waiting_requests()
+
+
+def test_a_request_written_over_one_that_is_on_its_way_is_not_removed_for_it(node):
+    node.write_request("note.json", text="one")
+    node.pass_seconds(2)
+    assert node.host.kinds() == ["request"]
+    node.write_request("note.json", text="two, in the meantime")
+    take_all(node)
+
+    assert node.stored_requests == node.requests
+    assert not node.waiting_requests()
+
+
 def test_what_the_agent_asked_for_last_comes_before_its_exit(node):
     node.write_request("1.json", "last.png")
     node.runner.end(0, leaves_child=False)

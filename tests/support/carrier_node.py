@@ -172,7 +172,7 @@ class HostDouble:
             connection.close()
             return
         self.connection, self.inbox, self._stage = connection, [], None
-        self.exits, self._sent_requests = [], set[str]()
+        self.exits, self._sent_requests = [], set[tuple[str, bytes]]()
         await connection.send("welcome", out=len(self.heard))
         pings = asyncio.get_running_loop().create_task(connection.keep_alive())
         try:
@@ -348,8 +348,9 @@ class HostDouble:
 
     def _take_request(self, message: CarrierMessage) -> list[Answer]:
         name = message.text("name")
-        assert name not in self._sent_requests, "a request came twice over one connection"
-        self._sent_requests.add(name)
+        request_key = name, message.payload
+        assert request_key not in self._sent_requests, "a request came twice over one connection"
+        self._sent_requests.add(request_key)
         self.node.stored_requests[name] = message.payload
         request = json.loads(message.payload)
         if request["type"] == "send_file":
@@ -483,9 +484,9 @@ class CarrierNode:
         """Change the host's files."""
         self.host_files = self.after(changed)
 
-    def write_request(self, name: str, file: str | None) -> None:
-        """Write a request of the agent; one with a file asks to send it."""
-        request = {"type": "message", "text": name}
+    def write_request(self, name: str, file: str | None = None, *, text: str = "") -> None:
+        """Write a request of the agent: a message with `text` or its name, or to send `file`."""
+        request = {"type": "message", "text": text or name}
         if file is not None:
             self.sent_files.add(file)
             (self.group / file).write_text(file)
