@@ -21,7 +21,8 @@ import structlog
 
 pytest.importorskip("telegram")
 
-from telegram.error import RetryAfter
+from telegram.error import BadRequest as BadRequestThere
+from telegram.error import NetworkError, RetryAfter
 from telegram.request import HTTPXRequest
 
 from orchestrator.base.clock import SystemClock
@@ -361,17 +362,32 @@ async def test_an_absurd_pause_is_bounded_and_the_message_is_kept(home, asked, w
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"parameters": {"retry_after": ' + b"[" * 100_000, b"[" * 100_000, b"\xff"]
+    ("status", "error"), [(429, RetryAfter), (400, BadRequestThere), (500, NetworkError)]
 )
-async def test_a_pause_is_kept_also_if_json_refuses_the_answer(monkeypatch, body):
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"parameters": {"retry_after": ' + b"[" * 100_000,
+        b"[" * 100_000,
+        b"\xff",
+        b"[]",
+        b"5",
+        b'{"parameters": [1]}',
+    ],
+    ids=range(6),
+)
+async def test_an_error_is_what_its_status_says_if_its_content_cannot_be_read(
+    monkeypatch, status, error, body
+):
     async def answer(*_: Any, **__: Any) -> tuple[int, bytes]:
-        return 429, body
+        return status, body
 
     monkeypatch.setattr(HTTPXRequest, "do_request", answer)
     async with login._http_client(connections=1) as client:
-        with pytest.raises(RetryAfter) as asked:
+        with pytest.raises(error) as raised:
             await client.post("https://api.telegram.org/")
-    assert asked.value.retry_after == timedelta(seconds=5)
+    assert type(raised.value) is error
+    assert status != 429 or raised.value.retry_after == timedelta(seconds=5)
 
 
 @pytest.mark.parametrize(

@@ -121,16 +121,22 @@ class _HttpClient(HTTPXRequest):
     """An HTTP client that reads the pause that an answer asks for.
 
     The library breaks on a pause that is no number or too large, and overlooks one of 0, which counts only
-    with the status `TOO_MANY_REQUESTS`.
+    with the status `TOO_MANY_REQUESTS`. It also breaks on JSON that is nested too deeply, or that is a list
+    where Telegram has an object: such an error is passed on without its content.
     """
 
     async def do_request(self, *args: Any, **options: Any) -> tuple[int, bytes]:
         """Return the status and the content of the answer. Raises `RetryAfter` if it asks for a pause."""
         status, content = await super().do_request(*args, **options)
+        if status < 400:
+            return status, content
         try:
-            asked = json.loads(content)["parameters"]["retry_after"] if status >= 400 else None
-        except (RecursionError, ValueError, LookupError, TypeError):
+            parameters = json.loads(content).get("parameters") or {}
+            asked = parameters.get("retry_after")
+        except ValueError:
             asked = None
+        except (AttributeError, RecursionError):
+            asked, content = None, b""
         if status == TOO_MANY_REQUESTS or asked:
             seconds = max(bounded_pause(asked, default=UNNAMED_PAUSE_SECONDS), LEAST_PAUSE_SECONDS)
             raise RetryAfter(timedelta(seconds=seconds))
