@@ -19,6 +19,7 @@ from orchestrator.domain.errors import TextEmpty, TextTooLong
 from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import (
     ChatJid,
+    Folder,
     Group,
     Inbound,
     Message,
@@ -144,6 +145,8 @@ class Taken:
     """A message that `Intake.take` stored in a transaction; pass it to `Intake.announce` after the commit."""
 
     message: Inbound
+    folder: Folder | None
+    """The folder of its chat's group; None if the chat is not registered."""
     accepted: Accepted
     denied: SenderVerdict | None
     """The reason why the sender may not ask, if it has to be logged."""
@@ -241,7 +244,8 @@ class Intake:
         message = _storable(message, self._clock.now_ms())
         sender_list = self._read_senders()
         verdict = senders.judge(message, sender_list)
-        accepted = await self._take(tx, message, verdict)
+        group = await groups.by_jid(tx, message.chat_jid)
+        accepted = await self._take(tx, message, group, verdict)
         # In the transaction of its message: a cursor that is ahead after a crash would lose the message.
         if cursor is not None and message.channel is not None:
             await chats.set_cursor(tx, message.channel, cursor)
@@ -254,6 +258,7 @@ class Intake:
         )
         return Taken(
             message=message,
+            folder=group.folder if group is not None else None,
             accepted=accepted,
             denied=verdict if is_denial else None,
             trouble=sender_list.trouble if is_trouble_new else None,
@@ -279,7 +284,11 @@ class Intake:
         if accepted.seq is None or accepted.outcome == "duplicate":
             return
         self._bus.publish(
-            f"message.{accepted.outcome}", message=message.id, turn=accepted.turn_id, detail=accepted.reason
+            f"message.{accepted.outcome}",
+            group=taken.folder,
+            message=message.id,
+            turn=accepted.turn_id,
+            detail=accepted.reason,
         )
         if accepted.reason == triggers.NO_TRIGGER:
             self._on_talk(message.chat_jid)
@@ -294,11 +303,11 @@ class Intake:
         text = f"⚠️ Until this is fixed, only you can ask me anything: {sender_list.trouble}"
         return await owner.notify(tx, text, about=sender_list.version, now_ms=self._clock.now_ms())
 
-    async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
+    async def _take(self, tx: Tx, message: Inbound, group: Group | None, verdict: SenderVerdict) -> Accepted:
         """Decide what becomes of a message, store it accordingly, and return the outcome.
 
-        A message of a chat without a group is not stored. `verdict` says what the owner's list of senders
-        allows the sender.
+        `group` is the group of its chat; a message of a chat without one is not stored. `verdict` says what
+        the owner's list of senders allows the sender.
         """
         await chats.upsert(
             tx,
@@ -308,7 +317,6 @@ class Intake:
             is_group=message.is_group,
             at_ms=message.sent_ms,
         )
-        group = await groups.by_jid(tx, message.chat_jid)
         if group is None:
             await self._take_from_stranger(tx, message, may_ask=verdict is SenderVerdict.ALLOWED)
             return Accepted(outcome="unregistered", reason="the chat is not registered")

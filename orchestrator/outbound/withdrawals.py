@@ -125,7 +125,7 @@ class Withdrawals:
                 await sessions.note_deletion(tx, outgoing.folder, turn_id, message.seq)
 
         await self._database.write(work)
-        self._bus.publish("message.amended", message=message.id)
+        self._bus.publish("message.amended", group=outgoing.folder, message=message.id)
 
     async def _postpone(
         self, withdrawal: Withdrawal, outgoing: Outgoing, error: str, *, pause_seconds: float

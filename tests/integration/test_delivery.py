@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
+from orchestrator.base.announcements import Announcement
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
@@ -387,6 +388,8 @@ async def test_a_file_that_is_no_longer_there_is_never_said_to_have_perhaps_arri
 async def test_a_dead_message_revived_is_tried_again(office):
     office.channel.will(HOME, ChannelRefused("blocked"))
     number = await office.post("hello")
+    announced: list[Announcement] = []
+    office.database.announce = announced.append
     async with office.open():
         await office.settled(number)
         async with office.database.transaction() as tx:
@@ -394,6 +397,7 @@ async def test_a_dead_message_revived_is_tried_again(office):
             assert not await outbox.revive(tx, number, now_ms=office.clock.now_ms())
         office.wakeup.set()
         await until(lambda: office.is_in(number, "sent"), "revived and sent")
+    assert [(one.kind, one.group) for one in announced] == [("outbox.changed", "family")]
 
 
 async def test_what_a_channel_refuses_is_dead_at_once(office):

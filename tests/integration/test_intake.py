@@ -327,6 +327,7 @@ async def test_a_queued_message_wakes_the_lanes_and_is_told(family):
 
     event = events.get_nowait()
     assert (event.kind, event.message, event.turn) == ("message.queued", "M", accepted.turn_id)
+    assert event.group == "family"
     async with asyncio.timeout(DEADLINE_SECONDS):
         await family.wakeups.lanes.wait(at_most_seconds=None)
 

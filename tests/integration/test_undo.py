@@ -288,6 +288,7 @@ async def test_sent_messages_are_deleted_where_the_messenger_can(store_harness: 
     undo.store.clock.wall_ms += 1
     await deleting.withdraw_due()
     assert "Hello all" not in channel.texts()
+    assert {one.group for one in undo.store.bus.ring if one.kind == "message.amended"} == {"family"}
     assert await undo.store.rows("SELECT text FROM outbox WHERE text = 'Hello all'") == []
     undone = (await undo.store.rows("SELECT turn_id FROM undos"))[0]["turn_id"]
     its_turn = await undo.store.turn(undone)

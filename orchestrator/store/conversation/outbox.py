@@ -513,12 +513,14 @@ async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
         UPDATE outbox SET state = 'pending', attempts = 0, created_ms = :now, next_attempt_ms = :now,
             tried_by = CASE state WHEN 'unknown' THEN NULL ELSE tried_by END
         WHERE id = :id AND state IN ('unknown', 'dead')
+        RETURNING group_folder
         """,
         {"id": outgoing_id, "now": now_ms},
     )
-    if cursor.rowcount != 1:
+    revived = await cursor.fetchone()
+    if revived is None:
         return False
-    announce(tx, "outbox.changed")
+    announce(tx, "outbox.changed", group=revived["group_folder"])
     return True
 
 

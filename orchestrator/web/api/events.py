@@ -29,7 +29,7 @@ class EventQuery(BaseModel):
     """Whether to send `agent.tool` and `agent.text` too, which come several times a second in a turn."""
 
     def wants(self, event: HostEvent) -> bool:
-        """Return whether an event is of the requested group, or of no group."""
+        """Return whether an event is of the requested group, or of no group: those concern the whole host."""
         return self.group is None or event.group in (self.group, None)
 
 
