@@ -79,8 +79,11 @@ class BuiltOn(BadRequest):
     def __init__(self, plan: UndoPlan) -> None:
         """`plan` is that of the undo, with the later changes."""
         self.plan = plan
-        listed = ", ".join(change.item.label() for change in plan.later[:3])
-        super().__init__(f"It was changed again since ({listed}): undo it all the same with 'anyway'.")
+        listed = "; ".join(texts.later(plan, is_korean=False))
+        super().__init__(
+            f"Changed again since: {listed}. Nothing was undone."
+            " '--anyway' (over HTTP, \"anyway\": true) undoes it all the same; the later change is then lost."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,6 +381,8 @@ class UndoService:
         # owner's group.
         for folder in sorted({effect.key[0] for effect in plan.rows if effect.table in BOARD}):
             await dashboards.advance(tx, folder)
+            # Days that were put back start at another time if the time zone has changed.
+            await dashboards.note_zone(tx, folder, None)
         for message in plan.sent:
             await withdrawals.add(tx, message.id, number, now_ms=now_ms)
         listed = "; ".join(texts.items(plan, is_korean=False))

@@ -7,7 +7,9 @@ import json
 import shutil
 import tempfile
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +19,16 @@ from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts, worker_mode
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role
 from orchestrator.groups import people, secret_addresses
 from orchestrator.outbound.withdrawals import Withdrawals
+from orchestrator.scheduler import due_tasks
 from orchestrator.store.access.secret_addresses import AddressKind
+from orchestrator.store.board import worker_cycles
 from orchestrator.store.database import Database
 from orchestrator.store.undo import turn_effects
 from orchestrator.undo.outside import OutsideEffect, of
@@ -30,10 +36,12 @@ from orchestrator.undo.requests import read
 from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet
 from tests.doubles.channel import ScriptedChannel
 from tests.doubles.clock import FakeClock
-from tests.support.store_harness import StoreHarness, a_message
+from tests.support.command_dispatchers import dashboards_of
+from tests.support.store_harness import SEOUL, StoreHarness, a_message
 from tests.support.undo_harness import UndoHarness, nth, use
 from tests.support.until import until
 
+BERLIN = ZoneInfo("Europe/Berlin")
 REMIND = {"type": "set_reminder", "text": "call mum", "at": "3h"}
 SCHEDULE = {"type": "schedule_task", "prompt": "water", "schedule_type": "interval", "schedule_value": "1h"}
 NOTE = {"type": "notify_self", "message": "ask about the trip", "persist_cross_session": True}
@@ -90,7 +98,7 @@ async def test_what_changed_since_is_named_and_asked_about(undo: UndoHarness) ->
         use("update_task", task_id=nth("dashboard_tasks", 0), progress=40), text="@Andy it is at 40 %"
     )
     after = await undo.state()
-    with pytest.raises(BuiltOn):
+    with pytest.raises(BuiltOn, match=r"^Changed .* “Shed list” \(by “@Andy it is at 40 %”\)\. .*--anyway"):
         await undo.undo(first.id)
     answer = (await undo.store.rows("SELECT message_id FROM outbox WHERE turn_id = ?", first.id))[0]
     reply_to = Quote(message_id=MessageId(answer["message_id"]), sender="Andy", text="Done.")
@@ -188,6 +196,44 @@ async def test_a_task_that_ran_since_is_ended_and_keeps_its_runs(undo: UndoHarne
         {"status": "cancelled", "next_run": None}
     ]
     assert len(await undo.store.rows("SELECT * FROM task_run_logs")) == 1
+
+
+async def follow_zone(undo: UndoHarness, zone: ZoneInfo) -> None:
+    """Have the host look at deadlines and schedules where the groups are in this zone."""
+    store = undo.store
+    ports = WorkerPorts(
+        mode=worker_mode(enabled=False, use_llm=False, fallback_to_rules=False),
+        beat_ms=1_800_000,
+        hours_of=lambda _: Hours(zone=zone),
+        service_context=dashboards_of(store, lambda _: zone).service_context,
+        has_model=lambda _: False,
+        queue=worker_cycles.add_turn,
+    )
+    worker = WorkerLoop(store.database, ports, clock=store.clock, wakeups=store.wakeups, bus=store.bus)
+    await worker.beat()
+    async with store.database.transaction() as tx:
+        await due_tasks.follow_zones(tx, lambda _: zone, now_ms=store.clock.now_ms())
+
+
+async def days(undo: UndoHarness) -> dict[str, int]:
+    """The days of deadlines, with when they start."""
+    rows = await undo.store.rows("SELECT deadline_date, deadline_ms FROM dashboard_tasks")
+    return {row["deadline_date"]: row["deadline_ms"] for row in rows}
+
+
+async def test_another_time_zone_is_no_later_change(undo: UndoHarness) -> None:
+    cron = {"type": "schedule_task", "prompt": "wake", "schedule_type": "cron", "schedule_value": "0 9 * * *"}
+    made = await undo.turn(TASK, cron)
+    await follow_zone(undo, SEOUL)
+    moved = await undo.turn(use("update_task", task_id=nth("dashboard_tasks", 0), deadline="2026-07-02"))
+    await follow_zone(undo, BERLIN)
+    assert "2026-07-02" in await days(undo)
+    await undo.undo(moved.id)
+    await follow_zone(undo, BERLIN)
+    assert await days(undo) == {"2026-07-01": datetime(2026, 7, 1, tzinfo=BERLIN).timestamp() * 1000}
+    assert (await undo.store.rows("SELECT timezone FROM scheduled_tasks"))[0]["timezone"] == BERLIN.key
+    await undo.undo(made.id)
+    assert await days(undo) == {}
 
 
 async def test_settings_and_registrations_of_main_are_put_back(undo: UndoHarness) -> None:
@@ -551,7 +597,7 @@ async def test_the_command_line_undoes_the_last_turn_and_says_what_to_add(
     undo.store.clock.wall_ms = SystemClock().now_ms()
     first = await undo.turn(TASK)
     second = await undo.turn(use("update_task", task_id=nth("dashboard_tasks", 0), progress=40))
-    with pytest.raises(BadRequest, match="with 'anyway'"):
+    with pytest.raises(BadRequest, match="'--anyway'"):
         await andy("--turn", str(first.id))
     for _ in range(2):  # the second one undoes the first
         said = await andy("family")

@@ -29,7 +29,7 @@ async def every(tx: Tx) -> list[Dashboard]:
 
 
 async def without_zone(tx: Tx) -> list[Dashboard]:
-    """Return the new dashboards: those that have no time zone yet in which their deadlines were computed."""
+    """Return the dashboards whose deadlines are to be computed: new ones, and those with rows put back."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM dashboards WHERE zone IS NULL ORDER BY group_folder")
 
 
@@ -131,8 +131,11 @@ async def hasten_rules(tx: Tx) -> None:
     )
 
 
-async def note_zone(tx: Tx, folder: Folder, zone: str) -> None:
-    """Store the time zone in which the deadlines of a dashboard were last computed, such as `Asia/Seoul`."""
+async def note_zone(tx: Tx, folder: Folder, zone: str | None) -> None:
+    """Store the time zone in which the deadlines of a dashboard were last computed, such as `Asia/Seoul`.
+
+    With None, they are computed again at the next look.
+    """
     await tx.execute("UPDATE dashboards SET zone = ? WHERE group_folder = ?", (zone, folder))
 
 

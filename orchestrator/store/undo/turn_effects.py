@@ -311,12 +311,23 @@ def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
     """Return whether the row that a turn changed is still as the turn left it. Pure.
 
     `present` is the row as it is stored now; None if it is gone. A row that the turn deleted is unchanged if
-    it is still gone. Columns that only the host itself changes are not compared.
+    it is still gone. Columns that only the host itself changes are not compared, nor those that it has
+    computed anew because the group's time zone changed.
     """
     if present is None or effect.after is None:
         return present is None and effect.after is None
-    host_columns = BY_NAME[effect.table].host_columns
-    return all(present.get(name) == value for name, value in effect.after.items() if name not in host_columns)
+    ignored = BY_NAME[effect.table].host_columns | _columns_of_zone(effect.table, effect.after, present)
+    return all(present.get(name) == value for name, value in effect.after.items() if name not in ignored)
+
+
+def _columns_of_zone(table: str, after: Row, present: Row) -> frozenset[str]:
+    """Return the columns that differ between two states of a row if only the group's time zone changed."""
+    # When the day of the deadline starts depends on the zone. People change it by its date.
+    if table == "dashboard_tasks" and after["deadline_date"] is not None:
+        return frozenset({"deadline_ms"})
+    if table == "scheduled_tasks" and after["timezone"] != present["timezone"]:
+        return frozenset({"timezone", "next_run"})
+    return frozenset()
 
 
 async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
