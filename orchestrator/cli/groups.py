@@ -458,13 +458,15 @@ async def register_chat(home_option: Path | None, wish: Registration) -> None:
 
     The main group is registered, too, if the home has none. Files with the group's memory are created.
     """
-    from orchestrator.groups import memory_templates, registration
+    from orchestrator.groups import memory_templates, model_choices, registration
 
     home = terminal.home_of(home_option)
+    has_gateway = terminal.has_gateway(home_option)
     assistant = terminal.settings_of(home).assistant_name
 
     async def act(tx: Tx, now_ms: int) -> Group:
         """Register the chat, and before it the main group if that does not exist."""
+        await model_choices.check_settings(tx, wish.config, has_gateway=has_gateway)
         await registration.ensure_main(tx, now_ms=now_ms)
         return await registration.register_by_hand(tx, wish, now_ms=now_ms)
 
@@ -536,11 +538,15 @@ async def _configure(home_option: Path | None, folder: str, changes: dict[str, A
     """
     import asyncio
 
-    from orchestrator.groups import skills
+    from orchestrator.groups import model_choices, skills
     from orchestrator.groups.changes import configure
 
     await asyncio.to_thread(skills.check_known, terminal.home_of(home_option).root, changes.get("skills"))
+    has_gateway = terminal.has_gateway(home_option)
 
-    await terminal.change(
-        home_option, lambda tx, now_ms: configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)
-    )
+    async def act(tx: Tx, now_ms: int) -> None:
+        """Change the group's settings."""
+        await model_choices.check_settings(tx, changes, has_gateway=has_gateway)
+        await configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)
+
+    await terminal.change(home_option, act)

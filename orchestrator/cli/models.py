@@ -95,9 +95,16 @@ def list_services(*, as_json: JsonOption = False, home: HomeOption = None) -> No
 
     Example: `andy models list`
     """
+    from orchestrator.cli import terminal
     from orchestrator.reports import models
 
-    read(home, lambda tx: models.rows(tx, lambda name: _has_key(home, name)), models.lines, as_json=as_json)
+    settings = terminal.settings_of(terminal.home_of(home))
+    read(
+        home,
+        lambda tx: models.rows(tx, lambda name: _has_key(home, name), settings=settings),
+        models.lines,
+        as_json=as_json,
+    )
 
 
 @models_app.command(name="test")
@@ -182,7 +189,7 @@ def use(
     from orchestrator.store.settings.model_services import ChosenModel
 
     chosen = None if model == model_choices.CLEARED else model
-    has_gateway = _credentials(home).has_gateway()
+    has_gateway = terminal.has_gateway(home)
 
     async def act(tx: Tx, now_ms: int) -> None:
         """Store the choice for the group or, without one, for all groups; None clears it."""
@@ -224,7 +231,7 @@ def fallback(
     from orchestrator.store.settings.model_services import ChosenModel
 
     chosen = [ChosenModel(WorkKind.FALLBACK, model, even_if_dearer) for model in models]
-    has_gateway = _credentials(home).has_gateway()
+    has_gateway = terminal.has_gateway(home)
 
     async def act(tx: Tx, now_ms: int) -> None:
         """Replace the stored list of models that answer while the chosen service does not."""

@@ -56,6 +56,18 @@ def settings_of(home: Home, **overrides: Any) -> Settings:
     return config.load(home.root, **overrides)
 
 
+def has_gateway(home_option: Path | None) -> bool:
+    """Return whether the model service of `.env` is a gateway, whose models may have any names.
+
+    `home_option` is the option `--home`.
+    """
+    import os
+
+    from orchestrator.proxies.model.credentials import CredentialSource
+
+    return CredentialSource(home_of(home_option).root, os.environ).has_gateway()
+
+
 def zone_of(home_option: Path | None) -> ZoneInfo:
     """Return the time zone in which a command prints times: that of the running Andy, else of the settings.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.model_services import (
@@ -85,6 +86,20 @@ async def choose_for_group(
     by_work = {**(group.container_config.get("models") or {}), work.value: model}
     stored = {name: model for name, model in by_work.items() if model is not None}
     await changes.configure(tx, folder, {"models": stored or None}, by=by, now_ms=now_ms)
+
+
+async def check_settings(tx: Tx, fields: Mapping[str, Any], *, has_gateway: bool) -> None:
+    """Check that the models in the settings of a group (`model`, `models`) can be used, as in `choose`.
+
+    `has_gateway` says whether the service of `.env` is a gateway, whose models may have any names. A value of
+    another type is left to `settings.checked`. Raises `BadRequest`.
+    """
+    by_work = fields.get("models")
+    models = [fields.get("model"), *(by_work.values() if isinstance(by_work, Mapping) else ())]
+    services = await model_services.every(tx)
+    for model in models:
+        if isinstance(model, str):
+            check_choice(model, services, has_gateway=has_gateway)
 
 
 def outcome_text(model: str | None, group: str | None, work: WorkKind) -> str:

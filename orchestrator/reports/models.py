@@ -19,6 +19,7 @@ from orchestrator.domain.model_services import (
     ModelChoice,
     ModelService,
     ServicePrice,
+    WorkKind,
     read_choice,
     too_small_text,
 )
@@ -142,12 +143,14 @@ class _StoredChoice:
     chooser: str
     """The name of the place that chose the model, such as `the group family`."""
     model: str
+    work: WorkKind | None = None
+    """The kind of work of all groups that it is chosen for; None for a choice of a setting or a group."""
 
 
 async def _choices_everywhere(tx: Tx, settings: Settings) -> list[_StoredChoice]:
     """Return all choices of a model: for kinds of work, in settings and by groups."""
     chosen = [
-        _StoredChoice(f"the choice for {choice.work.value}", choice.model)
+        _StoredChoice(f"the choice for {choice.work.value}", choice.model, choice.work)
         for choice in await model_services.choices(tx)
     ]
     models_of_settings = {
@@ -159,8 +162,13 @@ async def _choices_everywhere(tx: Tx, settings: Settings) -> list[_StoredChoice]
         _StoredChoice(f"the setting {name}", model) for name, model in models_of_settings.items() if model
     ]
     for group in await groups.every(tx):
-        models = (group.container_config.get("model"), *(group.container_config.get("models") or {}).values())
-        chosen += [_StoredChoice(f"the group {group.folder}", model) for model in models if model]
+        config = group_settings.of(group)
+        if config.model:
+            chosen.append(_StoredChoice(f"the group {group.folder}", config.model))
+        chosen += [
+            _StoredChoice(f"the group {group.folder} for {work}", model)
+            for work, model in config.models.items()
+        ]
     return chosen
 
 
@@ -238,17 +246,17 @@ class ServiceConditionView(TypedDict):
     stand_in: str | None
 
 
-async def rows(tx: Tx, is_set: Callable[[str], bool]) -> list[ModelServiceView]:
+async def rows(tx: Tx, is_set: Callable[[str], bool], *, settings: Settings) -> list[ModelServiceView]:
     """Return the model services, as the API and `--json` show them, without their keys.
 
     `is_set` returns whether `.env` has a value for a name. `used_for` of a row are the kinds of work for
-    which the service is chosen.
+    which the service is chosen, and the settings and groups that choose it.
     """
     services = await model_services.every(tx)
-    choices = await model_services.choices(tx)
     used: dict[str, list[str]] = {}
-    for choice in choices:
-        used.setdefault(read_choice(choice.model, services).service, []).append(choice.work.value)
+    for chosen in await _choices_everywhere(tx, settings):
+        use = chosen.work.value if chosen.work is not None else chosen.chooser
+        used.setdefault(read_choice(chosen.model, services).service, []).append(use)
     return [
         {
             "name": service.name,

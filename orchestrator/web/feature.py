@@ -218,7 +218,9 @@ class WebFeature:
         reminders = self.dashboards.service.reminders
         return ApiServices(
             chat=chat,
-            groups=GroupApi(self.host.database, clock=self.host.clock),
+            groups=GroupApi(
+                self.host.database, clock=self.host.clock, has_gateway=self.proxies.models.has_gateway
+            ),
             tasks=TaskApi(
                 self.host.database,
                 times=schedule_reader(self.host.zone_of, read_time=read_time),

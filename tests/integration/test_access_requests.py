@@ -372,7 +372,7 @@ async def test_a_flood_of_old_messages_forgets_no_chat_that_is_asked_about(door:
 
 async def test_a_chat_is_decided_over_http_with_an_answer_for_every_mistake(door: Door) -> None:
     harness = door.harness
-    api = GroupApi(harness.database, clock=harness.clock)
+    api = GroupApi(harness.database, clock=harness.clock, has_gateway=lambda: False)
     app = web_app(group_routes(api), token="secret", on_refusal=lambda _: None)
     await door.call()
     await door.call(chat="tg:-2")

@@ -204,6 +204,7 @@ async def test_a_program_changes_what_it_names_and_is_told_why_not(store_harness
     api = GroupApi(
         store_harness.database,
         clock=store_harness.clock,
+        has_gateway=lambda: False,
     )
     app = web_app(group_routes(api), token="secret", on_refusal=lambda _: None)
     async with httpx.AsyncClient(
@@ -216,6 +217,11 @@ async def test_a_program_changes_what_it_names_and_is_told_why_not(store_harness
         for body, status in (({"name": ""}, 422), ({"colour": 1}, 400), ({"trigger": 5}, 400)):
             assert (await client.patch("/groups/family", json=body)).status_code == status
         assert (await client.patch("/groups/nobody", json={"name": "x"})).status_code == 404
+        wish = {"folder": "choir", "config": {"model": "local/qwen3"}}
+        refused = await client.post("/groups", json=wish)
+        assert "There is no service 'local'" in refused.text
+        wish["config"] = {"model": "sonnet"}
+        assert (await client.post("/groups", json=wish)).json()["folder"] == "choir"
     (row,) = await kept(store_harness)
     assert (row["part"], row["by"]) == ("profile", "the HTTP API")
 

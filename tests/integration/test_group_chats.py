@@ -408,7 +408,7 @@ async def test_messages_of_an_older_home_belong_to_the_group_that_was_asked(data
 
 
 async def test_chats_are_added_and_taken_off_over_http_with_an_answer_for_every_mistake(family):
-    api = GroupApi(family.database, clock=family.clock)
+    api = GroupApi(family.database, clock=family.clock, has_gateway=lambda: False)
     app = web_app(group_routes(api), token="secret", on_refusal=lambda _: None)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app),

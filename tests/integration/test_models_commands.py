@@ -90,7 +90,14 @@ def test_a_slip_in_the_name_of_a_service_asks_no_other_service(home: Home) -> No
     _run(["models", "use", "anthropic/qwen/qwen3-coder"])
 
 
-CHOOSERS = (("use",), ("use", "--group", "main"), ("fallback",))
+CHOOSERS = (
+    ["models", "use", "MODEL"],
+    ["models", "use", "MODEL", "--group", "main"],
+    ["models", "fallback", "MODEL"],
+    ["groups", "config", "main", "--set", '{"model": "MODEL"}'],
+    ["groups", "config", "main", "--set", '{"models": {"tasks": "MODEL"}}'],
+    ["groups", "register", "family", "--config", '{"model": "MODEL"}'],
+)
 UNKNOWN = ["foo/bar", "glm-4.6", "qwen/qwen3-coder", "foo/claude-opus-4-6"]
 
 
@@ -100,9 +107,9 @@ def test_an_unknown_service_is_refused_in_one_line_that_names_the_fix(
     home: Home, monkeypatch: pytest.MonkeyPatch, unknown: str, address: str
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_BASE_URL", address)
-    for command, *options in CHOOSERS:
+    for words in CHOOSERS:
         with pytest.raises(AndyError, match="'andy models list'") as refused:
-            _run(["models", command, unknown, *options])
+            _run([word.replace("MODEL", unknown) for word in words])
         told = str(refused.value)
         assert told.startswith(
             (f"There is no service '{unknown.partition('/')[0]}': ", f"'{unknown}' is neither")
@@ -114,8 +121,8 @@ def test_an_unknown_service_is_refused_in_one_line_that_names_the_fix(
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_a_model_of_a_gateway_needs_no_service_before_it(home: Home, name: str) -> None:
     (home.root / ".env").write_text("ANTHROPIC_BASE_URL=https://gateway.example.org\n")
-    for command, *options in CHOOSERS:
-        assert _run(["models", command, name, *options]) == 0
+    for words in CHOOSERS:
+        assert not _run([word.replace("MODEL", name) for word in words])
     _run(["models", "add", "local", "--kind", "ollama"])
     with pytest.raises(AndyError, match="There is no service 'lokal': is it local"):
         _run(["models", "use", "lokal/qwen3"])
@@ -335,13 +342,16 @@ def test_a_name_of_the_internet_that_leads_home_is_not_asked(
     assert "'andy models add far URL …' adds it again" in printed.err
 
 
-def test_a_choice_names_a_service_that_is_there_and_what_is_chosen_stays(home: Home) -> None:
+def test_a_choice_names_a_service_that_is_there_and_what_is_chosen_stays(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
     _run(["models", "add", "local", "--kind", "ollama"])
 
     with pytest.raises(AndyError, match="has no model of its own"):
         _run(["models", "use", "local"])
     _run(["models", "use", "local/qwen3", "--group", "main", "--for", "tasks"])
-    with pytest.raises(AndyError, match="still chosen by the group main"):
+    assert listed(capsys)[0]["used_for"] == ["the group main for tasks"]
+    with pytest.raises(AndyError, match="still chosen by the group main for tasks:"):
         _run(["models", "remove", "local"])
     _run(["models", "use", "default", "--group", "main", "--for", "tasks"])
     _run(["models", "fallback", "local/qwen3"])

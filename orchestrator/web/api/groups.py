@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator.base.clock import Clock
-from orchestrator.groups import access, changes, registration
+from orchestrator.groups import access, changes, model_choices, registration
 from orchestrator.groups.access import AccessDecision
 from orchestrator.groups.registration import GroupProfile, Registration
 from orchestrator.inbound.intake import check_text
@@ -61,10 +62,15 @@ class TextQueued(TypedDict):
 class GroupApi:
     """Lists and changes groups for programs; each change is one transaction."""
 
-    def __init__(self, database: Database, *, clock: Clock) -> None:
-        """`database` stores the groups, `clock` is the host's."""
+    def __init__(self, database: Database, *, clock: Clock, has_gateway: Callable[[], bool]) -> None:
+        """`database` stores the groups, `clock` is the host's.
+
+        `has_gateway` returns whether the model service of `.env` is a gateway, whose models may have any
+        names.
+        """
         self._database = database
         self._clock = clock
+        self._has_gateway = has_gateway
 
     async def every(self) -> list[GroupView]:
         """Return all registered groups as the API shows them."""
@@ -72,7 +78,9 @@ class GroupApi:
 
     async def register(self, body: Registration) -> GroupView:
         """Register a chat as a group, as the owner's own act. Raises what `register_by_hand` raises."""
+        has_gateway = self._has_gateway()
         async with self._database.transaction() as tx:
+            await model_choices.check_settings(tx, body.config, has_gateway=has_gateway)
             group = await registration.register_by_hand(tx, body, now_ms=self._clock.now_ms())
         return group_row(group)
 
