@@ -39,12 +39,17 @@ def installer() -> Installer:
     """Return the program that installed Andy, guessed from the path of its Python environment."""
     if clone() is not None:
         return Installer.CLONE
-    if os.environ.get("ANDY_HOME") == COMPOSE_HOME:
+    if is_in_compose():
         return Installer.COMPOSE
     parts = Path(sys.prefix).parts
     if "pipx" in parts:
         return Installer.PIPX
     return Installer.UV if "uv" in parts else Installer.PIP
+
+
+def is_in_compose() -> bool:
+    """Return whether this process runs in Andy's container of docker-compose.yml."""
+    return os.environ.get("ANDY_HOME") == COMPOSE_HOME
 
 
 @cache
@@ -68,8 +73,11 @@ def container_folder() -> Path | None:
 def command(*words: str) -> str:
     """Return a command of Andy's as the owner types it: `command("up")` is `andy up`.
 
-    The program of a clone is on no search path, so there its path is returned.
+    The program of a clone is on no search path, so there its path is returned. With Compose, the command is
+    the one for the host.
     """
+    if is_in_compose():
+        return " ".join(("docker compose exec andy andy", *words))
     program = ".venv/bin/andy" if clone() is not None else "andy"
     return " ".join((program, *words))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from orchestrator.base import installation
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
@@ -25,7 +26,7 @@ from orchestrator.cli.terminal import (
     task_times,
     zone_of,
 )
-from orchestrator.domain.errors import SettingError
+from orchestrator.domain.errors import BackupError, SettingError
 from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
@@ -160,7 +161,15 @@ def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run:
         "nanobot": nanobot.read,
     }
     with tempfile.TemporaryDirectory(prefix="andy-import-") as scratch:
-        foreign = readers[program](folder.absolute(), Path(scratch))
+        try:
+            foreign = readers[program](folder.absolute(), Path(scratch))
+        except BackupError as error:
+            if folder.exists() or not installation.is_in_compose():
+                raise
+            raise BackupError(
+                f"Andy's container does not see {folder}: on the host, copy that home into backups/ beside"
+                f" docker-compose.yml, and name {own_home.root}/backups/{folder.name} here."
+            ) from error
     import_work = move_in.Import(
         home=own_home, foreign=foreign, times=task_times(home_option), is_dry_run=is_dry_run
     )

@@ -23,6 +23,7 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire.document import WIRE_VERSION
 from agent_runner.wire.listeners import listen
+from orchestrator.base import installation
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.tables import counted, size_text
 from orchestrator.channels.description import ChannelDescription, ChannelFinding
@@ -233,6 +234,8 @@ async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) 
     if zone != settings.tz and any(finding["name"] == "TZ" for finding in status.get("settings_changed", ())):
         place = settings.origins.get("tz", "this machine")
         text = f"TZ is {settings.tz} in {place}; Andy runs with {zone} until it is started again"
+        if installation.is_in_compose():
+            return bad("clock", text, fix="docker compose restart andy")
         return bad("clock", text, fix=commands.hint_for("restart").removeprefix("To "))
     text = f"{now:%Y-%m-%d %H:%M} in {zone}"
     if zone in ("UTC", "Etc/UTC"):

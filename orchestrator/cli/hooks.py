@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from orchestrator.base import installation
 from orchestrator.cli.options import HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
@@ -127,12 +128,13 @@ def _hook_row(hook: SecretAddress) -> dict[str, Any]:
 
 def _new_hook_lines(row: dict[str, Any]) -> list[str]:
     """Return the lines that explain a new hook to a person; `row` has its address with the secret."""
+    revoke = installation.command("hooks", "revoke", str(row["id"]))
     effect = "calls the agent" if row["asks"] else "is a message that does not call the agent"
     return [
         row["address"],
         f"A text posted to it {effect} in '{row['group']}', from '{row['name']} (hook)'. Try it:",
         f"  curl -d text=hello {row['address']}",
-        f"It is shown only now. To make it useless: andy hooks revoke {row['id']}",
+        f"It is shown only now. To make it useless: {revoke}",
         "docs/hooks.md says what it takes, and how other machines reach it.",
     ]
 

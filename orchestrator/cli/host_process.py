@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.base import installation
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.import_blocker import without
 from orchestrator.base.memory import give_back_memory, hide_memory, share_one_arena
@@ -164,7 +165,8 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None], *, i
         gc.set_threshold(*USUAL_COLLECTIONS)
         give_back_memory()
         say_aside(f"Andy listens on {address}")
-        say_aside("To see and control him in a browser: andy open. His log: andy logs -f")
+        console, log = installation.command("open"), installation.command("logs", "-f")
+        say_aside(f"To see and control him in a browser: {console}. His log: {log}")
 
     def restart() -> None:
         """Stop the host, and let it start again."""

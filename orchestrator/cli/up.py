@@ -8,9 +8,11 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from orchestrator.base import installation
 from orchestrator.cli import host_process
 from orchestrator.cli.options import HomeOption, JsonOption, Runtime, show
 from orchestrator.cli.terminal import home_of, say_aside, settings_of
+from orchestrator.domain.errors import BadRequest
 
 Agent = Literal["auto", "claude", "offline"]
 
@@ -91,7 +93,14 @@ def push(
     """
     from orchestrator.containers import runtime_selection
 
-    name = runtime_selection.push_image(tag or settings_of(home_of(home)).andy_image, registry, say=say_aside)
+    image = tag or settings_of(home_of(home)).andy_image
+    if installation.is_in_compose():
+        name = image.partition("@")[0].rpartition("/")[2]
+        raise BadRequest(
+            f"Andy's container may not push images: on the host, put ANDY_IMAGE={registry}/{name} into .env,"
+            " then type 'docker compose build agent && docker compose push agent'."
+        )
+    name = runtime_selection.push_image(image, registry, say=say_aside)
     show({"image": name}, _pushed_lines, as_json=as_json)
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TypedDict
 from urllib.parse import urlsplit
 
+from orchestrator.base import installation
 from orchestrator.base.tables import table
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.failures import ModelError, ServiceTrouble, service_trouble
@@ -63,7 +64,8 @@ def service_of(
     out, such as `0.6,2.5`. `first_byte_seconds` is how long an answer may take to begin.
 
     Raises:
-        BadRequest: the kind or the address is missing, the kind is unknown, or the price cannot be read.
+        BadRequest: the kind or the address is missing, the kind is unknown, the usual address is not this
+            machine's in Andy's container, or the price cannot be read.
     """
     kind_name = kind or (name if name in PRESETS else None)
     if kind_name is None:
@@ -74,6 +76,13 @@ def service_of(
     address = url or preset.url
     if address is None:
         raise BadRequest(f"Say where {preset.title} is: its URL, such as https://models.example.")
+    if url is None and installation.is_in_compose() and urlsplit(address).hostname == "127.0.0.1":
+        port = urlsplit(address).port
+        raise BadRequest(
+            f"With Compose, {address} is in Andy's own container: have {preset.title} listen on an address of"
+            " this machine in your network, and give that:"
+            f" 'andy models add {name} http://192.168.1.20:{port} --kind {kind_name}'."
+        )
     return ModelService(
         name=name,
         kind=kind_name,

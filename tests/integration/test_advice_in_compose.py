@@ -13,7 +13,7 @@ from filelock import FileLock
 from orchestrator.backup import group_export, make
 from orchestrator.base import installation
 from orchestrator.base.clock import SystemClock
-from orchestrator.cli import voice
+from orchestrator.cli import doctor, doctor_checks, voice
 from orchestrator.cli.exit_codes import exit_after
 from orchestrator.cli.main import app
 from orchestrator.compose.self_inspect import FILTER_SOCKET
@@ -38,6 +38,12 @@ def in_compose(tmp_path, monkeypatch):
     installation.installer.cache_clear()
     yield
     installation.installer.cache_clear()
+
+
+def a_home(path: Path) -> Home:
+    home = Home(path)
+    home.make()
+    return home
 
 
 def test_lines_for_a_read_only_env_are_put_there_on_the_host(tmp_path: Path) -> None:
@@ -77,8 +83,7 @@ def test_what_listens_is_built_into_the_image(tmp_path: Path) -> None:
 
 
 def test_a_backup_goes_where_the_container_may_write(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    home.make()
+    home = a_home(tmp_path)
     sqlite3.connect(home.database).close()
     with pytest.raises(BackupError, match=f"name a file in {tmp_path}/backups"):
         make._check_target(home, tmp_path / "nowhere" / "monday.tar.gz", replaces=False)
@@ -87,8 +92,7 @@ def test_a_backup_goes_where_the_container_may_write(tmp_path: Path) -> None:
 def test_a_place_of_somebody_else_is_refused_with_one_that_the_container_may_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = Home(tmp_path)
-    home.make()
+    home = a_home(tmp_path)
     sqlite3.connect(home.database).close()
     stat = Path.stat
 
@@ -126,3 +130,35 @@ def test_a_home_that_runs_is_stopped_by_docker_alone(tmp_path: Path) -> None:
     home.make()
     with FileLock(home.lock_file), pytest.raises(HomeError, match="Docker starts and stops him here"):
         home.lock()
+
+
+def run(*words: str) -> None:
+    app([*words], exit_on_error=False, print_error=False, result_action="return_value")
+
+
+def test_a_local_model_service_is_not_looked_for_in_the_container(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match=r"own container: .*http://192\.168\.1\.20:8080 --kind llama"):
+        run("models", "add", "local", "--kind", "llama.cpp")
+
+
+def test_a_home_that_the_container_does_not_see_is_to_be_copied(tmp_path: Path) -> None:
+    sqlite3.connect(a_home(tmp_path).database).close()
+    with pytest.raises(BackupError, match=f"copy .* into backups/ .* name {tmp_path}/backups/nanoclaw here"):
+        run("import", "nanoclaw", str(tmp_path / "elsewhere" / "nanoclaw"), "--dry-run")
+
+
+def test_images_are_pushed_on_the_host() -> None:
+    with pytest.raises(
+        BadRequest, match=r"put ANDY_IMAGE=registry:5000/andy-agent:latest into .* push agent"
+    ):
+        run("image", "push", "registry:5000")
+
+
+def test_commands_are_named_as_they_are_typed_on_the_host() -> None:
+    assert installation.command("hooks", "revoke", "1") == "docker compose exec andy andy hooks revoke 1"
+
+
+async def test_another_zone_counts_after_docker_has_restarted_him(tmp_path: Path) -> None:
+    now_in_force = {"zone": "Asia/Seoul", "settings_changed": [{"name": "TZ"}]}
+    finding = await doctor_checks.clock(Home(tmp_path), settings.load(tmp_path, {"TZ": "UTC"}), now_in_force)
+    assert doctor.on_the_host(finding).fix == "docker compose restart andy"

@@ -59,7 +59,8 @@ def test_a_path_is_where_its_innermost_mount_comes_from(path, on_host):
 
 
 def test_a_path_of_this_container_alone_is_refused_with_the_line_to_add():
-    with pytest.raises(ContainerError, match="Add '- /opt/notes:/opt/notes' to the 'volumes' of 'andy'"):
+    line = "Add '- /opt/notes:/opt/notes:ro' to the 'volumes' of 'andy' in docker-compose.override.yml, then"
+    with pytest.raises(ContainerError, match=line):
         SIBLINGS.on_host(Path("/opt/notes"))
 
 
@@ -79,7 +80,7 @@ def test_a_home_with_a_folder_that_is_not_mounted_is_refused_with_the_line_to_ad
 def test_a_folder_of_the_owner_is_shown_when_it_is_mounted_by_itself():
     assert SIBLINGS.hindrance(Path("/home/me/photos")) is None
     for path in ("/home/me/photos/2026", "/home/me", "/run/andy"):
-        assert f"'- {path}:{path}'" in (SIBLINGS.hindrance(Path(path)) or "")
+        assert f"'- {path}:{path}:ro'" in (SIBLINGS.hindrance(Path(path)) or "")
 
 
 @pytest.mark.parametrize("path", ["/srv/checkout/groups/../store", "groups", "/srv/checkout-2/x", "/srv"])

@@ -69,10 +69,11 @@ class HostPaths:
 
 def mount_instruction(path: Path) -> str:
     """Return the sentence that tells the owner how to mount a folder of the host into Andy's container."""
-    source = f"./{path.name}" if path.name in MOUNTED_FOLDERS else str(path)
-    return (
-        f"Add '- {source}:{path}' to the 'volumes' of 'andy' in docker-compose.yml: 'docker compose up -d'."
-    )
+    if path.name in MOUNTED_FOLDERS:
+        place, file = f"./{path.name}:{path}", "docker-compose.yml"
+    else:
+        place, file = f"{path}:{path}:ro", "docker-compose.override.yml"
+    return f"Add '- {place}' to the 'volumes' of 'andy' in {file}, then type 'docker compose up -d'."
 
 
 def find() -> HostPaths | None:
