@@ -55,6 +55,8 @@ PING_SECONDS = 5.0
 """Seconds without another message after which a side sends a `ping`."""
 SILENCE_SECONDS = 30.0
 """Seconds of waiting, for a message or for one to be sent, after which a side gives up the connection."""
+STALL_SECONDS = 600.0
+"""Seconds that a side of a relay may take nothing that is to be sent to it, after which the relay ends."""
 MAX_HEADER_BYTES = 8 * 1024 * 1024
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
 """Most bytes of a message's payload; `MAX_HEADER_BYTES` is the limit for its header."""
@@ -260,6 +262,9 @@ async def relay(
 ) -> None:
     """Copy bytes between two open connections, both ways, until `other` has ended; then close both.
 
+    They are also closed if either side takes nothing for `STALL_SECONDS`: the end of the other side is met
+    only after what it has sent before.
+
     `other` is the second connection: what is read from it, and what is written to it. It is the side of the
     host, which has nothing to wait for once it has ended. If the first connection ends, `other` may still
     send, and ends by itself.
@@ -284,11 +289,15 @@ async def relay(
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy bytes until the reader ends, then end the writer's stream."""
+    """Copy bytes until the reader ends, then end the writer's stream.
+
+    Raises `OSError`, also if the writer takes nothing for `STALL_SECONDS`.
+    """
     try:
         while data := await reader.read(64 * 1024):
             writer.write(data)
-            await writer.drain()
+            async with asyncio.timeout(STALL_SECONDS):
+                await writer.drain()
     finally:
         # TLS connections cannot be half-closed: there, the end of one direction ends both.
         if writer.can_write_eof():

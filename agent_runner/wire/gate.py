@@ -107,7 +107,8 @@ class Gate:
 async def _end(writer: asyncio.StreamWriter) -> None:
     """Close a container's connection after it has taken what was still to be sent to it.
 
-    What it has not taken after `LINGER_SECONDS` is dropped, so that it soon counts no longer as open.
+    What it has not taken after `LINGER_SECONDS` is dropped, so that it soon counts no longer as open. If
+    it takes nothing of a long answer, the gate does not even meet the host's end; the relay then ends first.
     """
     writer.close()
     try:

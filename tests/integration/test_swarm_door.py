@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator
+import weakref
+from asyncio.sslproto import SSLProtocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,7 @@ from orchestrator.containers.swarm.group_files import MAX_REMOVED, OpenStage
 from orchestrator.proxies import strict_json
 from tests.support.until import DEADLINE_SECONDS, until
 
+TlsEnds = weakref.WeakSet[SSLProtocol]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -176,12 +180,8 @@ async def test_more_strangers_than_there_is_room_for_are_sent_away(
             await dial(door)
         for streams in waiting:
             assert b"refused" in await answer(streams, message(hello()))
-        await until(lambda: all_are_closed(door), "the refused ones are closed")
+        await until(lambda: len(door._unidentified) == 0, "the refused ones are closed")
         assert b"refused" in await answer(await dial(door), message(hello()))
-
-
-def all_are_closed(door: CarrierDoor) -> bool:
-    return all(connection.fileno() < 0 for connection, _ in door._unidentified._open.values())
 
 
 @pytest.mark.parametrize("is_tls", [True, False], ids=["no-hello", "no-handshake"])
@@ -246,6 +246,212 @@ async def test_strangers_that_reset_leave_no_traceback(
         assert b"refused" in await answer(await dial(door), message(hello()))
     assert reported == []
     assert "Traceback" not in capfd.readouterr().err + caplog.text
+
+
+@pytest.fixture
+def tls_ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[TlsEnds]:
+    """The objects of the test's doors that hold TLS and its buffers; no garbage is collected meanwhile."""
+    made: TlsEnds = weakref.WeakSet()
+    real = SSLProtocol.__init__
+
+    def init(protocol: SSLProtocol, *given: Any, **named: Any) -> None:
+        real(protocol, *given, **named)
+        if protocol._server_side:  # type: ignore[attr-defined]
+            made.add(protocol)
+
+    monkeypatch.setattr(SSLProtocol, "__init__", init)
+    gc.disable()
+    yield made
+    gc.enable()
+
+
+def leave(streams: Streams) -> None:
+    """Reset a connection."""
+    connected: socket.socket = streams[1].get_extra_info("socket")
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    streams[1].transport.abort()
+
+
+async def fail_in_handshake(door: CarrierDoor, tls_ends: TlsEnds) -> None:
+    streams = await asyncio.open_connection("127.0.0.1", door.port)
+    streams[1].write(b"\x16\x03\x01\x00\x08\x01\x00\x00\x04late")
+    await end_of(streams)
+
+
+async def leave_in_handshake(door: CarrierDoor, tls_ends: TlsEnds) -> None:
+    streams = await asyncio.open_connection("127.0.0.1", door.port)
+    streams[1].write(CLIENT_HELLO)
+    await until(lambda: len(tls_ends) == 1, "the handshake has begun")
+    leave(streams)
+
+
+async def leave_after_it(door: CarrierDoor, tls_ends: TlsEnds) -> None:
+    streams = await dial(door)
+    await until(lambda: len(tls_ends) == 1, "it is met")
+    leave(streams)
+
+
+async def be_refused(door: CarrierDoor, _: TlsEnds | None = None) -> None:
+    assert b"refused" in await answer(await dial(door), message(hello()))
+
+
+async def be_ended(door: CarrierDoor, tls_ends: TlsEnds) -> None:
+    streams = await dial(door)
+    await until(lambda: len(door._serving) == 1, "it is met")
+    door._unidentified._trim()
+    await end_of(streams)
+
+
+CLIENT_HELLO = b"\x16\x03\x01\x10\x00\x01\x00\x10\x00\x03\x03"
+"""The beginning of a TLS record with a ClientHello of 4096 bytes."""
+
+
+@pytest.mark.parametrize(
+    "stranger", [fail_in_handshake, leave_in_handshake, leave_after_it, be_refused, be_ended]
+)
+async def test_a_stranger_that_is_gone_leaves_no_memory_to_collect(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tls_ends: TlsEnds,
+    stranger: Callable[[CarrierDoor, TlsEnds], Awaitable[None]],
+) -> None:
+    allow(monkeypatch, undisturbed=0, unidentified=5, seconds=0.0)
+    monkeypatch.setattr(unidentified_module, "TRIM_SECONDS", 10 * DEADLINE_SECONDS)
+    async with opened(tmp_path) as (door, _):
+        await stranger(door, tls_ends)
+        await until(lambda: not door._serving, "the door has ended it")
+        await until(lambda: len(tls_ends) == 0, "nothing is left of it")
+
+
+async def test_a_stranger_that_sends_nothing_costs_no_memory_for_tls(
+    tmp_path: Path, tls_ends: TlsEnds
+) -> None:
+    async with opened(tmp_path) as (door, _):
+        _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        await be_refused(door)  # after the other was accepted
+        await until(lambda: len(door._unidentified) == 1, "only the silent one is left")
+        assert len(tls_ends) == 0
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x40\x00\x01\x02\x00\x00",
+        b"\x16\x03\x01\x00\x04\x01\x00\x20\x01",
+        b"\x17\x03\x01\x10\x00\x01\x00\x10\x00",
+        b"\x16\x03\x01\x10\x00\x02\x00\x10\x00",
+        b"GET / HTTP/1.1\r\n",
+        b"\x16\x03\x01",
+    ],
+    ids=["131072 bytes", "8193 bytes", "other record", "other message", "http", "a part"],
+)
+async def test_what_does_not_begin_with_a_clienthello_of_ordinary_length_gets_no_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tls_ends: TlsEnds, sent: bytes
+) -> None:
+    monkeypatch.setattr(door_module, "HELLO_SECONDS", 10 * DEADLINE_SECONDS)
+    async with opened(tmp_path) as (door, _):
+        streams = await asyncio.open_connection("127.0.0.1", door.port)
+        streams[1].write(sent)
+        await end_of(streams)
+        assert len(tls_ends) == 0
+
+
+async def test_while_the_host_starts_a_stranger_sends_no_more_than_a_hello_and_is_ended_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, undisturbed=1, unidentified=2, seconds=0.0)
+    async with opened(tmp_path) as (door, looked_for):
+        door.knows_all_runs.clear()
+        flooding = await dial(door)
+        flooding[1].write(message(hello()) + bytes(1_000_000))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            with suppress(ConnectionError):
+                await flooding[1].drain()
+                assert await flooding[0].read() == b""
+        flooding[1].transport.abort()
+        waiting = await dial(door)
+        waiting[1].write(message(hello()))
+        await until(lambda: len(looked_for) == 2, "both have shown what token they have")
+        last = await dial(door)
+        await end_of(waiting)
+        await until(lambda: len(door._serving) == 1, "only the last is served")
+        last[1].transport.abort()
+
+
+async def test_a_connection_ended_right_after_its_handshake_takes_no_number_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tls_ends: TlsEnds
+) -> None:
+    async with opened(tmp_path) as (door, _):
+        real = asyncio.StreamReaderProtocol.connection_made
+
+        def connection_made(protocol: asyncio.StreamReaderProtocol, transport: Any) -> None:
+            real(protocol, transport)
+            if transport.get_extra_info("sockname")[1] == door.port:
+                monkeypatch.undo()
+                for serving in door._serving:
+                    serving.cancel()
+
+        monkeypatch.setattr(asyncio.StreamReaderProtocol, "connection_made", connection_made)
+        await end_of(await dial(door))
+        await be_refused(door)
+        await until(lambda: len(tls_ends) == 0, "asyncio has closed it")
+
+
+async def test_a_node_that_takes_no_end_of_its_control_connection_does_not_hold_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tls_ends: TlsEnds
+) -> None:
+    monkeypatch.setattr(door_module, "SILENCE_SECONDS", 0.0)
+    session = HeldSession()
+    async with opened(tmp_path, session) as (door, _):
+        _, writer = await dial(door)
+        writer.write(message(hello()))
+        await until(lambda: session.served == 1, "it is known")
+        writer.transport._ssl_protocol._transport.pause_reading()  # type: ignore[attr-defined]
+        session.may_end.set()
+        await until(lambda: len(tls_ends) == 0, "the door has closed it")
+        writer.transport.abort()
+
+
+async def test_a_slow_node_gets_the_whole_of_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncio.constants, "SSL_SHUTDOWN_TIMEOUT", 1e-6)
+    size = 20_000_000
+
+    async def send_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(size))
+        writer.close()
+
+    async with await asyncio.start_server(send_all, "127.0.0.1", 0) as proxy:
+        session = RelayingSession(proxy.sockets[0].getsockname()[1])
+        async with opened(tmp_path, session) as (door, _):  # type: ignore[arg-type]
+            reader, writer = await dial(door)
+            writer.write(message(hello(port=next(iter(session.ports)))))
+            received = 0
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                header_bytes, _ = struct.unpack(">II", await reader.readexactly(8))
+                await reader.readexactly(header_bytes)
+                # Read slowly only at the end, when the proxy has sent all.
+                while session.relays:
+                    received += len(await reader.read(64 * 1024))
+                for _ in range(3):
+                    other = await dial(door)
+                    other[1].transport.abort()
+                while data := await reader.read(64 * 1024):
+                    received += len(data)
+            writer.close()
+            assert received == size
+
+
+class RelayingSession:
+    """A run with one proxy."""
+
+    run_id = "run-1"
+
+    def __init__(self, port: int) -> None:
+        self.ports = frozenset({port})
+        self.relays: set[asyncio.Task[None]] = set()
 
 
 async def test_a_header_with_more_parts_than_any_has_ends_its_own_connection() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from pathlib import Path
 
-from agent_runner.wire import gate
+from agent_runner.wire import carrier, gate
 from agent_runner.wire.carrier import MAX_HELLO_BYTES
 from orchestrator.containers.swarm.door import HELLO_SECONDS, MAX_RELAYS, TLS_BUFFER_BYTES
 from orchestrator.containers.swarm.unidentified import MAX_UNDISTURBED, MAX_UNIDENTIFIED
@@ -155,6 +155,29 @@ async def test_a_container_that_does_not_take_its_answer_holds_its_place_until_t
                 await eventually(is_alone, "the gate has let go of it")
                 await eventually(lambda: open_descriptors() <= before, "and closed it")
                 assert not carrying._open
+
+
+async def test_a_container_that_takes_nothing_of_a_long_answer_holds_its_place_only_for_a_while(monkeypatch):
+    """The end of the answer, and so of the host's connection, does not reach the gate."""
+    monkeypatch.setattr(gate, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(carrier, "STALL_SECONDS", 0.1)
+
+    async def fill(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(20_000_000))
+        writer.transport.abort()
+
+    async with await asyncio.start_server(fill, "127.0.0.1", 0) as host:
+        carrying = gate.Gate(host.sockets[0].getsockname()[1], "127.0.0.1")
+        async with await asyncio.start_server(carrying.carry, "127.0.0.1", 0) as server:
+            before = open_descriptors()
+            with socket.socket() as container:
+                container.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                container.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(container, server.sockets[0].getsockname())
+                await eventually(lambda: carrying._open, "it has its place")
+                await eventually(lambda: not carrying._open, "and holds it no more")
+                await eventually(is_alone, "the gate has let go of it")
+            assert open_descriptors() <= before
 
 
 async def test_a_container_that_has_said_all_still_gets_its_answer():

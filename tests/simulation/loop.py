@@ -307,7 +307,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> Any:
         if self.network is None:
             self.refuse("a server's socket")
-        return await self.network.listen(factory, port if sock is None else sock.port)
+        return self.network.listen(lambda link: link.accept(factory()), port)
+
+    async def sock_accept(self, sock: Any) -> Any:
+        return await sock.accept(), None
 
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         if self.network is None:

@@ -32,7 +32,7 @@ class Network:
         self._listening: dict[int, _Server] = {}
         self._last_port = FIRST_PORT
 
-    async def listen(self, factory: Callable[[], Any], port: int) -> _Server:
+    def listen(self, meet: Callable[[Link], None], port: int) -> _Server:
         """Listen at a port, or at a free one where it is 0. Raises `OSError` where it is taken."""
         other = self._listening.get(port)
         if other is not None and other.is_open:
@@ -40,7 +40,7 @@ class Network:
         if not port:
             self._last_port += 1
             port = self._last_port
-        server = self._listening[port] = _Server(factory, port)
+        server = self._listening[port] = _Server(meet, port)
         return server
 
     async def connect(self, factory: Callable[[], Any], port: int) -> tuple[MemoryTransport, Any]:
@@ -56,7 +56,7 @@ class Network:
         protocol = factory()
         link.client.protocol = protocol
         protocol.connection_made(link.client)
-        self.loop.call_soon(link.accept, server.factory, context=server.context.copy())
+        self.loop.call_soon(server.meet, link, context=server.context.copy())
         self.links.append(link)
         return link.client, protocol
 
@@ -84,8 +84,9 @@ class Network:
 class _Server:
     """A listening socket, as `asyncio.Server` shows it."""
 
-    def __init__(self, factory: Callable[[], Any], port: int) -> None:
-        self.factory = factory
+    def __init__(self, meet: Callable[[Link], None], port: int) -> None:
+        self.meet = meet
+        """Called in the listening process for each connection."""
         self.process = PROCESS.get()
         self.context = contextvars.copy_context()
         self.sockets = [_Socket(port)]
@@ -127,10 +128,10 @@ class Link:
     def is_over(self) -> bool:
         return self.client.is_lost and self.server.is_lost
 
-    def accept(self, factory: Callable[[], Any]) -> None:
-        """Have the listening process meet the connection."""
+    def accept(self, protocol: Any) -> None:
+        """Have a protocol of the listening process take the connection."""
         if not self.server.is_lost:
-            self.server.protocol = factory()
+            self.server.protocol = protocol
             self.server.protocol.connection_made(self.server)
             self.server.take_early()
 

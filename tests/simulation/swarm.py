@@ -47,7 +47,7 @@ from tests.simulation.engine import (
     is_out_before_death,
 )
 from tests.simulation.loop import PROCESS, Process, SimulatedLoop
-from tests.simulation.network import Network
+from tests.simulation.network import Link, Network
 from tests.simulation.surroundings import Observer
 
 TERM_SECONDS = 10.0
@@ -777,13 +777,41 @@ def _runner_of(container: NodeContainer) -> RunnerProcess:
 
 
 class _Listener:
-    """In the place of the door's listening socket: connections are in memory, and none is counted."""
+    """In the place of the door's listening socket: connections are in memory."""
 
-    def __init__(self, address: str, port: int, unidentified: object) -> None:
-        self.port = port
+    def __init__(self, address: str, port: int) -> None:
+        network = asyncio.get_running_loop().network  # type: ignore[attr-defined]
+        self._waiting: asyncio.Queue[Link] = asyncio.Queue()
+        self._server = network.listen(self._waiting.put_nowait, port)
+        self.accept = self._waiting.get
+        self.close = self._server.close
 
-    def listen(self, queue: int) -> None:
+    def settimeout(self, seconds: int) -> None:
         pass
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._server.sockets[0].getsockname()  # type: ignore[no-any-return]
+
+
+class _Accepted:
+    """In the place of the door's accepted socket."""
+
+    bytes_left = None
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.close = self.end = link.server.close
+
+
+async def _begin_tls(accepted: _Accepted, _: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """In the place of the door's handshake, which is over at once."""
+    if accepted.link.server.is_lost:
+        raise ConnectionResetError(104, "Connection reset by peer")
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    accepted.link.accept(protocol)
+    loop = asyncio.get_running_loop()
+    return reader, asyncio.StreamWriter(accepted.link.server, protocol, reader, loop)
 
 
 def _write_certificate(certificate: Path, key: Path) -> None:
@@ -817,7 +845,9 @@ def replaced_by(engine: SwarmedEngine) -> list[tuple[str, Any]]:
         (f"{carrier}.dial.ssl", SSL),
         (f"{door}.ssl", SSL),
         (f"{door}.ensure_certificate", _write_certificate),
-        (f"{door}.open_listener", _Listener),
+        (f"{door}.listen", _Listener),
+        (f"{door}.AcceptedSocket", _Accepted),
+        (f"{door}.begin_tls", _begin_tls),
         # The processor's time says something of this machine, and nothing of the world's.
         (f"{door}.time", types.SimpleNamespace(thread_time=lambda: 0.0)),
         ("orchestrator.containers.swarm.runtime.new_observer", TreeObserver),

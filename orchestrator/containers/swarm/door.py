@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import hashlib
 import os
+import socket
 import ssl
 import time
 from asyncio import sslproto
@@ -16,18 +17,32 @@ from typing import Any
 
 import structlog
 
-from agent_runner.wire.carrier import VERSION, CarrierConnection, CarrierMessage, ConnectionLost, relay
-from agent_runner.wire.listeners import ACCEPTED_AT_ONCE, QUEUE, listen
+from agent_runner.wire.carrier import (
+    SILENCE_SECONDS,
+    VERSION,
+    CarrierConnection,
+    CarrierMessage,
+    ConnectionLost,
+    relay,
+)
+from agent_runner.wire.listeners import listen
 from orchestrator.containers.swarm.session import CarrierSession
-from orchestrator.containers.swarm.unidentified import CountedListener, UnidentifiedConnections
+from orchestrator.containers.swarm.unidentified import AcceptedSocket, UnidentifiedConnections
 from orchestrator.proxies import strict_json
 
 log = structlog.get_logger(__name__)
 
 HELLO_SECONDS = 10.0
-"""Seconds that a connection has to show the token of a known run."""
+"""Seconds that a connection has to show the token of a known run, or to take its refusal."""
+SHUTDOWN_SECONDS = 600.0
+"""Seconds that a carrier has to take the end of an answer, some 650 KB at most; asyncio drops the rest.
+
+They are many, so that no answer is cut on a slow node. The gate bounds the connections of one container.
+"""
+ACCEPT_PAUSE_SECONDS = 1.0
+"""Seconds without another connection after one could not be accepted, say for too many open files."""
 TLS_BUFFER_BYTES = 64 * 1024
-"""Size of the buffer that asyncio allocates for a TLS connection as soon as it is accepted."""
+"""Size of the buffer that asyncio allocates for a connection as soon as its TLS begins."""
 SMALL_HEADER_SECONDS = 0.001
 """Processor seconds of parsing up to which a header causes no pause."""
 PAUSE_FACTOR = 9
@@ -70,7 +85,9 @@ class CarrierDoor:
         """
         self._certificate_file, self._key_file = data / "carrier.crt", data / "carrier.key"
         self._find = find
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        """The task that accepts connections."""
         self._serving: set[asyncio.Task[None]] = set()
         self._unidentified = UnidentifiedConnections()
         self._is_closed = False
@@ -91,29 +108,35 @@ class CarrierDoor:
         await asyncio.to_thread(ensure_certificate, self._certificate_file, self._key_file)
         context.load_cert_chain(self._certificate_file, self._key_file)
         try:
-            self._server = await self._listen(address, preferred_port, context)
+            listener = listen(address, preferred_port)
         except OSError:
-            self._server = await self._listen(address, 0, context)
-        self.port = int(self._server.sockets[0].getsockname()[1])
+            listener = listen(address, 0)
+        listener.settimeout(0)
+        self._listener = listener
+        self.port = int(listener.getsockname()[1])
+        self._accepting = asyncio.create_task(self._accept(listener, context), name="carrier-door:accept")
 
-    async def _listen(self, address: str, port: int, context: ssl.SSLContext) -> asyncio.Server:
-        """Return a server for connections to an address and a port; 0 is any port. Raises `OSError`."""
-        listener = open_listener(address, port, self._unidentified)
-        try:
-            server = await asyncio.start_server(
-                self._begin,
-                sock=listener,
-                ssl=context,
-                # The end is not hurried: what a slow node has not taken yet of an answer would be lost.
-                ssl_handshake_timeout=HELLO_SECONDS,
-                backlog=ACCEPTED_AT_ONCE,
-            )
-        except BaseException:
-            listener.close()
-            raise
-        # asyncio uses one number for the kernel's queue and for the connections accepted at once.
-        listener.listen(QUEUE)
-        return server
+    async def _accept(self, listener: socket.socket, context: ssl.SSLContext) -> None:
+        """Serve each new connection in a task of its own, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                log.warning("carrier.not_accepted", reason=str(error))
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            if self._unidentified.is_full:
+                connection.close()  # a carrier tries again
+            else:
+                accepted = AcceptedSocket(connection)
+                serving = asyncio.create_task(self._serve(accepted, context), name="carrier-door")
+                self._serving.add(serving)
+                serving.add_done_callback(self._serving.discard)
+                self._unidentified.add(accepted, serving)
+            await asyncio.sleep(0)  # so that many that come at once do not hold up other work
 
     @property
     def certificate(self) -> str:
@@ -123,57 +146,54 @@ class CarrierDoor:
     async def close(self) -> None:
         """Accept no more connections, and end the open ones."""
         self._is_closed = True
-        if self._server is not None:
-            self._server.close()
+        self._unidentified.close()
+        if self._accepting is not None and self._listener is not None:
+            self._accepting.cancel()
+            await asyncio.wait([self._accepting])
+            self._listener.close()
         for serving in tuple(self._serving):
             serving.cancel()
         if self._serving:
             await asyncio.wait(self._serving)
-        await self._unidentified.end_all()
+        await asyncio.sleep(0)  # asyncio closes the sockets of what was aborted in its next turn
 
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a new connection in a task of its own."""
-        # This is no coroutine function, for which asyncio itself would create the task: it logs an error when
-        # such a task is cancelled, as `close` does.
-        serving = asyncio.create_task(self._serve(reader, writer), name="carrier-door")
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection from its first message to its end.
+    async def _serve(self, accepted: AcceptedSocket, context: ssl.SSLContext) -> None:
+        """Serve a connection from its first byte to its end.
 
         The first message shows the token of a run. If it also names a port of the host, one connection of the
         agent is relayed to that port. Otherwise this is the run's control connection. If no run has the
         token, the connection is refused.
         """
-        connection = HostConnection(reader, writer)
-        if self._is_closed:  # while its handshake was under way
-            writer.transport.abort()
-            return
+        connection = session = None
         try:
-            hello, session = await self._identify(connection)
-        except (ConnectionLost, OSError, TimeoutError):
-            writer.transport.abort()  # an orderly end of TLS would wait for the other side
-            return
-        try:
-            if session is None:
-                # Sent only if the run is certainly unknown, because a carrier that is refused ends its agent.
-                await connection.send("refused", reason="this run is over, or no run of this host")
-                log.info("carrier.refused")
-            elif "port" in hello.fields:
+            async with asyncio.timeout(HELLO_SECONDS):
+                connection = HostConnection(*await begin_tls(accepted, context))
+                hello, session = await self._identify(connection)
+                if session is None:
+                    # Sent only if the run is certainly unknown, because a carrier that is refused ends its
+                    # agent.
+                    await connection.send("refused", reason="this run is over, or no run of this host")
+                    log.info("carrier.refused")
+                    connection.close()
+                    await connection.writer.wait_closed()
+                    return
+            self._unidentified.identify(accepted)
+            if "port" in hello.fields:
                 await self._relay(connection, session, hello.number("port"))
             else:
-                await session.serve(connection, hello)
-        except (ConnectionLost, OSError, TimeoutError):
-            pass  # the other side connects again
+                try:
+                    await session.serve(connection, hello)
+                finally:
+                    # Its last messages are short. A node that is gone would hold it for much longer.
+                    asyncio.get_running_loop().call_later(SILENCE_SECONDS, accepted.end)
+        except (ConnectionLost, OSError, TimeoutError) as error:
+            drop_frames(error)  # the other side connects again
         finally:
-            self._end(connection)
-
-    def _end(self, connection: HostConnection) -> None:
-        """Close a connection: at once if the door is closed, else in an orderly way, which takes a while."""
-        if self._is_closed:
-            connection.writer.transport.abort()
-        connection.close()
+            if connection is not None:
+                if session is None or self._is_closed:
+                    connection.writer.transport.abort()  # an orderly end of TLS would wait for the other side
+                else:
+                    connection.close()
 
     async def _identify(self, connection: HostConnection) -> tuple[CarrierMessage, CarrierSession | None]:
         """Return the first message (hello) of a connection, and the session of the run whose token it shows.
@@ -182,18 +202,13 @@ class CarrierDoor:
 
         Raises:
             ConnectionLost: the connection ended, or did not begin with a hello.
-            TimeoutError: no hello came in time, or the runs of an earlier host were not found in time.
         """
-        async with asyncio.timeout(HELLO_SECONDS):
-            hello = await connection.receive_hello()
+        hello = await connection.receive_hello()
+        session = self._session_of(hello)
+        if session is None:
+            # If this takes too long, the connection is closed without a refusal, so the carrier tries again.
+            await self.knows_all_runs.wait()
             session = self._session_of(hello)
-            if session is None:
-                # If this takes too long, the connection is closed without a refusal, so the carrier tries
-                # again.
-                await self.knows_all_runs.wait()
-                session = self._session_of(hello)
-        if session is not None:
-            self._unidentified.identify(connection.writer.get_extra_info("peername"))
         return hello, session
 
     def _session_of(self, hello: CarrierMessage) -> CarrierSession | None:
@@ -228,9 +243,45 @@ class CarrierDoor:
             session.relays.discard(task)
 
 
-def open_listener(address: str, port: int, unidentified: UnidentifiedConnections) -> CountedListener:
-    """Return a listening socket whose connections are counted; port 0 is any port. Raises `OSError`."""
-    return CountedListener(listen(address, port), unidentified)
+async def begin_tls(
+    accepted: AcceptedSocket, context: ssl.SSLContext
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return the reader and the writer of an accepted connection after its handshake.
+
+    The connection is closed if this fails or is cancelled. Raises `OSError`.
+    """
+    try:
+        await accepted.wait_for_client_hello()
+    except BaseException:
+        accepted.close()
+        raise
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    try:
+        transport, protocol = await loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader),
+            accepted,
+            ssl=context,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+    except BaseException as error:
+        drop_frames(error)
+        # The socket is asyncio's now, which closes it. Closed here, its number would be another connection's
+        # while asyncio still uses it.
+        accepted.end()
+        raise
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+def drop_frames(error: BaseException | None) -> None:
+    """Let an error, and those that it came from, refer to no frames any more.
+
+    asyncio keeps the error of a connection in an object that these frames refer to, and with it the buffers
+    of TLS. Such a circle is freed only by a full garbage collection, which a large program makes rarely.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
 
 
 def loopback_of(run_id: str) -> str:
