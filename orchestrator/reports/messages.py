@@ -14,6 +14,8 @@ from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turns
 
+DELETED = "(its text was deleted)"
+
 
 class QuoteView(TypedDict):
     """The message that another one quotes."""
@@ -150,15 +152,17 @@ def _outcome(turn: Turn | None, message: Message) -> str:
 
 def _sender_and_chat(row: MessageView) -> str:
     """Return who sent a message, and in which chat where the group has several."""
-    return f"{row['sender']} in {short(row['chat_label'], 40)}" if row["chat_label"] else row["sender"]
+    sender = row["sender"] or "somebody"
+    return f"{sender} in {short(row['chat_label'], 40)}" if row["chat_label"] else sender
 
 
 def lines(rows: list[MessageView], *, zone: ZoneInfo) -> list[str]:
     """Return the messages as lines for people: number, time, sender, text and outcome."""
     if not rows:
         return ["No messages yet."]
+    # A deleted message keeps its row and its outcome, without text; a forgotten one also without its sender.
     return [
         f"{row['seq']:>5}  {local_second(row['at_ms'], zone)}  "
-        f"{_sender_and_chat(row)}: {short(row['text'], 70)}  [{row['outcome']}]"
+        f"{_sender_and_chat(row)}: {short(row['text'] or row['file'] or DELETED, 70)}  [{row['outcome']}]"
         for row in rows
     ]

@@ -45,6 +45,8 @@ class UndoPlan:
     """All that undoing a turn would do, and what it cannot."""
 
     turn: Turn
+    is_redo: bool = False
+    """Whether the turn is itself an undo, so that undoing it does what was undone once more."""
     rows: tuple[RowEffect, ...] = ()
     files: tuple[RowEffect, ...] = ()
     unsent: tuple[Outgoing, ...] = ()

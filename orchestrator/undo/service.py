@@ -223,6 +223,7 @@ class UndoService:
         named_files = [effect for effect in files if is_listed(effect)] or files
         return UndoPlan(
             turn=turn,
+            is_redo=await _is_undo(tx, turn.id),
             rows=rows,
             files=files,
             unsent=tuple(message for message in sent if message.state in _UNSENT),
@@ -395,6 +396,14 @@ class UndoService:
         announce(tx, "turn.undone", group=turn.folder, turn=turn.id, detail=str(number))
         for kind in ("dashboard.changed", "task.changed", "group.configured"):
             announce(tx, kind, group=turn.folder)
+
+
+async def _is_undo(tx: Tx, turn_id: TurnId) -> bool:
+    """Return whether a turn is an undo; the undo of an undo is none, since it does the thing again."""
+    is_undo = False
+    while (undo := await undos.get(tx, turn_id)) is not None:
+        turn_id, is_undo = undo.undoes, not is_undo
+    return is_undo
 
 
 def _count_out_of_reach(effects: Sequence[RowEffect], kind: str) -> int:

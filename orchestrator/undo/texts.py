@@ -38,10 +38,10 @@ def done(plan: UndoPlan, *, is_korean: bool) -> str:
     """Return the reply to an undo that was carried out: what it did, what stays, and how to redo it."""
     listed = items(plan, is_korean=is_korean)
     if is_korean:
-        text = f"되돌렸어요: {', '.join(listed)}."
+        text = f"{'다시 했어요' if plan.is_redo else '되돌렸어요'}: {', '.join(listed)}."
         hint = "다시 하려면 “되돌려 줘”라고 한 번 더 말해 주세요."
     else:
-        text = f"Undone: {'; '.join(listed)}."
+        text = f"{'Done again' if plan.is_redo else 'Undone'}: {'; '.join(listed)}."
         hint = SAY_AGAIN
     return " ".join(filter(None, (text, left(plan, is_korean=is_korean), hint)))
 

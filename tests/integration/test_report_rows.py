@@ -37,6 +37,15 @@ async def page(harness: StoreHarness, **given: Any) -> list[dict[str, Any]]:
         return await messages.rows(tx, "family", **{"limit": 50, **given})
 
 
+async def test_a_forgotten_message_is_shown_as_one(harness):
+    await harness.hear("one")
+    async with harness.database.transaction() as tx:
+        await tx.execute("UPDATE messages SET content = '', sender_name = ''")
+    assert messages.lines(await page(harness), zone=SEOUL)[0].endswith(
+        "  somebody: (its text was deleted)  [queued]"
+    )
+
+
 async def test_each_message_is_told_with_what_became_of_it(harness):
     await harness.hear("one", id="M1")
     answered = await harness.answer("hello")

@@ -416,7 +416,11 @@ async def test_redo_means_an_undo_and_nothing_else(undo: UndoHarness) -> None:
     assert await undo.state() == after
     await undo.store.answer("It is done once more.")
     await undo.say("@Andy undo")
-    assert "is back" in await undo.say("@Andy redo")
+    said = await undo.say("@Andy redo")
+    assert said.startswith("Done again: the task “Shed list” is back")
+    assert await undo.state() == after
+    assert (await undo.say("@Andy 되돌려 줘")).startswith("되돌렸어요: ")
+    assert (await undo.say("@Andy 되돌려 줘")).startswith("다시 했어요: ")
     assert await undo.state() == after
 
 

@@ -257,6 +257,9 @@ class RequestHandler:
         # For a sender whose role may not change files there is a sentence of our own.
         if reply.code == "not_allowed":
             self.check_files(writes=True)
+        # The host's text is for an owner at the command line.
+        if reply.code == "loop_off":
+            raise AnswerNow(self.say("loop_off"))
         if not reply.ok:
             raise AnswerNow(reply.text.removeprefix(f"{reply.code}: "))
         return reply

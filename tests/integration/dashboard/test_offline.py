@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_runner.wire.mailbox import Reply
 from agent_runner.workspace import Workspace
 from orchestrator.dashboard.words import rule_texts
+from orchestrator.loop.service import LoopOff
 from tests.support.offline_chat import Chat, talking
 from tests.support.store_harness import StoreHarness
 
@@ -19,6 +21,22 @@ from tests.support.store_harness import StoreHarness
 async def chat(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Chat]:
     async with talking(store_harness, Workspace(tmp_path)) as one:
         yield one
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"), [("45분 뒤에 일어나", "루프가 꺼져"), ("wake up in 45m", "is off here")]
+)
+async def test_a_loop_that_is_off_is_told_in_the_words_of_the_chat(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch, asked: str, told: str
+) -> None:
+    async def refuse(body: dict[str, object]) -> Reply:
+        refusal = LoopOff("family")
+        return Reply(request_id=str(body["requestId"]), ok=False, code=refusal.code, text=str(refusal))
+
+    monkeypatch.setattr(chat.home, "ask_raw", refuse)
+    said = await chat.say(asked)
+    assert told in said
+    assert "andy loop on" not in said
 
 
 async def test_a_day_with_the_dashboard_in_english(chat: Chat) -> None:
