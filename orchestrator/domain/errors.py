@@ -318,6 +318,10 @@ class ChannelDown(ChannelError):
         self.moved_to = moved_to
 
 
+class SendRateFull(ChannelDown):
+    """Andy's own limit of messages a minute has no room now: the same pause follows until it has."""
+
+
 class OutcomeUnknown(ChannelError):
     """The message may have arrived: the channel's answer was lost."""
 

@@ -19,6 +19,7 @@ from orchestrator.domain.errors import (
     ChannelDown,
     ChannelRefused,
     OutcomeUnknown,
+    SendRateFull,
     is_retry_due,
     lengthened_pause,
 )
@@ -267,6 +268,8 @@ class Delivery:
             else:
                 await self._finish(head, OutboxState.UNKNOWN, error=str(error))
         except ChannelDown as down:
+            if isinstance(down, SendRateFull):
+                pauses = 0  # the messenger has not asked for this pause, so it does not grow
             # A pause that the messenger asks for is no fault of this message, so it does not count as stuck.
             if not down.pause_seconds and await self._holds_up_chat(channel, head):
                 is_text = head.reacts_to is None

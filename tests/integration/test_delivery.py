@@ -11,7 +11,7 @@ from agent_runner.wire.frames import Ack, Result, TurnEnd
 from orchestrator.base.announcements import Announcement
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
-from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown, SendRateFull
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import Attachment, ChatJid, Folder, MessageId, OutboxState
 from orchestrator.outbound import delivery as delivery_module
@@ -476,6 +476,18 @@ async def test_a_messenger_that_asks_for_a_moment_without_end_is_asked_less_and_
     least_ms = max(200, int(error.pause_seconds * 1000))
     assert waits_ms == [max(least_ms, min(200 * 2**n, 300_000)) for n in range(14)]
     assert office.channel.texts() == ["hello"]
+
+
+async def test_a_pause_for_the_own_send_rate_does_not_grow(office):
+    office.channel.will(HOME, *[SendRateFull("Messages go first.", pause_seconds=10.0)] * 9)
+    number = await office.post("hello")
+    async with office.open():
+        for attempt in range(1, 10):
+            await until(lambda attempt=attempt: len(office.channel.attempts) == attempt, f"try {attempt}")
+            await office.failed(number, "Messages go first.")
+            assert (await office.row(number))["next_attempt_ms"] - office.clock.now_ms() == 10_000
+            office.pass_ms(10_000)
+        await office.settled(number)
 
 
 async def test_a_pause_that_was_asked_for_holds_across_a_reconnection_and_a_restart(office):

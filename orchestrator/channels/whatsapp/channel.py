@@ -42,7 +42,7 @@ from orchestrator.channels.whatsapp.protocol import (
     Withdraw,
 )
 from orchestrator.channels.whatsapp.send_rate import SendRate, SendRateLimiter
-from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
+from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, SendRateFull
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
@@ -514,13 +514,13 @@ class WhatsAppChannel:
         Removing a reaction does not count for the send rate.
 
         Raises:
-            ChannelDown: the emoji was not put there; it may work later. With `pause_seconds`, the send rate
-                has room for messages only.
+            ChannelDown: the emoji was not put there; it may work later. As `SendRateFull` it says that the
+                send rate has room for messages only.
             ChannelRefused: the emoji was not put there, and never will be.
         """
         bridge = self._connected()
         if sign and not self._send_rate.take_spare():
-            raise ChannelDown("Messages go first.", pause_seconds=REACTION_RETRY_SECONDS)
+            raise SendRateFull("Messages go first.", pause_seconds=REACTION_RETRY_SECONDS)
         await bridge.request(
             lambda number: React(
                 id=number, chat=message.chat_jid, message=message.id, author=message.sender, sign=sign
