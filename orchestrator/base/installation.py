@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from enum import StrEnum
 from functools import cache
@@ -11,6 +12,7 @@ from pathlib import Path
 
 PACKAGE = "andy-assistant"
 DOCKERFILE = "container/Dockerfile"
+_QUOTED_COMMAND = re.compile(r"'andy ([a-z]+)")
 COMPOSE_HOME = "/andy"
 """The home in Andy's container of docker-compose.yml."""
 
@@ -77,9 +79,19 @@ def command(*words: str) -> str:
     the one for the host.
     """
     if is_in_compose():
-        return " ".join(("docker compose exec andy andy", *words))
+        return typed_on_host(" ".join(("'andy", *words)))[1:]
     program = ".venv/bin/andy" if clone() is not None else "andy"
     return " ".join((program, *words))
+
+
+def typed_on_host(text: str) -> str:
+    """Return a text whose quoted commands such as 'andy status' are those for the host of Compose. Pure."""
+    return _QUOTED_COMMAND.sub(
+        lambda match: (
+            "'docker compose up -d" if match[1] == "up" else f"'docker compose exec andy andy {match[1]}"
+        ),
+        text,
+    )
 
 
 def command_to_add(extra: str) -> str:

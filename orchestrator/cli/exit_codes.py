@@ -96,8 +96,12 @@ def shortened(text: str) -> str:
 
 def _fail(error: AndyError) -> NoReturn:
     """Print the text of an error on stderr, and exit with the code for its class."""
+    # Imported here, since most commands end without an error.
+    from orchestrator.base.installation import is_in_compose, typed_on_host
+
     fix = " See 'andy tasks list'." if isinstance(error, UnknownTask) else ""
-    print(f"andy: {shortened(str(error))}{fix}", file=sys.stderr)
+    text = f"{shortened(str(error))}{fix}"
+    print(f"andy: {typed_on_host(text) if is_in_compose() else text}", file=sys.stderr)
     match error:
         case NotRunning():
             sys.exit(NOT_RUNNING)

@@ -154,7 +154,15 @@ def test_images_are_pushed_on_the_host() -> None:
         run("image", "push", "registry:5000")
 
 
-def test_commands_are_named_as_they_are_typed_on_the_host() -> None:
+def test_commands_are_named_as_they_are_typed_on_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> int:
+        raise BadRequest("See 'andy groups chats', or begin with 'andy up'.")
+
+    with pytest.raises(SystemExit):
+        exit_after(command)
+    assert capsys.readouterr().err == (
+        "andy: See 'docker compose exec andy andy groups chats', or begin with 'docker compose up -d'.\n"
+    )
     assert installation.command("hooks", "revoke", "1") == "docker compose exec andy andy hooks revoke 1"
 
 
