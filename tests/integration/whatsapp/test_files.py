@@ -82,7 +82,9 @@ async def test_a_file_that_hangs_when_the_host_dies_is_fetched_by_the_next_for_t
 
 async def test_a_quoted_picture_reaches_the_agent_with_its_path_known_before_or_not(harness, phone):
     phone.files[b"k"] = b"picture"
+    # One after the other: which of two pictures comes first decides what its file is called.
     phone.write(wa.heard(Message(imageMessage=a_photo("our cat")), message_id="3A1"))
+    await until(lambda: has_file(harness, "3A1"), "the picture that is quoted")
     for number, quoted in (("3A2", "3A1"), ("3A3", "3ALONGAGO")):
         reply = wa.text(
             "@Andy what is this?",
@@ -91,8 +93,6 @@ async def test_a_quoted_picture_reaches_the_agent_with_its_path_known_before_or_
             quotedMessage=Message(imageMessage=a_photo("our dog")),
         )
         phone.write(wa.heard(reply, message_id=number))
-
-        # One after the other: which of two pictures comes first decides what its file is called.
         await until(lambda number=number: has_file(harness, number), "the picture")
 
     assert await has_files(harness, 3)
