@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import HomeOption, JsonOption, show
-from orchestrator.cli.terminal import home_of, settings_of
+from orchestrator.cli.terminal import home_of, settings_of, typed
 from orchestrator.domain.errors import NotRunning, SettingError
 from orchestrator.domain.home import Home
 
@@ -136,8 +136,7 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
         known = ", ".join(question.name for question in channel.questions) or "none"
         raise UsageError(f"{channel.title} asks for nothing named '{unknown[0]}': it takes {known}.")
     answers = {
-        question.name: provided.get(question.name) or await _prompt(question)
-        for question in channel.questions
+        question.name: provided.get(question.name) or _prompt(question) for question in channel.questions
     }
     note = await switching.switch_on(home, channel, answers)
     note = f"{note} " if note else ""
@@ -145,7 +144,7 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
     return f"{note}{channel.title} is on from Andy's next start: {RESTART}.{pair}"
 
 
-async def _prompt(question: LoginQuestion) -> str:
+def _prompt(question: LoginQuestion) -> str:
     """Return the answer to a question of a messenger's login.
 
     It is typed at a terminal. Without one, a secret is read as a line of stdin, and for any other question
@@ -167,7 +166,7 @@ async def _prompt(question: LoginQuestion) -> str:
         read = lambda: input(f"{question.text}{hint}: ")  # noqa: E731 - one of two ways to read
     else:
         read = str  # nobody can be asked: an empty answer, so that the default counts
-    answer = (await asyncio.to_thread(read)).strip() or question.default
+    answer = typed(read).strip() or question.default
     if not answer:
         how = "as a line on stdin" if question.is_secret else f"with --set {question.name}=…"
         raise UsageError(f"An answer is missing: give it {how}. The question: {question.text}.")

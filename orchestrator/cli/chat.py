@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import sys
 import time
@@ -20,7 +21,7 @@ from cyclopts.validators import Number
 from orchestrator.cli.client import AnswerLost, Client
 from orchestrator.cli.exit_codes import FAILED, NOT_ANSWERED, NOT_FOR_ANDY
 from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
-from orchestrator.cli.terminal import home_of, read, say_aside, settings_of
+from orchestrator.cli.terminal import home_of, read, say_aside, settings_of, typed
 from orchestrator.domain.errors import AndyError, NotRunning, leaves
 from orchestrator.domain.home import Home
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 120.0
 MAX_WAIT_SECONDS = 600.0
+MAX_TYPED_BYTES = 4096
+"""Bytes that are read from the terminal at once: it hands over no longer line."""
 RETRY_SECONDS = 1.0
 """Seconds between two tries to reach a host that ended before it had answered."""
 
@@ -243,12 +246,33 @@ async def _converse(home_option: Path | None, group: str, *, sender: str) -> int
         say_aside(f"You are in '{group}'. Write; Ctrl-D ends.")
         async with asyncio.TaskGroup() as tasks:
             listening = tasks.create_task(_show_sent(client, home, group), name="listen")
+            typed_lines = _lines_of_terminal()
             # An empty text is the end of the input.
-            while text := await asyncio.to_thread(sys.stdin.readline):
+            while text := (await typed_lines.readline()).decode(errors="replace"):
                 if text.strip():
                     await _send_line(home_option, client, text.strip(), group=group, sender=sender)
             listening.cancel()
     return 0
+
+
+def _lines_of_terminal() -> asyncio.StreamReader:
+    """Return a stream of the lines that a person types.
+
+    The event loop reads the terminal itself, as soon as there is a line: Ctrl-C could not end a thread that
+    waits for one.
+    """
+    loop, stream, descriptor = asyncio.get_running_loop(), asyncio.StreamReader(), sys.stdin.fileno()
+
+    def take() -> None:
+        """Pass the typed text on to the stream; nothing typed is the end, which is Ctrl-D."""
+        if text := os.read(descriptor, MAX_TYPED_BYTES):
+            stream.feed_data(text)
+        else:
+            loop.remove_reader(descriptor)
+            stream.feed_eof()
+
+    loop.add_reader(descriptor, take)
+    return stream
 
 
 async def _send_lines_of_pipe(home_option: Path | None, group: str, *, sender: str) -> int:
@@ -257,7 +281,7 @@ async def _send_lines_of_pipe(home_option: Path | None, group: str, *, sender: s
     Print the replies, and return the highest exit code of all lines; 0 without any.
     """
     codes = [0]
-    while text := await asyncio.to_thread(sys.stdin.readline):
+    while text := typed(sys.stdin.readline):
         if text.strip():
             codes.append(
                 await _say(

@@ -233,7 +233,7 @@ async def _read_pasted(address: str, say: Callable[[str], None]) -> Authorizatio
     say(f"Open this address in a browser, and allow Andy:\n\n{address}\n")
     say(f"The browser ends at http://{HOST}…, and cannot open it. Copy that address whole, paste it here:")
     for _ in range(MAX_PASTES):
-        line = sys.stdin.readline()  # blocks the event loop, in which nothing else runs meanwhile
+        line = terminal.typed(sys.stdin.readline)
         if not line:
             break
         try:

@@ -227,9 +227,12 @@ class Setup:
 
     def _read_pasted(self) -> str:
         """Return the key of the flag `--credential`; for `-` a line of stdin, for `none` or no flag empty."""
+        from orchestrator.cli import terminal
+
         match self._flags.credential:
             case "-":
-                return sys.stdin.readline().strip()
+                line: str = terminal.typed(sys.stdin.readline)
+                return line.strip()
             case None | "none":
                 return ""
             case credential:
@@ -247,7 +250,7 @@ class Setup:
         if service := await self._wanted_service():
             return await self._choose_service(service)
         if not self._pasted and self._flags.credential is None:
-            self._pasted = await _prompt(
+            self._pasted = _prompt(
                 self._prompts.secret,
                 "An API key or a subscription's token (it is not shown; empty for none):",
             )
@@ -301,14 +304,14 @@ class Setup:
         ask_kind = partial(self._prompts.text, default=OF_DOTENV)
         while True:
             prompt = f"Whose model ({OF_DOTENV}, or {', '.join(kinds)})?"
-            if (kind := await _prompt(ask_kind, prompt)) not in kinds:
+            if (kind := _prompt(ask_kind, prompt)) not in kinds:
                 if kind == OF_DOTENV:
                     return None
                 print(f"    '{kind}' is none of them.", flush=True)
                 continue
             preset = PRESETS[kind]
-            url = await _prompt(partial(self._prompts.text, default=preset.url or ""), "Where is it?")
-            model = await _prompt(partial(self._prompts.text, default=""), "Which model of it?")
+            url = _prompt(partial(self._prompts.text, default=preset.url or ""), "Where is it?")
+            model = _prompt(partial(self._prompts.text, default=""), "Which model of it?")
             try:
                 return self._other_service(f"{kind}/{model}", url or None)
             except BadRequest as error:
@@ -336,7 +339,7 @@ class Setup:
 
         answer = f"{chosen} at {service.url} is chosen. 'andy models test {service.name}' says what it can."
         if service.key_env is not None:
-            key = self._pasted or await _prompt(self._prompts.secret, f"Its key, {service.key_env}:")
+            key = self._pasted or _prompt(self._prompts.secret, f"Its key, {service.key_env}:")
             if key:
                 values = {service.key_env: key}
                 await asyncio.to_thread(dotenv_file.put, self._home.root / ".env", values)
@@ -374,7 +377,7 @@ class Setup:
 
         account = await asyncio.to_thread(self._whatsapp_database().account)
         if account is None and self._flags.whatsapp is not False:
-            is_wanted = self._flags.whatsapp or await _prompt(
+            is_wanted = self._flags.whatsapp or _prompt(
                 partial(self._prompts.yes, default=True), "Pair WhatsApp now?"
             )
             if not is_wanted:
@@ -401,7 +404,7 @@ class Setup:
             account = await asyncio.to_thread(channel.account, self._home.root)
             if account and channel.name != self._flags.channel:
                 text.append(f"{channel.title}: {account}.")
-            elif channel.name == self._flags.channel or await _prompt(
+            elif channel.name == self._flags.channel or _prompt(
                 partial(self._prompts.yes, default=False), f"Log in to {channel.title}, too?"
             ):
                 answers = self._flags.answers if channel.name == self._flags.channel else {}
@@ -415,7 +418,7 @@ class Setup:
         """
         is_own = self._flags.own_number
         if is_own is None and self._prompts.is_possible:
-            is_own = await _prompt(
+            is_own = _prompt(
                 partial(self._prompts.yes, default=False), "Is the number Andy's alone (and not yours)?"
             )
         if is_own is None or is_own == self._settings().assistant_has_own_number:
@@ -467,7 +470,7 @@ class Setup:
         explanation = (
             "your own phone number" if is_own_number else f"self = the chat of +{own_number} with itself"
         )
-        answer: str = await _prompt(
+        answer: str = _prompt(
             partial(self._prompts.text, default=default_chat),
             f"Where do you want to talk to Andy alone ({explanation}; local = this machine)?",
         )
@@ -480,9 +483,7 @@ class Setup:
 
         is_wanted = self._flags.test
         if is_wanted is None:
-            is_wanted = await _prompt(
-                partial(self._prompts.yes, default=True), "Send a test message to main?"
-            )
+            is_wanted = _prompt(partial(self._prompts.yes, default=True), "Send a test message to main?")
         if not is_wanted:
             return "None sent."
         key = await terminal.change(
@@ -519,9 +520,11 @@ class Setup:
         return NeonizeDatabase(self._home.root / "store" / "whatsapp.db")
 
 
-async def _prompt(prompt: Callable[[str], Any], question: str) -> Any:
-    """Call `prompt` with a question in a thread, since reading the terminal blocks; return the answer."""
-    return await asyncio.to_thread(prompt, f"    {question}")
+def _prompt(prompt: Callable[[str], Any], question: str) -> Any:
+    """Call `prompt` with a question; return the answer."""
+    from orchestrator.cli import terminal
+
+    return terminal.typed(partial(prompt, f"    {question}"))
 
 
 def chat_of(text: str, *, own_number: str, is_own_number: bool) -> str:

@@ -6,6 +6,7 @@ Reading commands answer in a tenth of a second, so modules that only some need a
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -154,6 +155,19 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
     return asyncio.run(work)
+
+
+def typed(read: Callable[[], T]) -> T:
+    """Return what `read` gets from a person, such as by `input`. Blocks the event loop, if one runs.
+
+    Ctrl-C raises `KeyboardInterrupt` at once. asyncio would only cancel its task, which does not end a read;
+    and a thread that reads could not be ended at all.
+    """
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return read()
+    finally:
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 async def change(
