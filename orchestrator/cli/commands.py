@@ -73,7 +73,7 @@ COMMANDS = (
     ),
     CommandEntry("cron", "tasks:cron_app", LOOK, "List everything that happens at a set time."),
     CommandEntry(
-        "dashboard", "dashboard:dashboard_app", LOOK, "Show a group's tasks, questions and notifications."
+        "dashboard", "dashboard:dashboard_app", LOOK, "Show the tasks, questions and notifications of groups."
     ),
     CommandEntry(
         "demo",

@@ -1,4 +1,4 @@
-"""`andy dashboard`: the tasks, questions and notifications of a group."""
+"""`andy dashboard`: the tasks, questions and notifications of groups."""
 
 from __future__ import annotations
 
@@ -13,18 +13,27 @@ from zoneinfo import ZoneInfo
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitOption, show
+from orchestrator.cli.options import (
+    GroupOption,
+    GroupOrMainOption,
+    HomeOption,
+    JsonOption,
+    LimitOption,
+    show,
+)
+from orchestrator.domain.errors import NoDashboard
 
 dashboard_app = App(name="dashboard")
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d")
 """The form of a time in the data: ISO, with the offset of the group's zone."""
 Status = Literal["pending", "sending", "delivered", "cancelled", "failed", "expired"]
-NO_DASHBOARD = "There is no dashboard yet: it is made with the first task."
 
 
 @dashboard_app.command(name="show")
-def show_board(group: GroupOption = None, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
+def show_board(
+    group: GroupOrMainOption = None, *, as_json: JsonOption = False, home: HomeOption = None
+) -> None:
     """Show a group's dashboard as its agent reads it. Works with Andy down, as all but 'worker --llm' do.
 
     Example: `andy dashboard show family`
@@ -44,7 +53,9 @@ def show_board(group: GroupOption = None, *, as_json: JsonOption = False, home: 
         """Return the board as plain text, or the sentence that there is none."""
         content = await board.active(tx, place.group.folder)
         now_ms = SystemClock().now_ms()
-        return NO_DASHBOARD if content is None else summary.render(content, now_ms=now_ms, zone=place.zone)
+        if content is None:
+            return str(NoDashboard(place.group.folder))
+        return summary.render(content, now_ms=now_ms, zone=place.zone)
 
     print(dashboard_service.query_group(home, group, text))
 
@@ -65,22 +76,11 @@ def tasks(
     Example: `andy dashboard tasks --all`
     """
     from orchestrator.cli import dashboard_service
-    from orchestrator.dashboard.views import serializers
 
     wanted = None if with_all else "someday" if someday else "active"
-
-    async def rows(tx: Any, place: Any) -> list[serializers.TaskData]:
-        """Return the tasks of the board, only those with the wanted status if one is given."""
-        content = await dashboard_service.board_of(tx, place)
-        listed = [serializers.task(task, place.zone) for task in content.tasks] if content else []
-        return [row for row in listed if wanted in (None, row["status"])]
-
-    names = ("id", "status", "progress", "deadline", "priority", "title")
-    show(
-        dashboard_service.query_group(home, group, rows),
-        partial(_table, names, "There are no tasks."),
-        as_json=as_json,
-    )
+    rows = [row for row in dashboard_service.tasks(home, group) if wanted in (None, row["status"])]
+    names = ("id", "group", "status", "progress", "deadline", "priority", "title")
+    show(rows, partial(_table, names, "There are no tasks."), as_json=as_json)
 
 
 @dashboard_app.command
@@ -90,18 +90,10 @@ def questions(group: GroupOption = None, *, as_json: JsonOption = False, home: H
     Example: `andy dashboard questions family`
     """
     from orchestrator.cli import dashboard_service
-    from orchestrator.dashboard.views import serializers
 
-    async def rows(tx: Any, place: Any) -> list[serializers.QuestionData]:
-        """Return the questions of the board; none without a board."""
-        content = await dashboard_service.board_of(tx, place)
-        return (
-            [serializers.question(question, place.zone) for question in content.questions] if content else []
-        )
-
-    names = ("id", "priority", "type", "related_task_id", "question")
+    names = ("id", "group", "priority", "type", "related_task_id", "question")
     show(
-        dashboard_service.query_group(home, group, rows),
+        dashboard_service.questions(home, group),
         partial(_table, names, "There are no open questions."),
         as_json=as_json,
     )
@@ -122,16 +114,10 @@ def notifications(
     Example: `andy dashboard notifications --status pending`
     """
     from orchestrator.cli import dashboard_service
-    from orchestrator.reports import notifications as reports
 
-    async def rows(tx: Any, place: Any) -> list[reports.NotificationView]:
-        """Return the group's notifications that the options select."""
-        folder, zone = place.group.folder, place.zone
-        return await reports.rows(tx, folder, status=status, task=task, limit=limit, zone=zone)
-
-    names = ("id", "scheduled_at", "status", "type", "priority", "related_task_id", "message")
+    names = ("id", "group", "scheduled_at", "status", "type", "priority", "related_task_id", "message")
     show(
-        dashboard_service.query_group(home, group, rows),
+        dashboard_service.notifications(home, group, status=status, task=task, limit=limit),
         partial(_table, names, "There are no notifications."),
         as_json=as_json,
     )
@@ -151,18 +137,8 @@ def notification(
     Example: `andy dashboard notification n_1a2b3c4d`
     """
     from orchestrator.cli import dashboard_service
-    from orchestrator.dashboard.views import notification_log, serializers
 
-    async def fields(tx: Any, place: Any) -> dict[str, Any]:
-        """Return the notification with its history, both as data and as lines of text."""
-        row, entries = await dashboard_service.notification(tx, place, notification)
-        return {
-            **serializers.notification(row, place.zone),
-            "history": [notification_log.data(entry, place.zone) for entry in entries],
-            "lines": [notification_log.line(entry, place.zone) for entry in entries],
-        }
-
-    shown = dashboard_service.query_group(home, group, fields)
+    shown = dashboard_service.notification(home, group, notification)
     # Only for people: JSON has the same as `history`.
     lines = shown.pop("lines")
     heading = f"{shown['id']}: {shown['type']}, {shown['status']}: {_cell(shown['message'])}"
@@ -182,18 +158,10 @@ def history(
     Example: `andy dashboard history --limit 10`
     """
     from orchestrator.cli import dashboard_service
-    from orchestrator.dashboard.views import serializers
 
-    async def rows(tx: Any, place: Any) -> list[serializers.TaskData]:
-        """Return the latest tasks in the history of the group's board."""
-        return [
-            serializers.task(task, place.zone)
-            for task in await dashboard_service.history(tx, place, limit=limit)
-        ]
-
-    names = ("id", "status", "completed_at", "archived_at", "title")
+    names = ("id", "group", "status", "completed_at", "archived_at", "title")
     show(
-        dashboard_service.query_group(home, group, rows),
+        dashboard_service.history(home, group, limit=limit),
         partial(_table, names, "The history is empty."),
         as_json=as_json,
     )
@@ -219,7 +187,7 @@ def answer(
 
 @dashboard_app.command
 def worker(
-    group: GroupOption = None,
+    group: GroupOrMainOption = None,
     *,
     llm: Annotated[bool, Parameter(negative="", help="Run the model; needs a running Andy.")] = False,
     rules: Annotated[bool, Parameter(negative="", help="Run the rules. This is the default.")] = False,
@@ -251,7 +219,7 @@ def worker(
 def export_files(
     directory: Annotated[Path, Parameter(help="The directory to write the files to.")],
     /,
-    group: GroupOption = None,
+    group: GroupOrMainOption = None,
     *,
     home: HomeOption = None,
 ) -> None:
@@ -268,7 +236,7 @@ def export_files(
 def import_files(
     directory: Annotated[Path, Parameter(help="The directory to read the files from.")],
     /,
-    group: GroupOption = None,
+    group: GroupOrMainOption = None,
     *,
     replace: Annotated[
         bool, Parameter(negative="", help="Replace the whole dashboard by the files.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
+from orchestrator.backup import archive
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.cli import terminal
@@ -17,24 +18,36 @@ from orchestrator.cli.client import Client
 from orchestrator.dashboard.feature import DashboardFeature, WorkerQueued
 from orchestrator.dashboard.files import export
 from orchestrator.dashboard.views import notification_log as history_view
+from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.views.board import snapshot
 from orchestrator.dashboard.worker import cycle
 from orchestrator.domain import settings as config
-from orchestrator.domain.dashboard import Actor, BoardSnapshot, Caller, Notification
+from orchestrator.domain.dashboard import Actor, Caller
 from orchestrator.domain.errors import BadRequest, NoDashboard
-from orchestrator.domain.values import Group
+from orchestrator.domain.values import Folder, Group
 from orchestrator.groups import settings as group_config
 from orchestrator.groups.host_context import HostContext
+from orchestrator.reports import notifications as notification_reports
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.board import questions as board_questions
 from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.board import worker_cycles
-from orchestrator.store.board.notifications import HistoryEntry
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.groups import groups
 
 T = TypeVar("T")
 MAIN = "main"
+
+
+class _BoardRow(Protocol):
+    """A row of a dashboard."""
+
+    @property
+    def folder(self) -> Folder:
+        """The group of the dashboard."""
+
+
+R = TypeVar("R", bound=_BoardRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +76,78 @@ def query_group(home: Path | None, folder: str | None, query: Callable[[Tx, Grou
     return terminal.read(home, ask)
 
 
-async def board_of(tx: Tx, place: GroupZone) -> BoardSnapshot | None:
-    """Return the whole dashboard of a group; None if it has none."""
-    return await snapshot(tx, place.group.folder)
+def tasks(home: Path | None, folder: str | None) -> list[dict[str, Any]]:
+    """Return the tasks on a group's dashboard, or on all for None, the next deadline first."""
+    return _rows(
+        home,
+        folder,
+        lambda tx, folder: (
+            board_tasks.on_board(tx, folder) if folder else board_tasks.on_boards_of_all(tx, limit=-1)
+        ),
+        serializers.task,
+    )
 
 
-async def history(tx: Tx, place: GroupZone, *, limit: int) -> list[Any]:
-    """Return at most `limit` tasks in the history of a group's dashboard, the newest first."""
-    return await board_tasks.history(tx, place.group.folder, limit=limit)
+def history(home: Path | None, folder: str | None, *, limit: int) -> list[dict[str, Any]]:
+    """Return at most `limit` tasks in the history of a dashboard, or of all for None, the newest first."""
+    return _rows(
+        home, folder, lambda tx, folder: board_tasks.history(tx, folder, limit=limit), serializers.task
+    )
+
+
+def questions(home: Path | None, folder: str | None) -> list[dict[str, Any]]:
+    """Return the open questions of a group's dashboard, or of all for None, the oldest first."""
+    return _rows(
+        home,
+        folder,
+        lambda tx, folder: (
+            board_questions.unanswered(tx, folder)
+            if folder
+            else board_questions.unanswered_of_all(tx, limit=-1)
+        ),
+        serializers.question,
+    )
+
+
+def notifications(
+    home: Path | None, folder: str | None, *, status: str | None, task: str | None, limit: int
+) -> list[notification_reports.NotificationView]:
+    """Return at most `limit` notifications of a group's dashboard, or of all for None, by due time.
+
+    Only those with this `status`, and about the task with the id `task`, unless these are None.
+    """
+    zone = config.load(terminal.home_of(home).root).zone
+    return terminal.read(
+        home,
+        lambda tx: notification_reports.rows(tx, folder, status=status, task=task, limit=limit, zone=zone),
+    )
+
+
+def _rows(
+    home: Path | None,
+    folder: str | None,
+    read: Callable[[Tx, Folder | None], Awaitable[Sequence[R]]],
+    to_data: Callable[[R, ZoneInfo], Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return rows of the dashboard of the group `folder`, or of all dashboards for None, as data.
+
+    `read` reads the rows; `to_data` gets each with the time zone of its group.
+
+    Raises:
+        UnknownGroup: there is no such group.
+    """
+    zone = config.load(terminal.home_of(home).root).zone
+
+    async def ask(tx: Tx) -> list[dict[str, Any]]:
+        """Return the rows, each with its group."""
+        zones = {group.folder: group_config.zone_of(group, default=zone) for group in await groups.every(tx)}
+        known_folder = None if folder is None else (await groups.known(tx, folder)).folder
+        return [
+            {"group": row.folder, **to_data(row, zones.get(row.folder, zone))}
+            for row in await read(tx, known_folder)
+        ]
+
+    return terminal.read(home, ask)
 
 
 async def cycles(tx: Tx, place: GroupZone, *, limit: int) -> list[dict[str, Any]]:
@@ -113,7 +190,7 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFe
 def answer(home: Path | None, folder: str | None, question: str, text: str) -> str:
     """Answer an open question on a group's dashboard, and return a text about the result.
 
-    `question` is its id or the beginning of it; `folder` is None for the main group.
+    `question` is its id or the beginning of it; with None as `folder` it may be of any group.
 
     Raises:
         BadRequest: no question or several begin so, or the answer is refused.
@@ -123,9 +200,7 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
         """Answer the question whose id is or starts with `question`, as the tool of a turn does."""
         async with opened(home) as (database, boards):
             async with database.reading() as tx:
-                group = await groups.known(tx, folder or MAIN)
-                ids = await board_questions.ids_like(tx, group.folder, question)
-            chosen = question if question in ids else _only_match(ids, question)
+                group, chosen = await _find(tx, folder, question, "question", board_questions.ids_like)
             arguments = {"question_id": chosen, "answer": text}
             result = await boards.service.call_tool(group.folder, "answer_question", arguments)
         if not result.ok:
@@ -135,17 +210,30 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
     return asyncio.run(act())
 
 
-def _only_match(ids: list[str], prefix: str, kind: str = "question") -> str:
-    """Return the only one of `ids`, which all begin with `prefix`.
+async def _find(
+    tx: Tx,
+    folder: str | None,
+    prefix: str,
+    kind: str,
+    ids_like: Callable[[Tx, Folder, str], Awaitable[list[str]]],
+) -> tuple[Group, str]:
+    """Return the group and the id of the only row whose id is or begins with `prefix`.
+
+    It is of the group `folder`, or of any for None. `ids_like` returns the ids of a group that begin so.
 
     Raises:
-        BadRequest: there is none, or there are several; `kind` says in its text what the ids are of.
+        UnknownGroup: there is no such group.
+        BadRequest: there is no such row, or there are several; `kind` says in its text what the rows are.
     """
-    if len(ids) == 1 and prefix:
-        return ids[0]
-    if not ids:
+    searched = await groups.every(tx) if folder is None else [await groups.known(tx, folder)]
+    found = [(group, row_id) for group in searched for row_id in await ids_like(tx, group.folder, prefix)]
+    found = [(group, row_id) for group, row_id in found if row_id == prefix] or found
+    if len(found) == 1 and prefix:
+        return found[0]
+    if not found:
         raise BadRequest(f"There is no {kind} '{prefix}': see 'andy dashboard {kind}s'.")
-    raise BadRequest(f"'{prefix}' begins several: {', '.join(ids)}.")
+    several = ", ".join(f"{row_id} of '{group.folder}'" for group, row_id in found)
+    raise BadRequest(f"'{prefix}' begins several: {several}. Name one and its group.")
 
 
 def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, Any]:
@@ -197,13 +285,23 @@ def ask_model(home: Path | None, folder: str | None) -> WorkerQueued:
 
 
 def write_files(home: Path | None, folder: str | None, directory: Path) -> list[str]:
-    """Write the files of a group's dashboard into a directory; return their names. Raises `NoDashboard`."""
+    """Write the files of a group's dashboard into a directory; return their names.
+
+    Raises:
+        NoDashboard: the group has no dashboard.
+        BadRequest: the directory cannot be written.
+    """
     place = query_group(home, folder, itself)
     # By a connection of its own, as plain rows: a third of the time, and no transaction waits for it.
     exported = export.read(terminal.home_of(home).database, place.group.folder, place.zone)
     if exported is None:
         raise NoDashboard(place.group.folder)
-    export.write(directory, exported.contents)
+    try:
+        export.write(directory, exported.contents)
+    except OSError as error:
+        writable = archive.writable_place(terminal.home_of(home), directory, error)
+        fix = f"name one in {writable.parent}, such as {writable}" if writable else "name another"
+        raise BadRequest(f"The directory {directory} cannot be written ({error}): {fix}.") from error
     return sorted(exported.contents)
 
 
@@ -230,16 +328,30 @@ def import_files(home: Path | None, folder: str | None, directory: Path, *, repl
     return asyncio.run(act())
 
 
-async def notification(tx: Tx, place: GroupZone, prefix: str) -> tuple[Notification, list[HistoryEntry]]:
-    """Return a notification of a group's dashboard, and its history with the newest entry last.
+def notification(home: Path | None, folder: str | None, prefix: str) -> dict[str, Any]:
+    """Return a notification with its history, both as data and, under `lines`, as lines of text.
 
-    `prefix` is its id or the beginning of it. Raises `BadRequest` if none or several begin so.
+    `prefix` is its id or the beginning of it. It is of the group `folder`, or of any group for None.
+
+    Raises:
+        UnknownGroup: there is no such group.
+        BadRequest: no notification or several begin so.
     """
-    folder = place.group.folder
-    ids = await board_notifications.ids_like(tx, folder, prefix)
-    row = await board_notifications.get(
-        tx, folder, prefix if prefix in ids else _only_match(ids, prefix, "notification")
-    )
-    assert row is not None
-    recorded = await board_notifications.history_of(tx, folder, row.id)
-    return row, history_view.with_creation(row, recorded)
+    default_zone = config.load(terminal.home_of(home).root).zone
+
+    async def ask(tx: Tx) -> dict[str, Any]:
+        """Find the notification, and return it with its history."""
+        group, row_id = await _find(tx, folder, prefix, "notification", board_notifications.ids_like)
+        zone = group_config.zone_of(group, default=default_zone)
+        row = await board_notifications.get(tx, group.folder, row_id)
+        assert row is not None
+        recorded = await board_notifications.history_of(tx, group.folder, row.id)
+        entries = history_view.with_creation(row, recorded)
+        return {
+            "group": group.folder,
+            **serializers.notification(row, zone),
+            "history": [history_view.data(entry, zone) for entry in entries],
+            "lines": [history_view.line(entry, zone) for entry in entries],
+        }
+
+    return terminal.read(home, ask)

@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
-from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, read
+from orchestrator.cli.options import GroupOption, GroupOrMainOption, HomeOption, JsonOption, read
 
 mcp_app = App(name="mcp")
 MAIN = "main"
@@ -24,7 +24,7 @@ def add(
     url: Annotated[str | None, Parameter(help="The server's address for streamable HTTP.")] = None,
     /,
     *,
-    group: GroupOption = None,
+    group: GroupOrMainOption = None,
     command: Annotated[
         str | None,
         Parameter(

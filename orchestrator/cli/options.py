@@ -29,6 +29,7 @@ LimitOption = Annotated[
 GroupArgument = Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")]
 # Declared after the `/` and before the `*` of a command, so that both GROUP and --group GROUP work.
 GroupOption = Annotated[str | None, Parameter(help="Only this group, by its folder name.")]
+GroupOrMainOption = Annotated[str | None, Parameter(help="The group, by its folder name. [main]")]
 NewFolderArgument = Annotated[str, Parameter(help="A new folder name: up to 64 letters, digits and dashes.")]
 
 YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not ask for confirmation.")]

@@ -109,15 +109,19 @@ async def past_deadline(tx: Tx, *, now_ms: int, limit: int) -> list[BoardTask]:
     )
 
 
-async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[BoardTask]:
-    """Return the archived tasks of a group, the last archived first; a negative limit means all."""
+async def history(tx: Tx, folder: Folder | None, *, limit: int = -1) -> list[BoardTask]:
+    """Return the archived tasks of a group, or of all groups for None, the last archived first.
+
+    A negative limit means all.
+    """
+    of_group = "" if folder is None else "group_folder = :folder AND"
     return await _MAPPER.fetch_all(
         tx,
-        """
-        SELECT * FROM dashboard_tasks WHERE group_folder = ? AND archived_ms IS NOT NULL
-        ORDER BY archived_ms DESC, id LIMIT ?
-        """,
-        (folder, limit),
+        f"""
+        SELECT * FROM dashboard_tasks WHERE {of_group} archived_ms IS NOT NULL
+        ORDER BY archived_ms DESC, id LIMIT :limit
+        """,  # noqa: S608 - constants
+        {"folder": folder, "limit": limit},
     )
 
 

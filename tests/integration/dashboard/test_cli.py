@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orchestrator.backup import archive
+from orchestrator.cli import dashboard_service
+from orchestrator.dashboard.files import export
+from orchestrator.domain.errors import BadRequest
 from orchestrator.groups import registration
 from orchestrator.store.database import Database
 from tests.processes.andy import AndyProcess
@@ -68,7 +74,7 @@ def said(andy: AndyProcess, *words: str) -> str:
 def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp_path: Path) -> None:
     assert (
         said(andy, "dashboard", "show").strip()
-        == "There is no dashboard yet: it is made with the first task."
+        == "'main' has no dashboard yet: it is made with the first task, as by 'add a task …'."
     )
     assert said(andy, "dashboard", "import", str(files(tmp_path / "in"))).strip() == (
         "1 tasks, 1 questions, 1 notifications"
@@ -134,3 +140,47 @@ def test_what_cannot_be_done_is_said_in_a_line(
     assert done.returncode != 0
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_group_need_not_be_named_to_be_found(andy: AndyProcess, tmp_path: Path) -> None:
+    for group in ("family", "work"):
+        said(andy, "groups", "register", group)
+    later = [TASK | {"id": "task_later", "deadline": "2031-03-10"}]
+    said(andy, "dashboard", "import", str(files(tmp_path / "later", tasks=later, questions=[])), "work")
+    said(andy, "dashboard", "import", str(files(tmp_path / "in")), "family")
+
+    rows = andy.listed("dashboard", "tasks")
+    assert [(row["id"], row["group"]) for row in rows] == [("task_001", "family"), ("task_later", "work")]
+    assert [row["group"] for row in andy.listed("dashboard", "questions")] == ["family"]
+    assert sorted(row["group"] for row in andy.listed("dashboard", "notifications")) == ["family", "work"]
+    assert andy.listed("dashboard", "history") == []
+    assert andy.listed("dashboard", "tasks", "main") == []
+    several = andy.cli("dashboard", "notification", "n_0")
+    assert (several.returncode, "n_001 of 'family', n_001 of 'work'" in several.stderr) == (1, True)
+    assert andy.listed("dashboard", "notification", "n_0", "work")["group"] == "work"
+    assert "q_abcd1234 is answered" in said(andy, "dashboard", "answer", "q_ab", "the big one")
+    assert andy.listed("dashboard", "questions") == []
+
+
+def test_a_place_that_cannot_be_written_is_said_in_a_line(andy: AndyProcess, tmp_path: Path) -> None:
+    said(andy, "dashboard", "import", str(files(tmp_path / "in")))
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/foo")):
+        done = andy.cli("dashboard", "export", str(place))
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"andy: The directory {place} cannot be written (")
+        assert done.stderr.endswith("): name another.\n")
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_read_only_place_in_a_container_is_refused_with_the_one_for_backups(
+    andy: AndyProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    said(andy, "dashboard", "import", str(files(tmp_path / "in")))
+    monkeypatch.setattr(archive, "COMPOSE_HOME", str(andy.home))
+    monkeypatch.setattr(export, "write", refuse)
+    with pytest.raises(BadRequest, match=rf"name one in {andy.home}/backups, such as .*/board\.$"):
+        dashboard_service.write_files(andy.home, None, tmp_path / "board")
