@@ -101,14 +101,19 @@ async def _say(
 
 
 def exit_code(outcome: str, *, is_waiting: bool) -> int:
-    """Return the exit code for the outcome of a message; `is_waiting` says that a reply was waited for."""
+    """Return the exit code for the outcome of a message; `is_waiting` says that a reply was waited for.
+
+    Without waiting, it is 0: the message is stored.
+    """
+    if not is_waiting:
+        return 0
     match outcome:
         case "failed":
             return FAILED
         case "ignored":
             return NOT_FOR_ANDY
         case "queued" | "running":
-            return NOT_ANSWERED if is_waiting else 0
+            return NOT_ANSWERED
         case _:
             return 0
 
