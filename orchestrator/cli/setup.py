@@ -19,7 +19,7 @@ from cyclopts import Parameter
 
 from orchestrator.cli.options import HomeOption
 from orchestrator.domain import dotenv_file
-from orchestrator.domain.errors import AndyError, BadRequest
+from orchestrator.domain.errors import AndyError, BadRequest, StoreError
 from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
@@ -245,8 +245,11 @@ class Setup:
         from orchestrator.proxies.model.credentials import CredentialSource
 
         credential = await asyncio.to_thread(CredentialSource(self._home.root, os.environ).current)
-        if self._flags.model is None and not self._pasted and credential is not None:
-            return f"{credential.setting} is set already."
+        if self._flags.model is None and not self._pasted:
+            if chosen := await asyncio.to_thread(self._chosen_model):
+                return f"{chosen} is chosen already: 'andy models use' changes it."
+            if credential is not None:
+                return f"{credential.setting} is set already."
         if service := await self._wanted_service():
             return await self._choose_service(service)
         if not self._pasted and self._flags.credential is None:
@@ -257,6 +260,18 @@ class Setup:
         if not self._pasted:
             return "None: the offline agent answers. Put one into .env when you have one."
         return await asyncio.to_thread(self._write_credential)
+
+    def _chosen_model(self) -> str | None:
+        """Return the model that is chosen for all work; None without one, as in a new home. Blocks."""
+        from orchestrator.cli import terminal
+        from orchestrator.domain.model_services import WorkKind
+        from orchestrator.store.settings import model_services
+
+        try:
+            choices = terminal.read(self._home.root, model_services.choices)
+        except StoreError:
+            return None
+        return next((choice.model for choice in choices if choice.work is WorkKind.ALL), None)
 
     def _other_service(self, kind_and_model: str, url: str | None) -> ModelService:
         """Return the model service for `KIND/MODEL`, such as `ollama/qwen3`; it is not stored.

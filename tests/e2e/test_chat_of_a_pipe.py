@@ -40,7 +40,9 @@ def test_who_calls_nobody_is_told_how_to_call_him_by_the_name_and_the_trigger_he
         stored = andy.cli("chat", "work", "-m", "good morning", "--wait", "0")
         assert (waited.returncode, stored.returncode) == (5, 0)
         assert waited.stdout == stored.stdout
-        assert waited.stdout == "(Not for Max: no trigger. To call him, write @Max or hey you in the message.)\n"
+        assert (
+            waited.stdout == "(Not for Max: no trigger. To call him, write @Max or hey you in the message.)\n"
+        )
 
 
 def test_a_reply_without_an_agent_is_shown_in_a_terminal_too(tmp_path: Path) -> None:

@@ -132,7 +132,10 @@ def test_a_model_of_a_local_service_is_chosen_without_a_key(andy):
     andy.kill()
     done = andy.cli("setup", "--model", "ollama/qwen3:8b", "--main", "local")
     refused = andy.cli("setup", "--model", "nobody/qwen3")
+    again = andy.cli("setup", "--credential", "none", "--main", "local")
 
+    assert "ollama/qwen3:8b is chosen already" in again.stdout
+    assert "offline agent" not in again.stdout
     assert done.returncode == 0, done.stderr
     assert "ollama/qwen3:8b at http://127.0.0.1:11434" in done.stdout
     assert not (andy.home / ".env").exists()
