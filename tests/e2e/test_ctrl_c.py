@@ -6,6 +6,7 @@ import os
 import pty
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,7 @@ def interrupted(andy: AndyProcess, *command: str, once_it_shows: str) -> int:
         try:
             while once_it_shows.encode() not in shown:
                 shown += os.read(terminal, 4096)
-            # Python notices a signal only once it waits for the text: one just before that comes to nothing.
-            until(lambda: is_asleep(process.pid), what="it waits for what is typed")
+            until(waiting(process.pid), what="it waits for what is typed")
             process.send_signal(signal.SIGINT)
             return process.wait(ENDS_SECONDS)
         finally:
@@ -36,9 +36,18 @@ def interrupted(andy: AndyProcess, *command: str, once_it_shows: str) -> int:
             os.close(terminal)
 
 
-def is_asleep(pid: int) -> bool:
-    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return state == "S"
+def waiting(pid: int) -> Callable[[], bool]:
+    """Return a function that says whether a process waits, and has done nothing since the call before.
+
+    Python notices a signal only once it waits: one that comes just before that does not end the wait.
+    """
+    earlier = [""]
+
+    def is_waiting() -> bool:
+        earlier.append(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2])
+        return earlier[-1].split()[0] == "S" and earlier[-1] == earlier[-2]
+
+    return is_waiting
 
 
 @pytest.mark.parametrize(
