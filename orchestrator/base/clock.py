@@ -42,6 +42,15 @@ def local_minute(at_ms: int, zone: ZoneInfo) -> str:
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%a %Y-%m-%d %H:%M")
 
 
+def zone_note(name: str, reader: ZoneInfo | None) -> str:
+    """Return ` (Asia/Seoul)` to stand after a time that is shown in the zone `name`.
+
+    It is empty if that is the zone of the reader, by whose clock other times are shown. None if that is not
+    known.
+    """
+    return "" if reader is not None and reader.key == name else f" ({name})"
+
+
 def format_span(ms: int) -> str:
     """Return a duration in words, rounded to seconds: `45 min`, `1 h 30 min`, `20 s`.
 

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from cyclopts import App, Parameter
 
+from orchestrator.base.tables import short
 from orchestrator.cli.options import (
     GroupOption,
     GroupOrMainOption,
@@ -80,7 +81,7 @@ def tasks(
     wanted = None if with_all else "someday" if someday else "active"
     rows = [row for row in dashboard_service.tasks(home, group) if wanted in (None, row["status"])]
     names = ("id", "group", "status", "progress", "deadline", "priority", "title")
-    show(rows, partial(_table, names, "There are no tasks."), as_json=as_json)
+    show(rows, partial(_table, home, names, "There are no tasks."), as_json=as_json)
 
 
 @dashboard_app.command
@@ -94,7 +95,7 @@ def questions(group: GroupOption = None, *, as_json: JsonOption = False, home: H
     names = ("id", "group", "priority", "type", "related_task_id", "question")
     show(
         dashboard_service.questions(home, group),
-        partial(_table, names, "There are no open questions."),
+        partial(_table, home, names, "There are no open questions."),
         as_json=as_json,
     )
 
@@ -118,7 +119,7 @@ def notifications(
     names = ("id", "group", "scheduled_at", "status", "type", "priority", "related_task_id", "message")
     show(
         dashboard_service.notifications(home, group, status=status, task=task, limit=limit),
-        partial(_table, names, "There are no notifications."),
+        partial(_table, home, names, "There are no notifications."),
         as_json=as_json,
     )
 
@@ -162,7 +163,7 @@ def history(
     names = ("id", "group", "status", "completed_at", "archived_at", "title")
     show(
         dashboard_service.history(home, group, limit=limit),
-        partial(_table, names, "The history is empty."),
+        partial(_table, home, names, "The history is empty."),
         as_json=as_json,
     )
 
@@ -255,22 +256,31 @@ def import_files(
     )
 
 
-def _table(names: tuple[str, ...], empty_text: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return rows as a table whose columns are the fields `names`; only `empty_text` if there are no rows."""
+def _table(
+    home: Path | None, names: tuple[str, ...], empty_text: str, rows: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return rows as a table whose columns are the fields `names`; only `empty_text` if there are no rows.
+
+    Times are in the zone of the row's group, which is named if it is not the one of `home`.
+    """
+    from orchestrator.base.clock import zone_note
     from orchestrator.base.tables import table
+    from orchestrator.cli import terminal
 
     if not rows:
         return [empty_text]
-    return table(names, [tuple(_cell(row[name]) for name in names) for row in rows])
+    reader = terminal.zone_of(home)
+    cells = [tuple(_cell(row[name], zone_note(row["timezone"], reader)) for name in names) for row in rows]
+    return table(names, cells)
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, note: str = "") -> str:
     """Return a value as text on one line of at most 80 characters, for a cell of a table.
 
-    None is empty. A time is shown without its offset and seconds.
+    None is empty. A time is shown without its offset and seconds, and with `note` after it.
     """
-    text = "" if value is None else " ".join(str(value).split())[:80]
-    return f"{text[:10]} {text[11:16]}" if _TIME.fullmatch(text) else text
+    text = "" if value is None else short(str(value), 80)
+    return f"{text[:10]} {text[11:16]}{note}" if _TIME.fullmatch(text) else text
 
 
 def _report_lines(report: dict[str, Any]) -> list[str]:

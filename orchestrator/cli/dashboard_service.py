@@ -139,13 +139,11 @@ def _rows(
     zone = config.load(terminal.home_of(home).root).zone
 
     async def ask(tx: Tx) -> list[dict[str, Any]]:
-        """Return the rows, each with its group."""
+        """Return the rows, each with its group and the time zone of its times."""
         zones = {group.folder: group_config.zone_of(group, default=zone) for group in await groups.every(tx)}
         known_folder = None if folder is None else (await groups.known(tx, folder)).folder
-        return [
-            {"group": row.folder, **to_data(row, zones.get(row.folder, zone))}
-            for row in await read(tx, known_folder)
-        ]
+        rows = [(row, zones.get(row.folder, zone)) for row in await read(tx, known_folder)]
+        return [{"group": row.folder, "timezone": own.key, **to_data(row, own)} for row, own in rows]
 
     return terminal.read(home, ask)
 

@@ -36,10 +36,12 @@ def list_reminders(
 
     Example: `andy reminders list family`
     """
+    from orchestrator.cli import terminal
     from orchestrator.dashboard.services import reminders
 
     service = _service(home)
-    read(home, lambda tx: service.list_views(tx, group), reminders.lines, as_json=as_json)
+    lines = partial(reminders.lines, reader=terminal.zone_of(home))
+    read(home, lambda tx: service.list_views(tx, group), lines, as_json=as_json)
 
 
 @reminders_app.command
@@ -64,7 +66,7 @@ def add(
     row = asyncio.run(
         terminal.change(home, lambda tx, now_ms: service.add(tx, group, text, at, now_ms=now_ms))
     )
-    show(row, partial(_outcome_lines, "is set for"), as_json=as_json)
+    show(row, partial(_outcome_lines, home, "is set for"), as_json=as_json)
 
 
 @reminders_app.command
@@ -84,7 +86,7 @@ def move(
 
     service = _service(home)
     row = asyncio.run(terminal.change(home, lambda tx, now_ms: service.move(tx, reminder, at, now_ms=now_ms)))
-    show(row, partial(_outcome_lines, "is moved to"), as_json=as_json)
+    show(row, partial(_outcome_lines, home, "is moved to"), as_json=as_json)
 
 
 @reminders_app.command
@@ -97,7 +99,7 @@ def cancel(reminder: IdArgument, /, *, as_json: JsonOption = False, home: HomeOp
 
     service = _service(home)
     row = asyncio.run(terminal.change(home, lambda tx, now_ms: service.cancel(tx, reminder, now_ms=now_ms)))
-    show(row, partial(_outcome_lines, "is cancelled; it was due"), as_json=as_json)
+    show(row, partial(_outcome_lines, home, "is cancelled; it was due"), as_json=as_json)
 
 
 def _service(home: Path | None) -> ReminderService:
@@ -109,8 +111,10 @@ def _service(home: Path | None) -> ReminderService:
     return ReminderService(zone_of=partial(settings.zone_of, default=terminal.zone_of(home)))
 
 
-def _outcome_lines(outcome: str, row: ReminderView) -> list[str]:
+def _outcome_lines(home: Path | None, outcome: str, row: ReminderView) -> list[str]:
     """Return the line that says what became of a reminder; `outcome` comes before its time."""
+    from orchestrator.cli import terminal
     from orchestrator.dashboard.services.reminders import shown_due
 
-    return [f"Reminder {row['id']} of '{row['group']}' {outcome} {shown_due(row)}."]
+    due = shown_due(row, reader=terminal.zone_of(home))
+    return [f"Reminder {row['id']} of '{row['group']}' {outcome} {due}."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -204,6 +205,6 @@ def list_cron(
     read(
         home,
         lambda tx: upcoming.rows(tx, group, with_ended=with_ended, zone=zone),
-        upcoming.lines,
+        partial(upcoming.lines, reader=zone),
         as_json=as_json,
     )

@@ -6,7 +6,7 @@ from typing import TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.views import serializers
-from orchestrator.domain.dashboard import NotificationStatus
+from orchestrator.domain.dashboard import Notification, NotificationStatus
 from orchestrator.groups import settings
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
@@ -15,6 +15,8 @@ from orchestrator.store.groups import groups
 
 class _InGroup(TypedDict):
     group: str
+    timezone: str
+    """The time zone of the times: that of the group."""
 
 
 class NotificationView(_InGroup, serializers.NotificationData):
@@ -42,10 +44,13 @@ async def rows(
     statuses = (NotificationStatus(status),) if status else ()
     listed = await board_notifications.listed(tx, known_folder, statuses=statuses, task_id=task, limit=limit)
     zones = {group.folder: settings.zone_of(group, default=zone) for group in await groups.every(tx)}
-    return [
-        {
-            "group": notification.folder,
-            **serializers.notification(notification, zones.get(notification.folder, zone)),
-        }
-        for notification in listed
-    ]
+    return [_row(notification, zones.get(notification.folder, zone)) for notification in listed]
+
+
+def _row(notification: Notification, zone: ZoneInfo) -> NotificationView:
+    """Return a notification as the API and `--json` show it, its times in `zone`."""
+    return {
+        "group": notification.folder,
+        "timezone": zone.key,
+        **serializers.notification(notification, zone),
+    }

@@ -20,7 +20,7 @@ from orchestrator.containers.feature import ContainersFeature
 from orchestrator.containers.live_runs import ForesightFigures, ForesightView
 from orchestrator.domain.protocols import Channel
 from orchestrator.domain.settings import changed_since
-from orchestrator.domain.values import Folder, LiveRun, Run, RunId, TaskStatus, Turn, TurnState
+from orchestrator.domain.values import Folder, Group, LiveRun, Run, RunId, TaskStatus, Turn, TurnState
 from orchestrator.groups import settings
 from orchestrator.groups.failed_parts import CHANNEL_PREFIX
 from orchestrator.groups.host_context import HostContext
@@ -149,6 +149,8 @@ class DueView(TypedDict):
     id: int | str | None
     group: str
     due_ms: int
+    timezone: str
+    """The time zone of its group."""
 
 
 class PendingReminders(TypedDict):
@@ -325,7 +327,7 @@ async def gather(tx: Tx, host: HostFacts) -> StatusView:
         "foresight": host.foresight,
         "turns": await turns.counts(tx),
         "waiting": _waiting(unsettled, host),
-        "reminders": await _reminders(tx),
+        "reminders": await _reminders(tx, registered, host.zone),
         "tasks": await _tasks(tx),
         "outbox": {
             "waiting": sum(message.state not in ("unknown", "dead") for message in unsent),
@@ -427,11 +429,20 @@ def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[WaitingTurnView
     ]
 
 
-async def _reminders(tx: Tx) -> PendingReminders:
-    """Return the number of pending reminders, and the next `MAX_NEXT` of them."""
+async def _reminders(tx: Tx, registered: Sequence[Group], zone: str) -> PendingReminders:
+    """Return the number of pending reminders, and the next `MAX_NEXT` of them.
+
+    `zone` is the time zone of groups without one of their own.
+    """
     pending = await board_notifications.reminders(tx)
+    zones = {group.folder: settings.of(group).timezone or zone for group in registered}
     coming: list[DueView] = [
-        {"id": reminder.number, "group": reminder.folder, "due_ms": reminder.due_ms}
+        {
+            "id": reminder.number,
+            "group": reminder.folder,
+            "due_ms": reminder.due_ms,
+            "timezone": zones.get(reminder.folder, zone),
+        }
         for reminder in pending[:MAX_NEXT]
     ]
     return {"pending": len(pending), "next": coming}
@@ -440,7 +451,12 @@ async def _reminders(tx: Tx) -> PendingReminders:
 async def _tasks(tx: Tx) -> ActiveTasks:
     """Return the number of active scheduled tasks that have a next time, and the next `MAX_NEXT` of them."""
     active: list[DueView] = [
-        {"id": task.id, "group": task.folder, "due_ms": task.next_ms}
+        {
+            "id": task.id,
+            "group": task.folder,
+            "due_ms": task.next_ms,
+            "timezone": task.schedule.timezone,
+        }
         for task in await tasks.every(tx)
         if task.status is TaskStatus.ACTIVE and task.next_ms
     ]

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from orchestrator.base.clock import zone_note
 from orchestrator.base.tables import short
 from orchestrator.domain.values import RunState
 
@@ -217,8 +218,17 @@ def _coming_text(
 
     It is `none_text` where there are none.
     """
-    next_texts = ", ".join(f"{due['group']} {_minute_text(due['due_ms'], zone)}" for due in coming)
+    next_texts = ", ".join(_due_text(due, zone) for due in coming)
     return f"{count}, next: {next_texts}" if next_texts else none_text
+
+
+def _due_text(due: DueView, zone: ZoneInfo | None) -> str:
+    """Return the group of a reminder or task, and its time there; a zone other than `zone` is named."""
+    # `get`: an Andy of an earlier version, which still runs after an upgrade, sends no such key.
+    name = due.get("timezone", "")
+    if not name:
+        return f"{due['group']} {_minute_text(due['due_ms'], zone)}"
+    return f"{due['group']} {_minute_text(due['due_ms'], ZoneInfo(name))}{zone_note(name, zone)}"
 
 
 def _counts_text(counts: dict[str, int]) -> str:

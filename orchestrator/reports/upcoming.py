@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import Annotated, TypedDict, cast
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import local_iso
+from orchestrator.base.clock import local_iso, zone_note
 from orchestrator.base.tables import table
 from orchestrator.calendars.service import words
 from orchestrator.domain.dashboard import BoardTask, Deadline, Notification, NotificationStatus
 from orchestrator.domain.values import ScheduledTask, TaskStatus
+from orchestrator.groups import settings
 from orchestrator.reports import tasks
 from orchestrator.scheduler import timing
 from orchestrator.store.board import notifications as board_notifications
@@ -32,6 +33,8 @@ class TimetableRow(TypedDict):
 
     due: str | None
     due_ms: int | None
+    timezone: str
+    """The time zone of `due`: that of its group."""
     kind: str
     id: str
     group: str
@@ -66,16 +69,26 @@ async def rows(tx: Tx, folder: str | None, *, with_ended: bool, zone: ZoneInfo) 
     """Return the scheduled tasks, notifications and reminders of a group, or of all groups for None.
 
     They are in the order of due times; those without one come last. With `with_ended`, also those that are
-    over. Times are those of `zone`. Raises `UnknownGroup`.
+    over. Times are those of the group's zone, or of `zone` for a group without one of its own. Raises
+    `UnknownGroup`.
     """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
+    zones = {group.folder: settings.zone_of(group, default=zone) for group in await groups.every(tx)}
     unsorted = [
-        _row(zone, task.next_ms, "task", task.id, task.folder, task.status.value, task.prompt)
+        _row(
+            ZoneInfo(task.schedule.timezone),
+            task.next_ms,
+            "task",
+            task.id,
+            task.folder,
+            task.status.value,
+            task.prompt,
+        )
         for task in await tasks.every(tx, folder, with_ended=with_ended)
     ]
     statuses = () if with_ended else OPEN_STATUSES
     listed = await board_notifications.listed(tx, known_folder, statuses=statuses)
-    unsorted += [_notification_row(zone, notification) for notification in listed]
+    unsorted += [_notification_row(zones.get(row.folder, zone), row) for row in listed]
     return sorted(unsorted, key=lambda row: (row["due_ms"] is None, row["due_ms"] or 0, row["id"]))
 
 
@@ -218,20 +231,22 @@ def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:
     return round((day + timedelta(days=days_on)).timestamp() * 1000)
 
 
-def lines(rows: list[TimetableRow]) -> list[str]:
-    """Return the timetable as a table for people."""
+def lines(rows: list[TimetableRow], *, reader: ZoneInfo) -> list[str]:
+    """Return the timetable as a table for a person whose time zone is `reader`; another one is named."""
     if not rows:
         return ["Nothing is scheduled."]
     cells = [
-        (_minute(row["due"]), row["kind"], row["id"], row["group"], row["status"], row["what"])
+        (_due_text(row, reader), row["kind"], row["id"], row["group"], row["status"], row["what"])
         for row in rows
     ]
     return table(("due", "kind", "id", "group", "status", "what"), cells)
 
 
-def _minute(due: str | None) -> str:
-    """Return an ISO time as people read it, with the day of the week, to the minute; empty text for None."""
-    return f"{datetime.fromisoformat(due):%a %Y-%m-%d %H:%M}" if due else ""
+def _due_text(row: TimetableRow, reader: ZoneInfo) -> str:
+    """Return the time of a row as people read it, with the day of the week; empty text without one."""
+    if row["due"] is None:
+        return ""
+    return f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}{zone_note(row['timezone'], reader)}"
 
 
 def _notification_row(zone: ZoneInfo, notification: Notification) -> TimetableRow:
@@ -262,6 +277,7 @@ def _row(
     return {
         "due": None if due_ms is None else local_iso(due_ms, zone),
         "due_ms": due_ms,
+        "timezone": zone.key,
         "kind": kind,
         "id": row_id,
         "group": folder,

@@ -135,3 +135,27 @@ def test_a_zone_written_into_env_holds_from_the_next_start_on_and_the_commands_s
         assert "01:00" in andy.cli("reminders", "list").stdout
         assert " in Europe/Berlin" in andy.cli("doctor").stdout
         assert "since the start" not in andy.cli("status").stdout
+
+
+def test_the_time_of_a_group_in_another_zone_is_that_of_the_group_wherever_it_is_listed(
+    tmp_path: Path,
+) -> None:
+    with AndyProcess(tmp_path / "home", environment={"TZ": "Europe/Berlin"}) as andy:
+        assert andy.cli("groups", "register", "family").returncode == 0
+        assert andy.cli("groups", "config", "family", "--set", '{"timezone": "Asia/Seoul"}').returncode == 0
+        for group in ("family", "main"):
+            made = andy.cli("reminders", "add", group, "stretch", "--at", "2027-01-01 09:00").stdout
+            assert ("Fri 2027-01-01 09:00 (Asia/Seoul)." in made) == (group == "family")
+            assert andy.cli("tasks", "add", group, "look", "--at", "2027-01-01 09:00").returncode == 0
+        for command in ("reminders", "cron", "dashboard"):
+            what = "notifications" if command == "dashboard" else "list"
+            lines = andy.cli(command, what).stdout.splitlines()
+            of_family = [line for line in lines if "family" in line]
+            of_main = [line for line in lines if "main" in line]
+            assert of_family
+            assert all("09:00 (Asia/Seoul)" in line for line in of_family), lines
+            assert of_main
+            assert all("09:00 " in line and "Berlin" not in line for line in of_main), lines
+        status = andy.cli("status").stdout.splitlines()
+    assert "reminders   2, next: family 01-01 09:00 (Asia/Seoul), main 01-01 09:00" in status
+    assert "tasks       2, next: family 01-01 09:00 (Asia/Seoul), main 01-01 09:00" in status

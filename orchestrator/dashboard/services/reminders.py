@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire import times
 from agent_runner.wire.order import ECHO
-from orchestrator.base.clock import local_iso
+from orchestrator.base.clock import local_iso, zone_note
 from orchestrator.base.tables import short, table
 from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.services import notifications
@@ -47,6 +47,8 @@ class ReminderView(TypedDict):
     group: str
     due: str
     due_ms: int
+    timezone: str
+    """The time zone of `due`: that of its group."""
     text: str
     repeats: str | None
 
@@ -260,11 +262,13 @@ class ReminderService:
     async def _view(self, tx: Tx, reminder: Notification) -> ReminderView:
         """Return a reminder as people see it, with its time by the clocks of its group."""
         assert reminder.number is not None, "each reminder has a number"
+        zone = self.zone_of(await self._group(tx, reminder))
         return {
             "id": reminder.number,
             "group": reminder.folder,
-            "due": local_iso(reminder.due_ms, self.zone_of(await self._group(tx, reminder))),
+            "due": local_iso(reminder.due_ms, zone),
             "due_ms": reminder.due_ms,
+            "timezone": zone.key,
             "text": reminder.message,
             "repeats": None,
         }
@@ -307,6 +311,7 @@ def _repeating_view(task: ScheduledTask) -> ReminderView:
         "group": task.folder,
         "due": local_iso(task.next_ms, zone),
         "due_ms": task.next_ms,
+        "timezone": zone.key,
         "text": task.prompt.removeprefix(ECHO),
         "repeats": times.say(rhythm, times.Language.ENGLISH) if rhythm else task.schedule.value,
     }
@@ -319,15 +324,18 @@ def _check_open(reminder: Notification) -> None:
         raise ReminderRefused(f"Reminder {reminder.number} is {word} already.")
 
 
-def shown_due(row: ReminderView) -> str:
-    """Return when a reminder is due, by its group's clocks: `Mon 2026-11-23 09:00`, and how it repeats."""
-    due = f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}"
+def shown_due(row: ReminderView, *, reader: ZoneInfo) -> str:
+    """Return when a reminder is due, by its group's clocks: `Mon 2026-11-23 09:00`, and how it repeats.
+
+    The group's time zone is named if it is not `reader`, that of the person who reads it.
+    """
+    due = f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}{zone_note(row['timezone'], reader)}"
     return f"{due}, {row['repeats']}" if row["repeats"] else due
 
 
-def lines(rows: list[ReminderView]) -> list[str]:
-    """Return the reminders as a table for people."""
+def lines(rows: list[ReminderView], *, reader: ZoneInfo) -> list[str]:
+    """Return the reminders as a table for a person whose time zone is `reader`."""
     if not rows:
         return ["There are no reminders."]
-    cells = [(row["id"], row["group"], shown_due(row), short(row["text"], 80)) for row in rows]
+    cells = [(row["id"], row["group"], shown_due(row, reader=reader), short(row["text"], 80)) for row in rows]
     return table(("id", "group", "due", "text"), cells)

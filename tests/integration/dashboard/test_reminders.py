@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -196,7 +197,7 @@ async def test_one_that_repeats_is_listed_by_its_task_which_ends_it(home):
         (made.data["id"], "every Monday at 09:00", "⏰ Reminder: take out the bins"),
         (1, None, "pay the rent"),
     ]
-    assert any("every Monday at 09:00" in line for line in reminders.lines(rows))
+    assert any("every Monday at 09:00" in line for line in reminders.lines(rows, reader=ZoneInfo("UTC")))
 
 
 async def test_whoever_sets_one_everyone_sees_it_and_by_the_same_number(home):
