@@ -247,7 +247,7 @@ class Setup:
         credential = await asyncio.to_thread(CredentialSource(self._home.root, os.environ).current)
         if self._flags.model is None and not self._pasted:
             if chosen := await asyncio.to_thread(self._chosen_model):
-                return f"{chosen} is chosen already: 'andy models use' changes it."
+                return f"{chosen} is chosen already: 'andy models use SERVICE/MODEL' changes it."
             if credential is not None:
                 return f"{credential.setting} is set already."
         if service := await self._wanted_service():

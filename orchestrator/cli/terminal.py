@@ -163,7 +163,10 @@ def typed(read: Callable[[], T]) -> T:
     Ctrl-C raises `KeyboardInterrupt` at once. asyncio would only cancel its task, which does not end a read;
     and a thread that reads could not be ended at all.
     """
-    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous_handler = signal.getsignal(signal.SIGINT)
+    if previous_handler is signal.SIG_IGN:  # as a shell sets it for what runs in the background
+        return read()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return read()
     finally:

@@ -20,9 +20,12 @@ ENDS_SECONDS = 60
 def interrupted(andy: AndyProcess, *command: str, once_it_shows: str) -> int:
     """Call a command at a terminal, press Ctrl-C as soon as it shows a text, and return its exit code."""
     terminal, other_end = pty.openpty()
+    # Not ignored, as by what runs in the background: programs inherit that.
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         [*PROGRAM, *command], env=andy.environment, stdin=other_end, stdout=other_end, stderr=other_end
     ) as process:
+        signal.signal(signal.SIGINT, previous_handler)
         os.close(other_end)
         shown = b""
         try:
