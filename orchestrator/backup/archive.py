@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.base.clock import Clock
 from orchestrator.base.installation import COMPOSE_HOME
-from orchestrator.base.tables import size_text
+from orchestrator.base.tables import counted, size_text
 from orchestrator.domain.home import Home
 from orchestrator.groups.memory_templates import SHIPPED
 
@@ -150,4 +150,4 @@ class BackupProgress:
         now_ms = self._clock.steady_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + PROGRESS_SECONDS * 1000
-            self._say(f"… {contents.files:,} files, {size_text(contents.bytes)}")
+            self._say(f"… {counted(contents.files, 'file')}, {size_text(contents.bytes)}")

@@ -92,7 +92,9 @@ def _check_target(home: Home, target: Path) -> None:
     """
     if not target.parent.is_dir():
         raise BackupError(f"{target} cannot be written: name a folder in a directory that is there.")
-    if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise BackupError(f"{target} is there and is no folder: name another with --to.")
+    if target.exists() and any(target.iterdir()):
         raise BackupError(f"{target} is not empty: name another folder with --to.")
     partial = target.with_name(target.name + PARTIAL)
     if partial.exists() or partial.is_symlink():

@@ -19,7 +19,7 @@ from orchestrator.backup import archive, outgoing, sparse
 from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
 from orchestrator.base.clock import Clock
 from orchestrator.base.installation import COMPOSE_HOME
-from orchestrator.base.tables import size_text
+from orchestrator.base.tables import counted, size_text
 from orchestrator.containers.logs.files import printable
 from orchestrator.domain.errors import BackupError
 from orchestrator.domain.home import Home
@@ -386,7 +386,7 @@ def _is_hollow(status: os.stat_result) -> bool:
 def summary_lines(result: BackupResult) -> list[str]:
     """Return the lines that report a finished backup."""
     packed = f", {size_text(result.bytes)} packed" if result.bytes is not None else ""
-    lines = [f"{result.path or 'The backup'}: {result.contents.files:,} files{packed}."]
+    lines = [f"{result.path or 'The backup'}: {counted(result.contents.files, 'file')}{packed}."]
     if result.left_out:
         named = ", ".join(result.left_out[:5]) + (" …" if len(result.left_out) > 5 else "")
         lines.append(f"Left out, for no backup can contain them: {len(result.left_out)} ({printable(named)})")

@@ -21,6 +21,7 @@ from orchestrator.backup.foreign_home import (
     moment_ms,
     text,
 )
+from orchestrator.base.tables import counted
 from orchestrator.domain.errors import BackupError
 
 DATABASE = "store/messages.db"
@@ -60,7 +61,9 @@ def read(root: Path, scratch: Path) -> ForeignHome:
             f"{SHARED_NOTES}: it is for all groups; copy what shall stay to Andy's {SHARED_NOTES}"
         )
     if sessions:
-        foreign.left_out.append(f"{len(sessions)} sessions of agents: Andy's start afresh, with the notes")
+        foreign.left_out.append(
+            f"{counted(len(sessions), 'session')} of agents: Andy's start afresh, with the notes"
+        )
     return foreign
 
 
@@ -135,7 +138,9 @@ def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
         else:
             group.messages.append(message)
     if unplaced:
-        foreign.left_out.append(f"{unplaced:,} messages: they are in no registered group, or not whole")
+        foreign.left_out.append(
+            f"{counted(unplaced, 'message')}: they are in no registered group, or not whole"
+        )
 
 
 def _message(row: Mapping[str, Any]) -> ForeignMessage | None:

@@ -24,6 +24,7 @@ from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
 from orchestrator.backup.swap import STORE, RestoreRecord, Stage, recover, swap
 from orchestrator.base.clock import Clock
 from orchestrator.base.installation import COMPOSE_HOME
+from orchestrator.base.tables import counted
 from orchestrator.containers.runtime_selection import AGENT_UID
 from orchestrator.domain.errors import BackupError, StoreTooNew
 from orchestrator.domain.home import Home
@@ -424,7 +425,7 @@ def summary_lines(result: RestoreResult, home: Home, *, zone: ZoneInfo | None) -
         lines = ["The database is restored; groups/ and sessions are unchanged."]
     else:
         at = datetime.fromtimestamp(result.manifest.created_ms / 1000, zone)
-        lines = [f"Restored as it was on {at:%Y-%m-%d %H:%M}: {result.contents.files:,} files."]
+        lines = [f"Restored as it was on {at:%Y-%m-%d %H:%M}: {counted(result.contents.files, 'file')}."]
     if result.aside is not None:
         lines.append(f"What was there before is in {result.aside}")
     return [*lines, _start_hint(home)]

@@ -19,6 +19,7 @@ from orchestrator.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from orchestrator.store.audit import AuditView
     from orchestrator.store.database import Tx
 
 budget_app = App(name="budget")
@@ -151,12 +152,21 @@ def audit(
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import audit as audit_reports
+    from orchestrator.store.groups import groups
 
     at = terminal.moment(home)
     begin = terminal.since_ms(since, at)
+
+    async def rows(tx: Tx) -> list[AuditView]:
+        """Return the rows; with none, a group has to exist, since those of a removed group stay."""
+        found = await audit_reports.rows(tx, group, since_ms=begin, limit=limit)
+        if group is not None and not found:
+            await groups.known(tx, group)
+        return found
+
     read(
         home,
-        lambda tx: audit_reports.rows(tx, group, since_ms=begin, limit=limit),
+        rows,
         partial(audit_reports.lines, zone=at.zone),
         as_json=as_json,
     )

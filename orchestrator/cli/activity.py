@@ -169,8 +169,11 @@ async def _print_events(
     `group` limits them to one group; None means all.
     """
     from orchestrator.cli.client import Client
+    from orchestrator.store.groups import groups
 
     zone = terminal.zone_of(home)
+    if group is not None:
+        group = terminal.read(home, partial(groups.known, folder=group)).folder
     async with Client.of(terminal.home_of(home)) as client:
         async for event in client.events(group=group, recent=lines, follows=follows):
             if event:  # the first one is empty: it only marks that from here on no event is missed

@@ -108,6 +108,7 @@ def follow(
 
     Example: `andy calendar follow family https://dav.example.org/ada/ --user ada --password-env ADA_PASSWORD`
     """
+    from orchestrator.base.tables import counted
     from orchestrator.cli import terminal
 
     terminal.say_aside("Reading the calendar …")
@@ -124,7 +125,7 @@ def follow(
             },
         )
     )
-    print(f"'{group}' follows '{name}': {count} events in the next 60 days.")
+    print(f"'{group}' follows '{name}': {counted(count, 'event')} in the next 60 days.")
 
 
 @calendar_app.command

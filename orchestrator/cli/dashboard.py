@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from cyclopts import App, Parameter
 
-from orchestrator.base.tables import short
+from orchestrator.base.tables import counted, short
 from orchestrator.cli.options import (
     GroupOption,
     GroupOrMainOption,
@@ -252,8 +252,14 @@ def import_files(
 
     counts = dashboard_service.import_files(home, group, directory, replaces=replace)
     print(
-        ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "Nothing new was in them."
+        ", ".join(counted(count, _singular(name)) for name, count in counts.items() if count)
+        or "Nothing new was in them."
     )
+
+
+def _singular(name: str) -> str:
+    """Return the name of one row of a kind of rows, such as `task` of `tasks`."""
+    return "person" if name == "people" else name.removesuffix("s")
 
 
 def _table(

@@ -431,12 +431,13 @@ def undo(
         return change, await changes.current(tx, root, folder, change.part)
 
     change, current_text = terminal.read(home, change_and_current)
+    what = groups.part_text(change.part)
     if current_text == change.before:
-        print(f"The {change.part} of '{folder}' is as it was before change {change.number}.")
+        print(f"The {what} of '{folder}' is as it was before change {change.number}.")
         return 0
     show({}, lambda _: groups.diff_lines(current_text, change.before), as_json=False)
     if not is_confirmed(
-        f"Put the {change.part} of '{folder}' back as it was before change {change.number}?", yes=yes
+        f"Put the {what} of '{folder}' back as it was before change {change.number}?", yes=yes
     ):
         return FAILED
     terminal.run_async(_restore_part(home, change, shown=current_text))

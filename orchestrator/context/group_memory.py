@@ -23,7 +23,7 @@ from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.redaction import redact
-from orchestrator.base.tables import short
+from orchestrator.base.tables import counted, short
 from orchestrator.context import person_memory
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.models import Context
@@ -221,8 +221,9 @@ class GroupMemory:
         )
         if not about:
             lines += [
-                f"Kept besides: {message_count} messages of this chat (search_history); on the board "
-                + ", ".join(f"{count} {name}" for name, count in board.items())
+                f"Kept besides: {counted(message_count, 'message')} of this chat (search_history);"
+                " on the board "
+                + ", ".join(counted(count, name) for name, count in board.items())
                 + "; the other files of your working directory."
             ]
         rows = [{"id": item.id, "kind": item.kind, "text": redact(item.text)} for item in items]
@@ -486,8 +487,8 @@ def _plan_text(plan: Plan) -> str:
 async def _board_counts(tx: Tx, folder: Folder) -> dict[str, int]:
     """Return how many tasks and how many reminders are on the group's dashboard."""
     return {
-        "tasks": len(await board_tasks.on_board(tx, folder)),
-        "reminders": len(await board_notifications.reminders(tx, folder)),
+        "task": len(await board_tasks.on_board(tx, folder)),
+        "reminder": len(await board_notifications.reminders(tx, folder)),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, TypedDict
 
 from agent_runner.wire import context_tools as wire
 from orchestrator.base.redaction import redact
-from orchestrator.base.tables import short
+from orchestrator.base.tables import counted, short
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder, Group, Turn
 from orchestrator.groups import people
@@ -175,7 +175,7 @@ class KnownPerson:
         known_as = ", ".join((person.address, *person.aliases))
         head = f"{person.name or person.address}: {person.role.value}; known as {known_as}"
         return [
-            f"{head}; {self.message_count} messages with their words.",
+            f"{head}; {counted(self.message_count, 'message')} with their words.",
             *(f"- {entry.id}: {entry.line()}" for entry in self.notes),
             *(
                 f"- {entry.kind} {entry.id}: {redact(short(entry.text, SHOWN_CHARS))}"

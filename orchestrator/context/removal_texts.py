@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.base.tables import counted
+
 MAX_LISTED = 5
 _KINDS = {
     "message": ("messages of yours", "보내신 메시지"),
@@ -35,7 +37,8 @@ def question(*, messages: int, notes: int, is_korean: bool) -> str:
         )
     return (
         "Forget you in this group?\n"
-        f"These go: the words and files of {messages} messages of yours, answers to you alone, {notes} notes"
+        f"These go: the words and files of {counted(messages, 'message')} of yours,"
+        f" answers to you alone, {counted(notes, 'note')}"
         " of you, your name, your words in summary, snapshots and search, the session so far, and what could"
         " be undone.\n"
         "These stay: your role and address, reminders and tasks that you set, what others said, the"

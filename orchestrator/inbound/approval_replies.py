@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from orchestrator.base.tables import counted
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Role
 from orchestrator.groups import access
@@ -101,7 +102,7 @@ async def _refuse_all(tx: Tx, name: str | None, *, now_ms: int) -> str | None:
     waiting = await requests.waiting(tx, group.folder if group is not None else None, now_ms=now_ms)
     for request in waiting:
         await approvals.decide(tx, request.id, "refuse", by=DECIDER, now_ms=now_ms)
-    return f"Refused: {len(waiting)} requests." if waiting else "No request waits."
+    return f"Refused: {counted(len(waiting), 'request')}." if waiting else "No request waits."
 
 
 async def _decide_access(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | None:
@@ -136,7 +137,7 @@ async def _ignore_all(tx: Tx, *, is_korean: bool, now_ms: int) -> str | None:
         return None
     if is_korean:
         return f"대화 {ignored}개를 무시했어요."
-    return "Ignored: 1 chat." if ignored == 1 else f"Ignored: {ignored} chats."
+    return f"Ignored: {counted(ignored, 'chat')}."
 
 
 def _in_korean(decided: DecidedAccess) -> str:

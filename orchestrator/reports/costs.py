@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict, TypeVar, cast, ge
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
-from orchestrator.base.tables import table
+from orchestrator.base.tables import counted, table
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.model_services import OF_DOTENV
 from orchestrator.domain.values import Folder
@@ -429,7 +429,7 @@ def _notes(document: UsageDocumentView) -> list[str]:
         )
         notes.append(PRICE_HINT)
     if total["searches"]:
-        notes.append(f"The web was searched {total['searches']:,} times: part of the cost.")
+        notes.append(f"The web was searched {counted(total['searches'], 'time')}: part of the cost.")
     if total["cut"]:
         notes.append(f"{total['cut']:,} answers broke off; they count with what had come.")
     return ["", *notes]

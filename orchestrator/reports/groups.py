@@ -17,7 +17,7 @@ from orchestrator.store.conversation import chats
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
-from orchestrator.store.groups.changes import GroupChangeView
+from orchestrator.store.groups.changes import GroupChangeView, GroupPart
 
 
 class GroupView(TypedDict):
@@ -257,6 +257,11 @@ async def change_rows(tx: Tx, folder: str) -> list[GroupChangeView]:
     return await group_changes.views(tx, group.folder)
 
 
+def part_text(part: str) -> str:
+    """Return a part of a group (a `GroupPart`) in the words of people."""
+    return "name and trigger" if part == GroupPart.PROFILE else part
+
+
 def change_lines(rows: list[GroupChangeView], *, zone: ZoneInfo) -> list[str]:
     """Return the changes as a table for people, each with the number of lines it added and took away."""
     if not rows:
@@ -267,7 +272,7 @@ def change_lines(rows: list[GroupChangeView], *, zone: ZoneInfo) -> list[str]:
             (
                 str(row["number"]),
                 local_minute(row["at_ms"], zone),
-                row["part"],
+                part_text(row["part"]),
                 row["by"],
                 f"+{row['added']} -{row['removed']}",
                 f"undoes {row['undoes']}" if row["undoes"] else "",

@@ -6,6 +6,7 @@ from typing import NotRequired, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import format_span, local_minute
+from orchestrator.base.tables import counted
 from orchestrator.domain.values import Folder, TurnState
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
@@ -162,7 +163,9 @@ def show_lines(row: LoopDocument, zone: ZoneInfo) -> list[str]:
     """Return a loop as lines for people: its next wake and how it came about, requests and newest cycles."""
     if row["status"] == "off":
         return [_line(row, zone)]
-    idle = f", {row['idle_in_a_row']} cycles without anything to do" if row["idle_in_a_row"] else ""
+    idle = (
+        f", {counted(row['idle_in_a_row'], 'cycle')} without anything to do" if row["idle_in_a_row"] else ""
+    )
     lines = [
         _line(row, zone),
         f"  set by {row['set_by']}; without a wish it would be {format_span(row['pause_ms'])}{idle}",

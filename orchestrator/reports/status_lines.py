@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import zone_note
-from orchestrator.base.tables import short
+from orchestrator.base.tables import counted, short
 from orchestrator.domain.values import RunState
 
 if TYPE_CHECKING:  # the modules that make the status load slowly, and only their types are needed
@@ -176,7 +176,7 @@ def _container_text(container: ContainerView) -> str:
 
 def _failing_text(failure: LoopFailureView, zone: ZoneInfo | None) -> str:
     """Return which loop fails, why, since when and how often."""
-    since = f"since {_minute_text(failure['since_ms'], zone)}, {failure['failures']} times"
+    since = f"since {_minute_text(failure['since_ms'], zone)}, {counted(failure['failures'], 'time')}"
     return f"{failure['name']}: {short(failure['reason'], 90)}, {since}; it is tried again. See 'andy logs'."
 
 

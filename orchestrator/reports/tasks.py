@@ -7,7 +7,7 @@ from typing import TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
-from orchestrator.base.tables import table
+from orchestrator.base.tables import short, table
 from orchestrator.domain.values import ScheduledTask, TaskRun
 from orchestrator.scheduler import scheduled_task_service, scheduled_task_turns
 from orchestrator.scheduler.scheduled_task_service import TaskView
@@ -86,8 +86,8 @@ def list_lines(found_tasks: list[ScheduledTask]) -> list[str]:
                 task.status.value + (f" ({task.failures} failed)" if task.failures else ""),
                 scheduled_task_service.describe_schedule(task.schedule),
                 scheduled_task_service.describe_next_run(task).removeprefix("next "),
-                " ".join((task.last_result or "").split())[:30],
-                scheduled_task_turns.shorten(task)[:40],
+                short(task.last_result or "", 30),
+                short(scheduled_task_turns.shorten(task), 40),
             )
             for task in found_tasks
         ],

@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict, cast
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso, zone_note
-from orchestrator.base.tables import table
+from orchestrator.base.tables import short, table
 from orchestrator.calendars.service import words
 from orchestrator.domain.dashboard import BoardTask, Deadline, Notification, NotificationStatus
 from orchestrator.domain.values import ScheduledTask, TaskStatus
@@ -282,5 +282,5 @@ def _row(
         "id": row_id,
         "group": folder,
         "status": status,
-        "what": " ".join(text.split())[:80],
+        "what": short(text, 80),
     }

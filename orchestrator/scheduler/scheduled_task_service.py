@@ -486,8 +486,13 @@ def describe_schedule(schedule: Schedule) -> str:
 
 
 def describe_next_run(task: ScheduledTask) -> str:
-    """Return when the scheduled task is due next: `next Sun 2026-11-22 09:00 (Asia/Seoul)`."""
+    """Return when the scheduled task is due next: `next Sun 2026-11-22 09:00 (Asia/Seoul)`.
+
+    A paused one has no next time that people can rely on.
+    """
     if task.next_ms is None:
         return "not due any more"
+    if task.status is TaskStatus.PAUSED:
+        return "not due until it is resumed"
     zone = ZoneInfo(task.schedule.timezone)
     return f"next {local_minute(task.next_ms, zone)} ({zone.key})"

@@ -274,7 +274,7 @@ async def test_the_owner_follows_and_unfollows_a_calendar(
     await put(server, "one", f"DTSTART;TZID=Asia/Seoul:{today}T235959\nSUMMARY:dentist")
     login = ("--user", USER, "--password-env", "WORK_PASSWORD")
     said = await andy(root, capsys, "follow", "main", "WORK_CALENDAR", "--name", "work", *login)
-    assert said == "'main' follows 'work': 1 events in the next 60 days.\n"
+    assert said == "'main' follows 'work': 1 event in the next 60 days.\n"
     listed = await andy(root, capsys, "followed")
     assert "WORK_CALENDAR" in listed
     assert PASSWORD not in listed

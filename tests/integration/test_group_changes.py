@@ -273,6 +273,8 @@ def test_a_change_is_listed_shown_and_undone_on_the_command_line(tmp_path: Path)
     renamed = andy.cli("groups", "change", "family", "--name", "The family", "--no-trigger")
     assert renamed.stdout == "'family' is called The family and answers every message.\n"
     assert andy.listed("groups", "history", "family")[0]["part"] == "profile"
+    listed = andy.cli("groups", "history", "family").stdout
+    assert (" name and trigger " in listed, "profile" in listed) == (True, False)
     assert andy.cli("groups", "undo", "family", "--yes").returncode == 0
     assert andy.listed("groups", "list")[-1]["requires_trigger"] is True
     assert "Name a change" in andy.cli("groups", "change", "family").stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import docker.errors
 import pytest
 
 from orchestrator.containers.image import registry
@@ -18,12 +19,20 @@ class Engine:
         self.tagged: list[tuple[str, str]] = []
         self.pushed: list[str] = []
         self.tags: list[object] = []
+        self.names = {"andy-agent"}
+        """The names of the image that are asked for before a push."""
 
-    def inspect_image(self, _: str) -> dict:
+    def inspect_image(self, name: str) -> dict:
+        if name.startswith("r:5000/") and name not in self.names:
+            raise docker.errors.ImageNotFound(name)
         return {"Id": "sha256:1"}
+
+    def remove_image(self, name: str) -> None:
+        self.names.remove(name)
 
     def tag(self, image: str, name: str, *, tag: str, **_: object) -> None:
         self.tagged.append((image, name))
+        self.names.add(f"{name}:{tag}")
         self.tags.append(tag)
 
     def push(self, name: str, *, tag: str, **_: object):
@@ -91,9 +100,19 @@ def test_progress_is_said(monkeypatch):
     ],
 )
 def test_a_registry_that_does_not_take_it_is_told_with_the_fix(error, fix):
+    engine = Engine({"error": error})
     with pytest.raises(registry.RegistryRefused, match="r:5000 did not take the image: ") as told:
-        registry.push(Engine({"error": error}), "andy-agent", "r:5000", say=lambda _: None)
+        registry.push(engine, "andy-agent", "r:5000", say=lambda _: None)
     assert fix in str(told.value)
+    assert engine.names == {"andy-agent"}, "the name in the registry is gone again"
+
+
+def test_a_name_of_an_earlier_push_stays_where_the_next_one_fails():
+    engine = Engine({"error": "denied"})
+    engine.names.add("r:5000/andy-agent:latest")
+    with pytest.raises(registry.RegistryRefused):
+        registry.push(engine, "andy-agent", "r:5000", say=lambda _: None)
+    assert "r:5000/andy-agent:latest" in engine.names
 
 
 @pytest.mark.parametrize("to", ["https://r:5000", "", "r:5000/", "r/UPPER", "a b", "-x", "r:5000/a@b"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 from zoneinfo import ZoneInfo
 
+from orchestrator.base.tables import counted
 from orchestrator.dashboard.views import serializers, summary
 from orchestrator.dashboard.views.serializers import NotificationData, QuestionData, TaskData
 from orchestrator.domain.dashboard import (
@@ -110,8 +111,8 @@ async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
     """
     data = await content(tx, folder, zone)
     counts = (
-        f"{len(data['tasks'])} tasks, {len(data['questions'])} questions, "
-        f"{len(data['notifications'])} notifications"
+        f"{counted(len(data['tasks']), 'task')}, {counted(len(data['questions']), 'question')}, "
+        f"{counted(len(data['notifications']), 'notification')}"
     )
     text = f"On the dashboard: {counts}." if data["has_dashboard"] else "There is no dashboard yet."
     return ToolResult(text=text, data=data)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
+from orchestrator.base.tables import counted
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import (
@@ -104,7 +105,8 @@ def _question(question: Question, zone: ZoneInfo, *, has_context: bool) -> str:
     lines.append(f"- Created: {_day(question.created_ms, zone).isoformat()}")
     if question.asked_count and question.last_asked_ms is not None:
         lines.append(
-            f"- Asked: {question.asked_count} times, last {when.format_time(question.last_asked_ms, zone)}"
+            f"- Asked: {counted(question.asked_count, 'time')},"
+            f" last {when.format_time(question.last_asked_ms, zone)}"
         )
     if question.context and has_context:
         lines.append(f"- Context: {one_line(question.context)}")

@@ -284,9 +284,9 @@ def test_a_folder_in_use_is_refused_and_a_failure_leaves_nothing(filled, tmp_pat
     (tmp_path / "linked").symlink_to(empty)
     for target, word in {
         taken: "not empty",
-        taken / "mine.txt": "not empty",
+        taken / "mine.txt": "is no folder",
         tmp_path / "busy": "under way",
-        tmp_path / "linked": "not empty",
+        tmp_path / "linked": "is no folder",
         tmp_path / "no" / "where": "in a directory that is there",
         tmp_path / ("x" * 300): "File name too long",
         filled.groups / "family" / "out": "inside the home",

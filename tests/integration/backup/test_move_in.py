@@ -167,7 +167,7 @@ def test_a_home_of_nanoclaw_comes_whole_and_is_not_changed(home, nanoclaw, capsy
         "container settings",
         "2 messages",
         "groups/global/CLAUDE.md",
-        "1 sessions",
+        "1 session of",
         "only you give",
     ):
         assert reason in left

@@ -77,7 +77,7 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
         == "'main' has no dashboard yet: it is made with the first task, as by 'add a task …'."
     )
     assert said(andy, "dashboard", "import", str(files(tmp_path / "in"))).strip() == (
-        "1 tasks, 1 questions, 1 notifications"
+        "1 task, 1 question, 1 notification"
     )
     old = files(tmp_path / "old", tasks=[], questions=[], notifications=[NOTIFICATION | {"id": "n_old"}])
     (old / "notifications.json").write_text(
@@ -115,7 +115,7 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
     again = andy.cli("dashboard", "import", str(tmp_path / "out"))
     assert (again.returncode, again.stdout.strip()) == (0, "Nothing new was in them.")
     assert "stay as they are" in again.stderr
-    assert said(andy, "dashboard", "import", str(tmp_path / "out"), "--replace").startswith("1 tasks")
+    assert said(andy, "dashboard", "import", str(tmp_path / "out"), "--replace").startswith("1 task,")
     assert said(andy, "dashboard", "history").strip() == "The history is empty."
 
 
@@ -184,3 +184,21 @@ def test_a_read_only_place_in_a_container_is_refused_with_the_one_for_backups(
     monkeypatch.setattr(export, "write", refuse)
     with pytest.raises(BadRequest, match=rf"name one in {andy.home}/backups, such as .*/board\.$"):
         dashboard_service.write_files(andy.home, None, tmp_path / "board")
+
+
+def test_scheduled_tasks_are_listed_with_what_is_cut_and_what_is_paused(andy: AndyProcess) -> None:
+    asks = "Look at the mail of this morning and say what is in it"
+    made = said(andy, "tasks", "add", "main", asks, "--cron", "0 9 * * *")
+    said(andy, "tasks", "pause", made.split()[1])
+
+    assert asks[:39] + "…" in said(andy, "tasks", "list")
+    assert "  not due until it is resumed  " in said(andy, "tasks", "list")
+
+
+def test_a_group_that_does_not_exist_has_no_audit_and_one_that_is_gone_has(andy: AndyProcess) -> None:
+    unknown = andy.cli("audit", "nowhere")
+    assert (unknown.returncode, "There is no group 'nowhere'" in unknown.stderr) == (1, True)
+    said(andy, "groups", "register", "family")
+    said(andy, "groups", "remove", "family")
+    assert "family" in said(andy, "audit", "family")
+    assert said(andy, "audit", "main", "--since", "1h") == "Nothing is recorded.\n"
