@@ -25,6 +25,7 @@ from orchestrator.domain.home import Home
 if TYPE_CHECKING:
     from orchestrator.domain.model_services import ModelService
     from orchestrator.domain.settings import Settings
+    from orchestrator.store.database import Tx
 
 MAX_SEND_SECONDS = 90.0
 """Seconds that the test message may take to be sent."""
@@ -262,16 +263,32 @@ class Setup:
         return await asyncio.to_thread(self._write_credential)
 
     def _chosen_model(self) -> str | None:
-        """Return the model that is chosen for all work; None without one, as in a new home. Blocks."""
+        """Return the model that is chosen for all work, as `SERVICE/MODEL`. Blocks.
+
+        None without one, as in a new home, and if its service still needs a key.
+        """
         from orchestrator.cli import terminal
         from orchestrator.domain.model_services import WorkKind
+        from orchestrator.proxies.model.credentials import CredentialSource
         from orchestrator.store.settings import model_services
 
+        async def choice_and_service(tx: Tx) -> tuple[str, ModelService | None]:
+            """Return the choice, empty without one, and the service that it names, if it names one."""
+            every = await model_services.choices(tx)
+            chosen = next((choice.model for choice in every if choice.work is WorkKind.ALL), "")
+            return chosen, await model_services.by_name(tx, chosen.partition("/")[0])
+
         try:
-            choices = terminal.read(self._home.root, model_services.choices)
+            chosen, service = terminal.read(self._home.root, choice_and_service)
         except StoreError:
             return None
-        return next((choice.model for choice in choices if choice.work is WorkKind.ALL), None)
+        # Without a service of the owner's, the model is Claude's, whose key is asked for.
+        if service is None:
+            return None
+        has_key = service.key_env is None or CredentialSource(self._home.root, os.environ).value(
+            service.key_env
+        )
+        return chosen if has_key else None
 
     def _other_service(self, kind_and_model: str, url: str | None) -> ModelService:
         """Return the model service for `KIND/MODEL`, such as `ollama/qwen3`; it is not stored.
@@ -341,7 +358,6 @@ class Setup:
         from orchestrator.domain.model_services import WorkKind
         from orchestrator.groups import model_choices
         from orchestrator.reports import models
-        from orchestrator.store.database import Tx
         from orchestrator.store.settings.model_services import ChosenModel
 
         chosen = f"{service.name}/{service.model}"

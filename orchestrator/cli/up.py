@@ -96,8 +96,9 @@ def push(
     image = tag or settings_of(home_of(home)).andy_image
     if installation.is_in_compose():
         name = image.partition("@")[0].rpartition("/")[2]
+        place = registry.removesuffix(f"/{name.partition(':')[0]}")
         raise BadRequest(
-            f"Andy's container may not push images: on the host, put ANDY_IMAGE={registry}/{name} into .env,"
+            f"Andy's container may not push images: on the host, put ANDY_IMAGE={place}/{name} into .env,"
             " then type 'docker compose build agent && docker compose push agent'."
         )
     name = runtime_selection.push_image(image, registry, say=say_aside)

@@ -220,12 +220,10 @@ class GroupMemory:
             else []
         )
         if not about:
-            lines += [
-                f"Kept besides: {counted(message_count, 'message')} of this chat (search_history);"
-                " on the board "
-                + ", ".join(counted(count, name) for name, count in board.items())
-                + "; the other files of your working directory."
-            ]
+            of_chat = f"{counted(message_count, 'message')} of this chat (search_history)"
+            on_board = f"{counted(board['tasks'], 'task')}, {counted(board['reminders'], 'reminder')}"
+            files = "the other files of your working directory"
+            lines += [f"Kept besides: {of_chat}; on the board {on_board}; {files}."]
         rows = [{"id": item.id, "kind": item.kind, "text": redact(item.text)} for item in items]
         text = "\n".join(lines) or "Nothing that is remembered has these words."
         # A model reads the lines; programs, such as the agent without a model, read the rows.
@@ -487,8 +485,8 @@ def _plan_text(plan: Plan) -> str:
 async def _board_counts(tx: Tx, folder: Folder) -> dict[str, int]:
     """Return how many tasks and how many reminders are on the group's dashboard."""
     return {
-        "task": len(await board_tasks.on_board(tx, folder)),
-        "reminder": len(await board_notifications.reminders(tx, folder)),
+        "tasks": len(await board_tasks.on_board(tx, folder)),
+        "reminders": len(await board_notifications.reminders(tx, folder)),
     }
 
 

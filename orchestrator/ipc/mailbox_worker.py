@@ -10,6 +10,7 @@ import asyncio
 import errno
 import json
 import os
+import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -406,7 +407,8 @@ def _is_the_hosts(error: BaseException) -> bool:
         return task is not None and task.cancelling() > 0
     if isinstance(error, OSError):
         return error.errno in HOST_ERRORS
-    return isinstance(error, StoreError | MailboxError)
+    # Reads of the store raise the errors of SQLite itself.
+    return isinstance(error, StoreError | MailboxError | sqlite3.OperationalError)
 
 
 def _not_understood(body: bytes, reason: str) -> Reply | None:

@@ -123,8 +123,8 @@ class UndoFeature:
                 await asyncio.to_thread(
                     self.files.begin, turn.folder, turn.id, is_late=lambda: clock.steady_ms() > until_ms
                 )
-        except (TimeoutError, StoreError, OSError) as error:
-            log.warning("undo.files_not_kept", group=turn.folder, turn=turn.id, reason=str(error))
+        except Exception as error:  # noqa: BLE001  # a turn must not fail because it cannot be undone
+            log.warning("undo.files_not_kept", group=turn.folder, turn=turn.id, reason=repr(error))
 
     async def catch_up(self, folder: Folder) -> None:
         """Record the changes of a group's ended turns, and restore the files for its undos."""

@@ -144,6 +144,16 @@ def test_a_model_of_a_local_service_is_chosen_without_a_key(andy):
     assert (refused.returncode, "is no KIND/MODEL" in refused.stderr) == (1, True)
 
 
+def test_a_chosen_model_whose_service_has_no_key_yet_is_not_taken_for_set_up(andy):
+    andy.kill()
+    for model in ("openrouter/qwen/qwen3-coder", "sonnet"):
+        if "/" in model:
+            assert andy.cli("models", "add", "openrouter", "--model", "qwen/qwen3-coder").returncode == 0
+        andy.cli("models", "use", model)
+        again = andy.cli("setup", "--credential", "none", "--main", "local")
+        assert "chosen already" not in again.stdout, model
+
+
 def test_the_key_of_another_service_is_written_under_its_own_name(andy):
     andy.kill()
     done = andy.cli("setup", "--model", "openrouter/qwen/qwen3-coder", "--credential", "sk-or-1")

@@ -13,7 +13,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,6 +31,7 @@ from orchestrator.containers.swarm import door as door_module
 from orchestrator.containers.swarm import unidentified as unidentified_module
 from orchestrator.containers.swarm.door import CarrierDoor, HostConnection
 from orchestrator.containers.swarm.group_files import MAX_REMOVED, OpenStage
+from orchestrator.containers.swarm.unidentified import AcceptedSocket
 from orchestrator.proxies import strict_json
 from tests.support.until import DEADLINE_SECONDS, until
 
@@ -442,6 +443,40 @@ async def test_a_slow_node_gets_the_whole_of_an_answer(
                     received += len(data)
             writer.close()
             assert received == size
+
+
+@pytest.mark.parametrize("ends", ["the run", "the door"])
+async def test_a_relay_of_a_node_that_is_gone_is_held_no_longer_than_what_it_belongs_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    accepted: list[AcceptedSocket] = []
+
+    def accept(connection: socket.socket) -> AcceptedSocket:
+        accepted.append(AcceptedSocket(connection))
+        return accepted[-1]
+
+    monkeypatch.setattr(door_module, "AcceptedSocket", accept)
+    monkeypatch.setattr(door_module, "SILENCE_SECONDS", 0.0)
+
+    async def wait_for_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(wait_for_end, "127.0.0.1", 0) as proxy:
+        session = RelayingSession(proxy.sockets[0].getsockname()[1])
+        async with opened(tmp_path, session) as (door, _):  # type: ignore[arg-type]
+            reader, writer = await dial(door)
+            writer.write(message(hello(port=next(iter(session.ports)))))
+            header_bytes, _ = struct.unpack(">II", await reader.readexactly(8))
+            await reader.readexactly(header_bytes)
+            # As a node that is gone, it answers nothing from here on.
+            cast("asyncio.ReadTransport", writer.transport).pause_reading()
+            if ends == "the run":
+                for relay in session.relays:
+                    relay.cancel()
+                await until(lambda: accepted[0].fileno() == -1, "it is closed")
+        await until(lambda: accepted[0].fileno() == -1, "it is closed")
+        writer.transport.abort()
 
 
 class RelayingSession:

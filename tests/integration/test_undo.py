@@ -236,6 +236,21 @@ async def test_another_time_zone_is_no_later_change(undo: UndoHarness) -> None:
     assert await days(undo) == {}
 
 
+async def test_a_task_that_is_put_back_in_another_zone_is_due_when_that_zone_says(undo: UndoHarness) -> None:
+    cron = {"type": "schedule_task", "prompt": "wake", "schedule_type": "cron", "schedule_value": "0 9 * * *"}
+    planned = "SELECT timezone, next_run, status FROM scheduled_tasks"
+    await undo.turn(cron)
+    await follow_zone(undo, SEOUL)
+    paused = await undo.turn({"type": "pause_task", "taskId": nth("scheduled_tasks", 0)})
+    async with undo.store.database.transaction() as tx:
+        await tx.execute(
+            "UPDATE scheduled_tasks SET timezone = 'Europe/Berlin', next_run = next_run + 25200000"
+        )
+    (row,) = await undo.store.rows(planned)
+    await undo.undo(paused.id)
+    assert await undo.store.rows(planned) == [{**row, "status": "active"}]
+
+
 async def test_settings_and_registrations_of_main_are_put_back(undo: UndoHarness) -> None:
     before = await undo.state()
     await undo.turn(

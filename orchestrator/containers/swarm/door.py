@@ -179,7 +179,11 @@ class CarrierDoor:
                     return
             self._unidentified.identify(accepted)
             if "port" in hello.fields:
-                await self._relay(connection, session, hello.number("port"))
+                try:
+                    await self._relay(connection, session, hello.number("port"))
+                except asyncio.CancelledError:  # the run is over, so nobody waits for the rest of an answer
+                    asyncio.get_running_loop().call_later(SILENCE_SECONDS, accepted.end)
+                    raise
             else:
                 try:
                     await session.serve(connection, hello)
@@ -191,7 +195,9 @@ class CarrierDoor:
         finally:
             if connection is not None:
                 if session is None or self._is_closed:
-                    connection.writer.transport.abort()  # an orderly end of TLS would wait for the other side
+                    # An orderly end of TLS would wait for the other side.
+                    connection.writer.transport.abort()
+                    accepted.end()  # asyncio ignores an abort after a close
                 else:
                     connection.close()
 

@@ -435,7 +435,8 @@ class CarrierSession:
     async def _handle_request(self, connection: CarrierConnection, message: CarrierMessage) -> None:
         """Write a request of the agent into a mailbox, a folder that the host reads, and confirm it.
 
-        While the mailbox is full, this waits.
+        While the mailbox is full, this waits. It also waits while another request under this name is in the
+        mailbox, which would be lost.
 
         Raises:
             ConnectionLost: the message names no mailbox, or no acceptable file name.
@@ -444,9 +445,9 @@ class CarrierSession:
         directory = self.files.mailboxes.get(box)
         if directory is None or not _REQUEST_NAME.fullmatch(name) or name.endswith(".partial"):
             raise ConnectionLost("a request of no mailbox")
-        while await asyncio.to_thread(_count, directory) >= MAX_WAITING_REQUESTS:  # noqa: ASYNC110  # a folder has no event
-            await asyncio.sleep(BOX_FULL_PAUSE_SECONDS)
         text = message.payload.decode("utf-8", "replace")
+        while not await asyncio.to_thread(_has_room, directory, name, text):  # noqa: ASYNC110  # a folder has no event
+            await asyncio.sleep(BOX_FULL_PAUSE_SECONDS)
         await asyncio.to_thread(write_whole, directory / name, text, mode=0o600)
         await connection.send("took", box=box, name=name)
 
@@ -565,6 +566,15 @@ class CarrierSession:
                 shared.base.update(applied[shared.target].put)
 
 
-def _count(directory: Path) -> int:
-    """Return the number of entries in a directory; 0 if it does not exist. Blocks."""
-    return sum(1 for _ in directory.iterdir()) if directory.is_dir() else 0
+def _has_room(mailbox: Path, name: str, text: str) -> bool:
+    """Return whether a request can be written into a mailbox, a directory, under a name. Blocks.
+
+    It cannot while the mailbox is full, or has another request under this name. The same one, with the same
+    text, was sent again after a connection broke.
+    """
+    try:
+        if (mailbox / name).read_text(encoding="utf-8") != text:
+            return False
+    except FileNotFoundError:
+        pass
+    return not mailbox.is_dir() or sum(1 for _ in mailbox.iterdir()) < MAX_WAITING_REQUESTS

@@ -33,6 +33,10 @@ PROVISIONAL = TurnId(0)
 """Turn id of changes whose turn has no number yet."""
 _BOARD = frozenset({"version", "changed_turn"})
 """Columns that each change of a dashboard's row sets."""
+_PLANNED = frozenset({"timezone", "next_run"})
+"""Columns of a scheduled task that are computed anew when the group's time zone changes."""
+_SCHEDULE = ("schedule_type", "schedule_value", "next_run")
+"""Columns of a scheduled task that a change of its schedule changes."""
 Row = dict[str, Any]
 
 
@@ -316,17 +320,18 @@ def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
     """
     if present is None or effect.after is None:
         return present is None and effect.after is None
-    ignored = BY_NAME[effect.table].host_columns | _columns_of_zone(effect.table, effect.after, present)
+    ignored = BY_NAME[effect.table].host_columns | _columns_of_zone(effect, effect.after, present)
     return all(present.get(name) == value for name, value in effect.after.items() if name not in ignored)
 
 
-def _columns_of_zone(table: str, after: Row, present: Row) -> frozenset[str]:
+def _columns_of_zone(effect: RowEffect, after: Row, present: Row) -> frozenset[str]:
     """Return the columns that differ between two states of a row if only the group's time zone changed."""
     # When the day of the deadline starts depends on the zone. People change it by its date.
-    if table == "dashboard_tasks" and after["deadline_date"] is not None:
+    if effect.table == "dashboard_tasks" and after["deadline_date"] is not None:
         return frozenset({"deadline_ms"})
-    if table == "scheduled_tasks" and after["timezone"] != present["timezone"]:
-        return frozenset({"timezone", "next_run"})
+    if effect.table == "scheduled_tasks" and after["timezone"] != present["timezone"]:
+        has_moved = any((effect.before or after)[name] != after[name] for name in _SCHEDULE)
+        return frozenset() if has_moved else _PLANNED
     return frozenset()
 
 
@@ -388,10 +393,14 @@ async def _update(tx: Tx, effect: RowEffect, present: Row) -> None:
     """
     assert effect.before is not None
     table, after = BY_NAME[effect.table], effect.after or {}
+    of_host = table.host_columns
+    if effect.table == "scheduled_tasks" and after:
+        # The due time of another time zone may be over, and the task would run at once.
+        of_host |= _columns_of_zone(effect, after, present)
     values = {
         name: value
         for name, value in effect.before.items()
-        if name not in table.host_columns or present.get(name) == after.get(name)
+        if name not in of_host or present.get(name) == after.get(name)
     }
     if not values:
         return
