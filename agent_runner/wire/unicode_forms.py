@@ -18,7 +18,7 @@ _MAY_BE_MARKS = re.compile(rf"[\W\uff9e\uff9f]{{{MAX_MARKS + 1},}}")
 
 MAX_EMOJI_CHARS = 16
 """Code points of one emoji, at most: families and flags of parts of countries have about ten."""
-_EMOJI_AMONG_SIGNS = frozenset("\u203c\u2049\u2194\u25fd\u25fe\u2934\u2935\u3030")
+_EMOJI_AMONG_SIGNS = frozenset("\u203c\u2049\u2139\u2194\u25fb\u25fc\u25fd\u25fe\u2934\u2935\u3030\u303d")
 """Emoji that Unicode does not count among other symbols (So)."""
 _EMOJI_PARTS = re.compile(
     "[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3"
@@ -50,7 +50,10 @@ def normalized(form: Form, text: str) -> str:
 
 
 def is_emoji(text: str) -> bool:
-    """Return whether a text is one emoji, which may have several characters: a flag, a family."""
+    """Return whether a text is one emoji, which may have several characters: a flag, a family.
+
+    Another single symbol, such as `°`, counts as one, too.
+    """
     match = _EMOJI_PARTS.fullmatch(text) if len(text) <= MAX_EMOJI_CHARS else None
     if match is None:
         return False

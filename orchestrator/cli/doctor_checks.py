@@ -307,7 +307,7 @@ async def engine(settings: Settings) -> DoctorFinding:
 
 
 def _engine_version() -> str:
-    """Return the name and version of the engine. Blocks. Raises `EngineGone`."""
+    """Return the name and version of the engine. Blocks. Raises `ContainerError`, as if none answers."""
     with docker_client.translated(), closing(docker_client.connect()) as client:
         version = client.version()
     names = {str(part.get("Name")) for part in version.get("Components") or ()}

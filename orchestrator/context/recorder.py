@@ -578,7 +578,7 @@ class ContextCopies:
     """The hash of each copy, by the group's folder and the name of the file."""
 
     def write(self, folder: str, contents: SnapshotContents, *, is_new: bool = False) -> bool:
-        """Write the copies of a group's context and workflow, each if it has changed since the last call.
+        """Write the copies of a group's context and workflow, each if it has changed since it was written.
 
         Return False if they could not be written, which is logged; True also if the group never had a
         container, so that no copy is needed. `is_new` says that the container is new: both are written.

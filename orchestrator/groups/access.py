@@ -131,8 +131,8 @@ async def _notify(tx: Tx, request: AccessRequest, *, listed: int, now_ms: int) -
     """Ask the owner in the main group about a request.
 
     After `MAX_NOTIFIED_A_DAY` questions in 24 hours, the owner gets only one text a day, with the number of
-    further chats that call. `listed` is the number of earlier waiting requests about which the owner was not
-    asked.
+    further chats that call, which is brought up to date until the text is sent. `listed` is the number of
+    earlier waiting requests about which the owner was not asked.
     """
     if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
         # A text whose `about` begins with `ASKED` is left out of what main's agent reads: that agent may do

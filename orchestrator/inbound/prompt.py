@@ -543,7 +543,8 @@ def _poll(poll: Poll, votes: Sequence[PollVote], zone: ZoneInfo) -> str:
 def _header(zone: ZoneInfo, now_ms: int, *, chat: str | None = None) -> str:
     """Return the first line of a prompt: the time zone, the present time and the chat of the answer.
 
-    `chat` is the name of that chat; None if the group has only one.
+    `chat` is the name of that chat; None if the group has only one, and in a prompt that no chat has asked
+    for, such as a scheduled task's.
     """
     place = f' chat="{_safe(chat)}"' if chat else ""
     now = local_iso(now_ms, zone)

@@ -212,7 +212,8 @@ async def settle_refused(
     """Record the owner's `verdict` about an address that a group's agent was refused without asking them.
 
     "once" allows the address for `HOLD_MS`, like an answer to a request; "group" adds it to the group's list;
-    "never" refuses it for good. An earlier temporary decision about it, or a refusal for good, ends.
+    "never" refuses it for good. An earlier temporary decision about it, or a refusal for good, ends;
+    a permission for good stays.
     `turn_id` is the turn in which it was refused, if that is known; `by` says who decides.
 
     Raises:

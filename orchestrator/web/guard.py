@@ -152,6 +152,7 @@ class _Refusal:
     error: str
     response: JSONResponse
     given: str | None = None
+    """The host or the origin that the request named; None if it was refused for another reason."""
 
 
 def _refused_request(scope: Scope, refusal: _Refusal) -> RefusedRequest:

@@ -97,7 +97,9 @@ async def test_what_is_no_single_emoji_is_refused(harness: UndoHarness, emoji: s
     assert (reply.ok, reply.code) == (emoji == "👩 ", "ok" if emoji == "👩 " else "bad_arguments")
 
 
-@pytest.mark.parametrize("emoji", ["👍🏽", "👨‍👩‍👧‍👦", "🇰🇷", "1️⃣", "❤️", "❤", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "‼️", "🧑🏿‍🚀", "☕"])
+@pytest.mark.parametrize(
+    "emoji", ["👍🏽", "👨‍👩‍👧‍👦", "🇰🇷", "1️⃣", "❤️", "❤", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "‼️", "🧑🏿‍🚀", "☕", "ℹ️", "◻️", "〽️"]
+)
 def test_an_emoji_may_be_made_of_several(emoji: str) -> None:
     assert is_emoji(emoji)
 

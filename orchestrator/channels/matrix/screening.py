@@ -45,8 +45,8 @@ _LISTS: tuple[tuple[str, Parse], ...] = (
 def parse_hostile_json(body: bytes) -> object:
     """Parse JSON that the standard parser refuses, without the parts that it refuses.
 
-    A list or object nested deeper than `MAX_DEPTH` becomes null, and a number of more than `MAX_DIGITS`
-    digits becomes 0. Return None if `body` is no JSON at all.
+    A list or object nested deeper than `MAX_DEPTH` becomes null, and a whole number of more than
+    `MAX_DIGITS` digits becomes 0. Return None if `body` is no JSON at all.
     """
     text = body.decode("utf-8", "replace")
     pieces: list[str] = []

@@ -196,7 +196,7 @@ class NeonizeSession:
             try:
                 async with asyncio.timeout(CALL_SECONDS):
                     await call()
-            except Exception as error:  # noqa: BLE001 - the next change or the daily synchronization tries again
+            except Exception as error:  # noqa: BLE001 - none of these calls is needed; most are made again later
                 log.warning("what could wait was not done: %s", error)
 
     # Events of the library

@@ -173,6 +173,8 @@ class Checks:
     async def _check_network(self, request: EngineRequest, inventory: EngineInventory) -> EngineRequest:
         """Check that the network is Andy's, and return the request with its id in place of its name.
 
+        The name may come to be another network's before the request is carried out.
+
         Raises `ObjectNotFound`, `RequestForbidden`.
         """
         return _by_id(request, await own_network(self._engine, inventory, request.ref))

@@ -2,7 +2,8 @@
 
 The service itself can search the web, fetch an address, run code, call another's MCP server, or answer at a
 higher price. A container without internet access would reach the internet so, and could spend more than its
-budget counts. So only what is known to do none of that passes; everything else is refused by name.
+budget counts. So only what the group may use passes, and what is known to do none of that; everything else is
+refused by name.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ async def note_closed(tx: Tx, poll: Poll, *, now_ms: int) -> None:
 
 
 async def note_text(tx: Tx, message_id: MessageId) -> None:
-    """Record that a poll is sent as a numbered text, because its messenger has no polls."""
+    """Record that a poll is sent as a numbered text, because its chat cannot show a poll."""
     await tx.execute("UPDATE polls SET is_text = 1 WHERE message_id = ?", (message_id,))
 
 
