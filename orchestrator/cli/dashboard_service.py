@@ -131,7 +131,8 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return rows of the dashboard of the group `folder`, or of all dashboards for None, as data.
 
-    `read` reads the rows; `to_data` gets each with the time zone of its group.
+    `read` reads the rows; `to_data` gets each with the time zone of its group. Rows of groups that were
+    removed are left out, because no command could find them.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -142,7 +143,7 @@ def _rows(
         """Return the rows, each with its group and the time zone of its times."""
         zones = {group.folder: group_config.zone_of(group, default=zone) for group in await groups.every(tx)}
         known_folder = None if folder is None else (await groups.known(tx, folder)).folder
-        rows = [(row, zones.get(row.folder, zone)) for row in await read(tx, known_folder)]
+        rows = [(row, zones[row.folder]) for row in await read(tx, known_folder) if row.folder in zones]
         return [{"group": row.folder, "timezone": own.key, **to_data(row, own)} for row, own in rows]
 
     return terminal.read(home, ask)

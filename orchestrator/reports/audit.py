@@ -36,8 +36,11 @@ async def rows(
     rows with a smaller `id` count: the page before. With `only_refused`, only refusals to containers,
     programs and pages.
     """
-    # The group is not looked up: its rows stay in the audit when the group is gone.
-    known_folder = Folder(folder) if folder is not None else None
+    # The rows of a group stay in the audit when the group is gone. One that is there is found in any case.
+    known_folder = None
+    if folder is not None:
+        group = await groups.by_folder(tx, folder)
+        known_folder = Folder(folder) if group is None else group.folder
     return await audit_store.newest(
         tx,
         limit=limit,

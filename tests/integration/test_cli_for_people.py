@@ -105,6 +105,7 @@ async def _fill(root: Path) -> None:
         ("turns", "11-23 03:30:00"),
         ("cron list", "Mon 2026-11-23 03:30 "),
         ("audit", "11-23 03:30:00"),
+        ("audit FAMILY", "11-23 03:30:00"),
         ("budget list", "Tue 2026-11-24 00:00"),
         ("usage", "Tue 2026-11-24 00:00"),
         ("dashboard worker --limit 5 family", "2026-11-23 03:30:00"),

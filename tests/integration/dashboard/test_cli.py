@@ -160,6 +160,8 @@ def test_a_group_need_not_be_named_to_be_found(andy: AndyProcess, tmp_path: Path
     assert andy.listed("dashboard", "notification", "n_0", "work")["group"] == "work"
     assert "q_abcd1234 is answered" in said(andy, "dashboard", "answer", "q_ab", "the big one")
     assert andy.listed("dashboard", "questions") == []
+    said(andy, "groups", "remove", "work")
+    assert [row["id"] for row in andy.listed("dashboard", "tasks")] == ["task_001"]
 
 
 def test_a_place_that_cannot_be_written_is_said_in_a_line(andy: AndyProcess, tmp_path: Path) -> None:
