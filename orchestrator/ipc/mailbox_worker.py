@@ -208,13 +208,18 @@ class MailboxWorker:
 
         Nothing is done for a group that is not registered any more.
         """
+        # A failure of one mailbox or group does not stop the others; a sweep comes back to it.
+        try:
+            group = await self._database.read(lambda tx: groups.by_folder(tx, folder))
+        except Exception:
+            log.exception("mailbox.failed", group=folder)
+            return
+        if group is None:
+            return
         for directory in DIRECTORIES:
             try:
-                group = await self._database.read(lambda tx: groups.by_folder(tx, folder))
-                if group is not None:
-                    await self._handle_directory(group, directory)
+                await self._handle_directory(group, directory)
             except Exception:
-                # A failure of one mailbox does not stop the others; a sweep comes back to it.
                 log.exception("mailbox.failed", group=folder, mailbox=directory)
 
     async def _handle_directory(self, group: Group, directory: str) -> None:

@@ -39,7 +39,7 @@ def done(plan: UndoPlan, *, is_korean: bool) -> str:
     listed = items(plan, is_korean=is_korean)
     if is_korean:
         text = f"{'다시 했어요' if plan.is_redo else '되돌렸어요'}: {', '.join(listed)}."
-        hint = "다시 하려면 “되돌려 줘”라고 한 번 더 말해 주세요."
+        hint = "원래대로 하려면 “되돌려 줘”라고 한 번 더 말해 주세요."
     else:
         text = f"{'Done again' if plan.is_redo else 'Undone'}: {'; '.join(listed)}."
         hint = SAY_AGAIN
