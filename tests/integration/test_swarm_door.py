@@ -445,7 +445,7 @@ async def test_a_slow_node_gets_the_whole_of_an_answer(
             assert received == size
 
 
-@pytest.mark.parametrize("ends", ["the run", "the door"])
+@pytest.mark.parametrize("ends", ["the run", "the door", "the door, after the proxy"])
 async def test_a_relay_of_a_node_that_is_gone_is_held_no_longer_than_what_it_belongs_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
@@ -458,8 +458,13 @@ async def test_a_relay_of_a_node_that_is_gone_is_held_no_longer_than_what_it_bel
     monkeypatch.setattr(door_module, "AcceptedSocket", accept)
     monkeypatch.setattr(door_module, "SILENCE_SECONDS", 0.0)
 
+    may_end = asyncio.Event()
+
     async def wait_for_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
+        await asyncio.wait(
+            {asyncio.create_task(may_end.wait()), asyncio.create_task(reader.read())},
+            return_when="FIRST_COMPLETED",
+        )
         writer.close()
 
     async with await asyncio.start_server(wait_for_end, "127.0.0.1", 0) as proxy:
@@ -475,6 +480,10 @@ async def test_a_relay_of_a_node_that_is_gone_is_held_no_longer_than_what_it_bel
                 for relay in session.relays:
                     relay.cancel()
                 await until(lambda: accepted[0].fileno() == -1, "it is closed")
+            if ends == "the door, after the proxy":
+                may_end.set()
+                await until(lambda: not session.relays, "the relay has ended")
+                await until(lambda: not door._serving, "its connection is being closed")
         await until(lambda: accepted[0].fileno() == -1, "it is closed")
         writer.transport.abort()
 

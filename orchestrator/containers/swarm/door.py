@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import structlog
 
@@ -45,6 +46,8 @@ TLS_BUFFER_BYTES = 64 * 1024
 """Size of the buffer that asyncio allocates for a connection as soon as its TLS begins."""
 SMALL_HEADER_SECONDS = 0.001
 """Processor seconds of parsing up to which a header causes no pause."""
+CLOSING_TURNS = 100
+"""Turns of the event loop in which asyncio closes the connections of a door that ends, at most."""
 PAUSE_FACTOR = 9
 """Seconds that a connection waits for each processor second that parsing one of its headers took."""
 MAX_RELAYS = 64
@@ -89,6 +92,7 @@ class CarrierDoor:
         self._accepting: asyncio.Task[None] | None = None
         """The task that accepts connections."""
         self._serving: set[asyncio.Task[None]] = set()
+        self._accepted: WeakSet[AcceptedSocket] = WeakSet()
         self._unidentified = UnidentifiedConnections()
         self._is_closed = False
         self.port = 0
@@ -132,6 +136,7 @@ class CarrierDoor:
                 connection.close()  # a carrier tries again
             else:
                 accepted = AcceptedSocket(connection)
+                self._accepted.add(accepted)
                 serving = asyncio.create_task(self._serve(accepted, context), name="carrier-door")
                 self._serving.add(serving)
                 serving.add_done_callback(self._serving.discard)
@@ -155,7 +160,13 @@ class CarrierDoor:
             serving.cancel()
         if self._serving:
             await asyncio.wait(self._serving)
-        await asyncio.sleep(0)  # asyncio closes the sockets of what was aborted in its next turn
+        # Also those whose TLS is being ended in order, which may wait for a node that is gone.
+        for accepted in tuple(self._accepted):
+            accepted.end()
+        for _ in range(CLOSING_TURNS):
+            if all(accepted.fileno() == -1 for accepted in tuple(self._accepted)):
+                break
+            await asyncio.sleep(0)
 
     async def _serve(self, accepted: AcceptedSocket, context: ssl.SSLContext) -> None:
         """Serve a connection from its first byte to its end.
@@ -197,7 +208,6 @@ class CarrierDoor:
                 if session is None or self._is_closed:
                     # An orderly end of TLS would wait for the other side.
                     connection.writer.transport.abort()
-                    accepted.end()  # asyncio ignores an abort after a close
                 else:
                     connection.close()
 
