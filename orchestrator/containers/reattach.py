@@ -71,10 +71,12 @@ class Reattachment:
             else:
                 orphan = Orphan(run_id=run_id, folder=container.folder, is_isolated=False, may_work=True)
                 await self._orphans.remove(container, orphan)
-        for run_id in recorded.keys() - containers.keys():
-            await self._context.logs.resume(recorded[run_id])
+        for run_id, run in recorded.items():  # in the order in which they began
+            if run_id in containers:
+                continue
+            await self._context.logs.resume(run)
             # A host that stops under Compose ends idle containers, too: nobody lost anything by that.
-            await self._termination.settle(recorded[run_id], LOST if run_id in busy else STOPPED_IDLE)
+            await self._termination.settle(run, LOST if run_id in busy else STOPPED_IDLE)
 
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
         """Read a container of an earlier host again, from the start of its output, in a task of its own.

@@ -802,6 +802,9 @@ class _Accepted:
         self.link = link
         self.close = self.end = link.server.close
 
+    def fileno(self) -> int:
+        return -1 if self.link.server.is_closing() else 3
+
 
 async def _begin_tls(accepted: _Accepted, _: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """In the place of the door's handshake, which is over at once."""
