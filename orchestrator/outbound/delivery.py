@@ -56,7 +56,7 @@ KEPT_FILES = 20
 GIVE_UP_ATTEMPTS = 10
 """Least attempts before a message is given up: after a jump of the clock, age alone would end it untried."""
 GIVE_UP_PAUSES = 30
-"""The same number for a message whose messenger asks for pauses: so many in a row, which take 100 minutes."""
+"""Pauses in a row, some 100 minutes of them, before a message is given up whose messenger asks for them."""
 SEND_SECONDS = 60.0
 """Seconds that a text may take; a file may take twice as long, and the time for its size."""
 FILE_BYTES_PER_SECOND = 100_000

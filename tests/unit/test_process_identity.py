@@ -1,4 +1,4 @@
-"""How the processes of a run are found by their environment, also in the moments in which they have none."""
+"""A run's processes are found by their environment, also in the moments in which they have none."""
 
 from __future__ import annotations
 

@@ -93,6 +93,7 @@ class CarrierDoor:
         """The task that accepts connections."""
         self._serving: set[asyncio.Task[None]] = set()
         self._accepted: WeakSet[AcceptedSocket] = WeakSet()
+        """Every accepted connection that still exists, for `close`."""
         self._unidentified = UnidentifiedConnections()
         self._is_closed = False
         self.port = 0
