@@ -136,8 +136,8 @@ BUGS = (
     Planted(
         name="turns of lost containers are not put back at a start",
         path="orchestrator/containers/reattach.py",
-        right="        for run_id in recorded.keys() - containers.keys():",
-        wrong="        for run_id in ():",
+        right="        for run_id, run in recorded.items():  # in the order in which they began",
+        wrong="        for run_id, run in ():",
     ),
     Planted(
         name="a container that no run has is left alone",
