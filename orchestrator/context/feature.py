@@ -74,7 +74,14 @@ class ContextFeature:
             name=settings.assistant_name,
             on_forgetting=self._summarizer_job.drop,
             session_files=data / "sessions",
-            removals=PersonRemovals(database, self.recorder, home=host.home.root, clock=clock, bus=bus),
+            removals=PersonRemovals(
+                database,
+                self.recorder,
+                home=host.home.root,
+                clock=clock,
+                bus=bus,
+                on_notified=host.wakeups.outbox.set,
+            ),
         )
         self.forget_requests = ForgetRequests(clock)
         self.commands = GroupMemory(database, self.recorder, home=host.home.root, clock=clock, bus=bus)

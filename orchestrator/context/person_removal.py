@@ -35,7 +35,7 @@ from orchestrator.context.workflow import AiSession, Plan, PlanTask, Workflow
 from orchestrator.domain.errors import ContextBusy, StoreError
 from orchestrator.domain.home import UNDO
 from orchestrator.domain.values import ChatJid, Folder, Group, Message, TurnId, TurnState
-from orchestrator.groups import attachments, memory_templates, people, person_names, roles, settings
+from orchestrator.groups import attachments, memory_templates, owner, people, person_names, roles, settings
 from orchestrator.groups.roles import Permission
 from orchestrator.store import audit
 from orchestrator.store.board import knowledge as board_knowledge
@@ -168,19 +168,31 @@ class PersonRemovals:
     """Carries out the confirmed removals. Each host has one instance."""
 
     def __init__(
-        self, database: Database, recorder: ContextRecorder, *, home: Path, clock: Clock, bus: EventBus
+        self,
+        database: Database,
+        recorder: ContextRecorder,
+        *,
+        home: Path,
+        clock: Clock,
+        bus: EventBus,
+        on_notified: Callable[[], None],
     ) -> None:
-        """`recorder` updates the groups' stored conversations; `home` is Andy's home directory."""
+        """`recorder` updates the groups' stored conversations; `home` is Andy's home directory.
+
+        `on_notified` is called after a message was put into the outbox.
+        """
         self._database = database
         self._recorder = recorder
         self._home = home
         self._clock = clock
         self._bus = bus
+        self._on_notified = on_notified
 
     async def sweep(self) -> None:
         """Carry out the confirmed removals of people.
 
-        A removal in a group that is busy, or whose files cannot be written now, is left for the next call.
+        A removal in a group that is busy is left for the next call. So is one that fails, for example because
+        files cannot be written; then the chat that waits for it and the owner are notified once.
 
         Raises:
             ExceptionGroup: removals failed for another reason; all others were carried out.
@@ -189,13 +201,17 @@ class PersonRemovals:
         for removal in await self._database.read(person_removals.due):
             try:
                 await self._carry_out(removal)
-            except (ContextBusy, OSError) as error:
+            except ContextBusy as error:
                 log.warning("person.not_forgotten_yet", group=removal.folder, reason=str(error))
+            except OSError as error:
+                log.warning("person.not_forgotten_yet", group=removal.folder, reason=str(error))
+                await self._report_delay(removal, reason=error.strerror or type(error).__name__)
             except StoreError:
                 raise
             except Exception as error:
                 log.exception("person.not_forgotten", group=removal.folder)
                 failures.append(error)
+                await self._report_delay(removal, reason=type(error).__name__)
         if failures:
             raise ExceptionGroup("People could not be forgotten.", failures)
 
@@ -224,11 +240,36 @@ class PersonRemovals:
         # `_forget_rows` returns False if a turn has started meanwhile.
         if not await self._database.write(lambda tx: self._forget_rows(tx, facts, report)):
             return
+        self._on_notified()
         await self._recorder.catch_up(removal.folder)
         log.info("person.forgotten", group=removal.folder, messages=report.counts["message"])
         self._bus.publish("person.forgotten", group=removal.folder)
         self._bus.publish("message.amended", group=removal.folder)
         self._bus.publish("dashboard.changed", group=removal.folder)
+
+    async def _report_delay(self, removal: PersonRemoval, *, reason: str) -> None:
+        """Notify the chat that waits for a removal, and the owner, that it has failed and is tried again.
+
+        Each gets one message a removal, however often it fails; the owner one for each different `reason`.
+        """
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            if removal.chat_jid is not None:
+                await outbox.add(
+                    tx,
+                    chat_jid=removal.chat_jid,
+                    folder=removal.folder,
+                    text=removal_texts.delayed(),
+                    dedupe_key=f"person-not-forgotten:{removal.id}",
+                    now_ms=now_ms,
+                )
+            await owner.notify(
+                tx,
+                removal_texts.delayed_for_owner(removal.folder, reason),
+                about=f"person-not-forgotten:{removal.id}",
+                now_ms=now_ms,
+            )
+        self._on_notified()
 
     async def _forget_rows(self, tx: Tx, facts: RemovalFacts, report: RemovalReport) -> bool:
         """Remove a person from all rows of a group, and report the end of the removal to its chat.

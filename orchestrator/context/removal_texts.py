@@ -58,6 +58,24 @@ def accepted(*, is_busy: bool, is_korean: bool) -> str:
     return f"All right, I forget you {later}. I will say so when it is done."
 
 
+def delayed() -> str:
+    """Return what a chat is told when a person could not be forgotten yet, in English and Korean."""
+    return (
+        "I could not forget you yet, because something of this group could not be changed. The owner knows."
+        " I try again by myself, and will say so when it is done.\n"
+        "아직 잊지 못했어요. 이 그룹에서 바꾸지 못한 것이 있어요. 주인에게 알렸어요."
+        " 제가 다시 해 보고, 끝나면 말씀드릴게요."
+    )
+
+
+def delayed_for_owner(folder: str, reason: str) -> str:
+    """Return the message to the owner that a person of the group `folder` could not be forgotten yet."""
+    return (
+        f"⚠️ Somebody in '{folder}' asked to be forgotten, and that failed: {reason}. Check that Andy can"
+        f" write groups/{folder} and data/, and that the disk has room. Andy tries again each minute."
+    )
+
+
 def only_oneself(*, is_korean: bool) -> str:
     """Return the refusal to a person who wants somebody else to be forgotten."""
     if is_korean:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,12 @@ class ForgetHouse(PersonHouse):
         super().__post_init__()
         harness = self.harness
         self.removals = PersonRemovals(
-            harness.database, self.recorder, home=self.home, clock=harness.clock, bus=harness.bus
+            harness.database,
+            self.recorder,
+            home=self.home,
+            clock=harness.clock,
+            bus=harness.bus,
+            on_notified=harness.wakeups.outbox.set,
         )
         self.deletions._removals = self.removals
         harness.intake = Intake(
@@ -471,6 +477,34 @@ async def test_a_group_that_cannot_be_searched_stops_no_other(
     monkeypatch.undo()
     await house.deletions.sweep()
     assert await house.due() == 0
+
+
+@pytest.mark.parametrize("error", [OSError(30, "Read-only file system"), ValueError("an odd file")])
+async def test_a_removal_that_fails_is_reported_once_to_the_chat_and_to_the_owner(
+    house: ForgetHouse, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    await house.harness.add_group("main", is_main=True)
+
+    def broken(*_: object, **more: object) -> object:
+        raise error
+
+    monkeypatch.setattr(person_removal, "_forget_files", broken)
+    await house.tell("@Andy forget me")
+    await house.tell("yes, forget me")
+    before = await house.harness.outgoing()
+    for _ in range(2):
+        with suppress(ExceptionGroup):
+            await house.deletions.sweep()
+    sent = (await house.harness.outgoing())[len(before) :]
+    assert [one.folder for one in sent] == [FAMILY, "main"]
+    assert "could not forget you yet" in sent[0].text
+    reason = error.strerror if isinstance(error, OSError) else "ValueError"
+    assert "'family'" in sent[1].text
+    assert f"{reason}." in sent[1].text
+    monkeypatch.undo()
+    await house.deletions.sweep()
+    assert await house.due() == 0
+    assert "Forgotten: " in (await house.harness.outgoing())[-1].text
 
 
 async def test_reminders_to_itself_behind_many_other_notices_lose_them(house: ForgetHouse) -> None:

@@ -439,3 +439,38 @@ def test_an_address_of_a_file_leads_nowhere_else(uri):
     content = {"msgtype": "m.file", "body": "x", "url": uri}
     read = events.read_event({**HEAD, "type": "m.room.message", "content": content})
     assert getattr(read, "file", None) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "sentence"),
+    [
+        ("200 OK", "{}", "@andy:x is logged out."),
+        ("401 Unauthorized", '{"errcode": "M_UNKNOWN_TOKEN", "error": "gone"}', "@andy:x is logged out."),
+        (
+            "401 Unauthorized",
+            '{"errcode": "M_UNKNOWN_TOKEN", "error": "expired", "soft_logout": true}',
+            "refused it (expired): end the session 'Andy' there.",
+        ),
+        (
+            "403 Forbidden",
+            '{"errcode": "M_FORBIDDEN", "error": "not\\nyours"}',
+            "refused it (not yours): end the session 'Andy' there.",
+        ),
+        ("502 Bad Gateway", "<html>", "refused it (unknown error): end the session 'Andy' there."),
+    ],
+)
+async def test_a_logout_says_what_the_homeserver_did(
+    tmp_path: Path, status: str, answer: str, sentence: str
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        writer.write(f"{head}Content-Length: {len(answer)}\r\n\r\n{answer}".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        login._write_login(tmp_path, ANDY.model_copy(update={"homeserver": address}))
+        assert (await login.log_out(tmp_path)).endswith(sentence)
+    assert login.read_login(tmp_path) is None

@@ -262,8 +262,8 @@ def _write_login(home: Path, login: MatrixLogin) -> None:
 async def log_out(home: Path) -> str:
     """End the login at the homeserver and delete it here; return a sentence about the result.
 
-    An unreachable homeserver is no error. A stored login that cannot be read is only deleted. Raises
-    `ChannelDown` when it cannot be deleted.
+    A homeserver that is unreachable or refuses is no error. A stored login that cannot be read is only
+    deleted. Raises `ChannelDown` when it cannot be deleted.
     """
     try:
         login = await asyncio.to_thread(read_login, home)
@@ -272,11 +272,11 @@ async def log_out(home: Path) -> str:
         return f"The login cannot be read and is deleted here: end the session '{DEVICE}' at its server."
     if login is None:
         return "Nobody was logged in."
-    is_ended = await _log_out_at_server(login)
+    failure = await _log_out_at_server(login)
     await asyncio.to_thread(_delete_login, home)
-    if is_ended:
+    if failure is None:
         return f"{login.user_id} is logged out."
-    return f"The login is deleted here; {login.homeserver} did not answer: end the session '{DEVICE}' there."
+    return f"The login is deleted here; {login.homeserver} {failure}: end the session '{DEVICE}' there."
 
 
 def _delete_login(home: Path) -> None:
@@ -288,16 +288,26 @@ def _delete_login(home: Path) -> None:
     shutil.rmtree(home / FOLDER, ignore_errors=True)
 
 
-async def _log_out_at_server(login: MatrixLogin) -> bool:
-    """End a login at its homeserver; return whether that worked. An unreachable homeserver is no error."""
+async def _log_out_at_server(login: MatrixLogin) -> str | None:
+    """End a login at its homeserver. Return None if it is ended there, else what the homeserver did instead.
+
+    That is the end of a sentence whose subject is the homeserver: `did not answer`, `refused it (…)`. By the
+    error `M_UNKNOWN_TOKEN` it says that the login was ended before, unless it is a "soft logout": then the
+    session goes on there.
+    """
     client = _client(login.homeserver, login.user_id)
     client.access_token = login.token
     try:
-        return isinstance(await client.logout(), nio.LogoutResponse)
+        answer = await client.logout()
     except UNREACHABLE:
-        return False
+        return "did not answer"
     finally:
         await client.close()
+    if isinstance(answer, nio.LogoutResponse):
+        return None
+    if answer.status_code == "M_UNKNOWN_TOKEN" and not answer.soft_logout:
+        return None
+    return f"refused it ({' '.join(str(answer.message).split())[:200]})"
 
 
 def _reason(error: BaseException) -> str:
