@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from orchestrator.containers.swarm.nodes import (
     NodeMemory,
     choose_node,
     list_nodes,
+    read_nodes,
     room_of,
     usable,
 )
@@ -44,6 +46,30 @@ def test_a_container_goes_where_the_files_are_or_the_fewest_and_never_beyond_the
     held, slots, last, chosen
 ):
     assert choose(held, slots=slots, last=last) == chosen
+
+
+@pytest.mark.parametrize(
+    ("state", "availability", "problem"),
+    [
+        ("ready", "active", None),
+        ("ready", "drain", "'drain': 'docker node update --availability active'"),
+        ("ready", "pause", "'pause': 'docker node update --availability active'"),
+        ("ready", "of the future", "'of the future'"),
+        ("down", "active", "does not answer"),
+    ],
+)
+def test_each_node_that_takes_no_containers_has_a_problem(
+    state: str, availability: str, problem: str | None
+) -> None:
+    described = {
+        "ID": "one",
+        "Status": {"State": state},
+        "Spec": {"Availability": availability},
+        "Description": {"Hostname": "one"},
+    }
+    (node,) = read_nodes(SimpleNamespace(nodes=lambda: [described]))
+    assert node.is_open is (problem is None)
+    assert node.problem is None if problem is None else problem in node.problem
 
 
 def test_each_of_three_nodes_gets_a_third():

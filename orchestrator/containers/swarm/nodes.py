@@ -314,8 +314,11 @@ def _node(engine_node: Mapping[str, Any]) -> Node:
     problem = None
     if state != "ready":
         problem = engine_node["Status"].get("Message") or "it does not answer"
-    elif availability == "drain":
-        problem = "it is drained: 'docker node update --availability active' lets it take containers again"
+    elif availability != "active":
+        problem = (
+            f"its availability is '{availability}':"
+            " 'docker node update --availability active' lets it take containers again"
+        )
     return Node(
         id=engine_node["ID"],
         name=engine_node["Description"]["Hostname"],
