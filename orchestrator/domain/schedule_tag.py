@@ -91,6 +91,7 @@ class _Reader:
         """Read the value of an attribute; of several with one name the first counts."""
         name = attribute[1].lower()
         self.at = attribute.end()
+        self.is_cut = False
         value = self._value()
         if name not in ("next", "at", "reason"):
             self.warnings.append(f"unknown attribute {name[:40]}")

@@ -61,19 +61,19 @@ async def test_a_new_attempt_may_say_as_much_again(family):
     assert await family.deliver_all() == ["second try"]
 
 
-async def send(family, text, number):
+async def send(family, text, number, *, folder="family", **fields):
     async with family.database.transaction() as tx:
         caller = CommandCaller(
-            group=await groups.known(tx, "family"),
+            group=await groups.known(tx, folder),
             request_id=f"r{number}",
             now_ms=family.clock.now_ms(),
             asked_ms=family.clock.now_ms(),
-            turn=await turns.running_of(tx, Folder("family")),
+            turn=await turns.running_of(tx, Folder(folder)),
             zone=SEOUL,
             read_time=lambda *_, **__: 0,
             times=None,  # a message has no time
         )
-        command = parse_command(json.dumps({"type": "message", "text": text}))
+        command = parse_command(json.dumps({"type": "message", "text": text, **fields}))
         return await messages.send_message(tx, caller, command)
 
 
@@ -111,7 +111,20 @@ async def test_a_turn_sends_a_hundred_messages_at_most_however_fast_they_leave(f
 
     assert (await send(family, "one more", 999)).code == "too_many"
     async with family.database.reading() as tx:
-        assert (await outbox.released_in(tx, turn.id)).count == messages.MAX_A_TURN
+        assert await outbox.count_released(tx, turn.id) == messages.MAX_A_TURN
+
+
+async def test_messages_to_other_chats_count_in_the_turn_that_sends_them_and_nowhere_else(family):
+    await family.add_group("main", is_main=True)
+    await family.hear("@Andy hi", folder="main")
+    await family.start_next()
+    for n in range(messages.MAX_A_TURN):
+        assert (await send(family, f"text {n}", n, folder="main", chatJid="local:family")).ok
+        await family.deliver_all()
+
+    assert (await send(family, "one more", 999, folder="main", chatJid="local:family")).code == "too_many"
+    async with family.database.reading() as tx:
+        assert await outbox.count_outside_turns(tx, Folder("main"), since_ms=0) == 0
 
 
 @pytest.mark.parametrize(

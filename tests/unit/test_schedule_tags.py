@@ -24,6 +24,9 @@ NOTHING = None
         pytest.param('[SCHEDULE reason="x" next="30m"]', ("30m", "x"), "", id="reversed"),
         pytest.param("[SCHEDULE next='30m' reason='x']", ("30m", "x"), "", id="single quotes"),
         pytest.param("[SCHEDULE next=30m reason=x]", ("30m", "x"), "", id="no quotes"),
+        pytest.param(
+            '[SCHEDULE reason="x\n\nnext="30m"]', ("30m", "x"), "", id="a whole time after a cut reason"
+        ),
         pytest.param("[SCHEDULE next=“30m” reason=“x y”]", ("30m", "x y"), "", id="typographic quotes"),
         pytest.param(
             "[SCHEDULE next=‘30m’ reason=‘don’t’]", ("30m", "don’t"), "", id="typographic apostrophe"

@@ -209,7 +209,7 @@ async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | N
     """
     if (await outbox.waiting_of(tx, caller.group.folder)).count >= MAX_WAITING:
         return f"{MAX_WAITING} messages are on their way already: wait until they are sent."
-    if turn is not None and (await outbox.released_in(tx, turn.id)).count >= MAX_A_TURN:
+    if turn is not None and await outbox.count_released(tx, turn.id) >= MAX_A_TURN:
         return f"You have sent {MAX_A_TURN} messages in this turn: say the rest in your answer."
     if turn is None:
         folder, since_ms = caller.group.folder, caller.now_ms - HOUR_MS
@@ -236,6 +236,6 @@ def _dedupe_key(caller: CommandCaller, jid: ChatJid, text: str, turn: Turn | Non
     itself. Outside of a turn, each request has its own.
     """
     if turn is None:
-        return f"say:{caller.group.folder}:{caller.request_id}"
+        return f"{outbox.SAID}{caller.group.folder}:{caller.request_id}"
     digest = hashlib.sha256(f"{jid} {text}".encode()).hexdigest()[:20]
-    return f"say:{turn.id}:{digest}"
+    return f"{outbox.SAID}{turn.id}:{digest}"

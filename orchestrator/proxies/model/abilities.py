@@ -208,9 +208,8 @@ class _AbilityTests:
             if name not in reply.body
         ]
         is_whole = reply.error is None and not missing
-        detail = (
-            "all events came" if is_whole else f"without {', '.join(map(bytes.decode, missing))}; {NEEDED}"
-        )
+        missing_names = ", ".join(map(bytes.decode, missing)) or "an event that ends it"
+        detail = "all events came" if is_whole else f"without {missing_names}; {NEEDED}"
         return AbilityFinding(
             name=Ability.STREAM,
             is_there=is_whole,

@@ -25,6 +25,11 @@ OF_OWNER = "owner:"
 """Prefix of the `dedupe_key` of messages in which the host speaks to the owner."""
 ASKED_OF_OWNER = f"{OF_OWNER}asked:"
 """Prefix of the `dedupe_key` of messages to the owner that quote other people: no agent reads those."""
+SAID = "say:"
+"""Prefix of the `dedupe_key` of texts that an agent sends by a command.
+
+`say:TURN:…` with the turn's id for one that is sent in a turn, `say:FOLDER:…` for one outside of turns.
+"""
 
 
 _MAPPER = RowMapper(
@@ -150,22 +155,36 @@ async def held(tx: Tx, turn_id: TurnId) -> OutboxSize:
     return await _size(tx, "turn_id = ? AND state = 'held'", turn_id)
 
 
-async def released_in(tx: Tx, turn_id: TurnId) -> OutboxSize:
-    """Return how many messages of a turn are not held back (any more), and how many characters they have."""
-    return await _size(tx, "turn_id = ? AND state <> 'held'", turn_id)
+async def count_released(tx: Tx, turn_id: TurnId) -> int:
+    """Return how many messages a turn has sent, to its own chat and to others; held ones do not count."""
+    # A message to another chat than the turn's has no `turn_id`, but the turn in its key.
+    cursor = await tx.execute(
+        """
+        SELECT count(*) AS n FROM outbox
+        WHERE state <> 'held'
+            AND (turn_id = :turn OR turn_id IS NULL AND dedupe_key >= :prefix AND dedupe_key < :prefix_end)
+        """,
+        {"turn": turn_id, **_prefix_range(f"{SAID}{turn_id}:")},
+    )
+    return int((await returned(cursor))["n"])
 
 
 async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
     """Return how many texts a group's agent has sent since `since_ms` while no turn was running."""
-    # Messages that agents send by a command have keys with this prefix.
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox
-        WHERE group_folder = ? AND turn_id IS NULL AND created_ms >= ? AND dedupe_key LIKE 'say:%'
+        WHERE group_folder = :folder AND turn_id IS NULL AND created_ms >= :since
+            AND dedupe_key >= :prefix AND dedupe_key < :prefix_end
         """,
-        (folder, since_ms),
+        {"folder": folder, "since": since_ms, **_prefix_range(f"{SAID}{folder}:")},
     )
     return int((await returned(cursor))["n"])
+
+
+def _prefix_range(prefix: str) -> dict[str, str]:
+    """Return the SQL parameters `prefix` and `prefix_end`: all texts in this range begin with `prefix`."""
+    return {"prefix": prefix, "prefix_end": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
 
 
 async def waiting_of(tx: Tx, folder: Folder) -> OutboxSize:
