@@ -112,15 +112,18 @@ async def _transcribe(
 
 
 def wait_seconds(context: ChannelContext, file: FileFacts) -> float:
-    """Return for how many seconds the agent's answer waits for a file: to be fetched, and transcribed."""
+    """Return for how many seconds at most the agent's answer waits for a file.
+
+    That is the time for fetching it and, if it is a voice note and transcribing is on, for transcribing. Pure.
+    """
     voice = context.voice
     listening_seconds = voice.seconds_for(file.seconds) if voice and file.kind == VOICE_NOTE else 0
     return fetch_seconds(file) + listening_seconds
 
 
 def fetch_seconds(file: FileFacts) -> float:
-    """Return how many seconds fetching a file may take, with all attempts. Pure."""
-    # One second more for each MB.
+    """Return how many seconds fetching a file may take, with all attempts: more for a larger file. Pure."""
+    # One second more for each MB; `size` is in bytes.
     return FETCH_SECONDS + file.size / 1_000_000
 
 
@@ -157,7 +160,8 @@ def file_text(file: FileFacts, path: str, transcript: SpokenText | None = None) 
 
 def file_name(file: FileFacts, *, sent_ms: int) -> str:
     """Return the name to store a file under: when it was sent (UTC), then its own name or its kind. Pure."""
-    # The sender's client sets this time: one that `datetime` cannot represent must not keep the file away.
+    # The sender's client sets this time, and may set one that `datetime` cannot represent. It is brought into
+    # the possible range, so that the file is stored all the same.
     sent_at = datetime.fromtimestamp(min(max(sent_ms, 0), LATEST_SENT_MS) / 1000, UTC)
     own_name = attachments.safe_name(file.name)
     if own_name:

@@ -84,6 +84,7 @@ class ChannelConnection(Generic[Login]):
             except* LoggedOut as error:
                 await self._wait_for_another_login(login, str(_first_error(error)))
             except* ChannelError as error:
+                # A connection that lasted begins a new row of failures, so that the next pause is short.
                 failures = 1 if self._was_healthy() else failures + 1
                 await self._pause(_first_error(error), failures, login)
 
@@ -95,7 +96,7 @@ class ChannelConnection(Generic[Login]):
         return self._context.clock.now_ms() - since_ms >= HEALTHY_MS
 
     async def note_connected(self) -> None:
-        """Record and publish that the messenger has answered, and make the messages that wait for it due."""
+        """Record and publish that the messenger has answered, and make the messages that wait for it due now."""
         now_ms = self._context.clock.now_ms()
         await self.status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
         log.info("channel.connected", channel=self._channel.name)
@@ -106,7 +107,10 @@ class ChannelConnection(Generic[Login]):
         self._context.wake_outbox()
 
     def why_down(self) -> ChannelDown:
-        """Return the error for an action that needs a connection while there is none."""
+        """Return the error for an action that needs a connection while there is none.
+
+        Its text is the advice in the status, or the state of the connection if there is no advice.
+        """
         status = self.status.current
         return ChannelDown(status.advice or f"{self._channel.title} is {status.state.replace('_', ' ')}.")
 
@@ -117,11 +121,13 @@ class ChannelConnection(Generic[Login]):
         await asyncio.sleep(LOGIN_SECONDS)
 
     async def _pause(self, error: BaseException, failures: int, failed_login: Login | None) -> None:
-        """Record that the connection ended by `error`, and wait, or until another login is stored.
+        """Record that the connection ended by `error`, and wait before the next one.
+
+        The wait ends early if another login is stored meanwhile, or if the login is removed.
 
         `failures` is the number of connections in a row, from 1 on, that failed: the more, the longer the
-        wait. A longer pause that the messenger asks for is waited for. `failed_login` is the login of the
-        connection; None if the stored one could not be read.
+        wait. If the messenger asks for a longer pause, the wait is that long. `failed_login` is the login of
+        the connection; None if the stored one could not be read.
         """
         reason = str(error)
         # Pauses grow, because messengers ban an address that reconnects without end. The exponent has a
@@ -152,7 +158,7 @@ class ChannelConnection(Generic[Login]):
     async def _wait_for_another_login(self, ended_login: Login | None, reason: str) -> None:
         """Record that the login has ended, and wait until another one, or none, is stored.
 
-        `ended_login` is the login that has ended.
+        `ended_login` is the login that has ended. Raises `ChannelError` when the stored login cannot be read.
         """
         await self._record_end("logged_out", reason, seconds=None)
         log.error("channel.logged_out", channel=self._channel.name, reason=reason)

@@ -67,7 +67,7 @@ def find(name: str) -> ChannelDescription:
 
     Raises:
         UnknownChannel: there is none of this name.
-        BrokenChannel: its package cannot be loaded.
+        BrokenChannel: its package cannot be loaded, or has no `ChannelDescription` of this name.
     """
     if name in shipped():
         description = import_module(f"orchestrator.channels.{name}.description").CHANNEL
@@ -102,6 +102,6 @@ def switched_on(requested: Sequence[str]) -> list[ChannelDescription]:
 
     Raises:
         UnknownChannel: there is no channel with one of the names.
-        BrokenChannel: a channel's package cannot be loaded.
+        BrokenChannel: a channel's package cannot be loaded, or does not describe the channel.
     """
     return [find(name) for name in dict.fromkeys((ALWAYS_ON, *requested))]

@@ -25,8 +25,8 @@ TAKE_PAUSE_SECONDS = 5.0
 async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> bool:
     """Deliver a message to the host through `receive`, and return whether the host has stored it.
 
-    While the database cannot be used, this waits. A message that the host refuses, or that fails `TAKE_TRIES`
-    times, is skipped and logged: False.
+    While the database cannot be used, this tries again and again. A message that the host refuses is skipped
+    and logged, and so is one that fails `TAKE_TRIES` times for other reasons: False.
 
     `cursor` is the position in the messenger's stream of messages that is stored with it; None stores none.
     """

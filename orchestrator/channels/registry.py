@@ -75,6 +75,7 @@ def build_channels(host: HostContext) -> Channels:
         has_own_number=host.settings.assistant_has_own_number,
         attachment_bytes=host.attachment_bytes,
         wake_outbox=host.wakeups.outbox.set,
+        # Whoever types may soon ask something: the group's container can be started before that.
         on_typing=lambda jid: host.signs.note(Sign.TYPING, jid=jid),
         voice=build_transcriber(host),
     )

@@ -15,7 +15,8 @@ def checked_address(text: str, *, credential_kind: str) -> str:
     "password", for the text of the error.
 
     Raises:
-        BadRequest: `text` is no address, or would send the secret unencrypted to another machine.
+        BadRequest: `text` is no address, has more than an address (a user name or a query), or would send the
+            secret unencrypted to another machine.
     """
     parts = urlsplit(text if "://" in text else f"https://{text}")
     if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:

@@ -694,7 +694,7 @@ async def test_a_message_that_is_not_in_the_room_is_sent_by_the_next_login(tmp_p
 
 
 async def test_a_message_that_may_be_among_too_many_others_ends_as_unknown(harness, homeserver, monkeypatch):
-    monkeypatch.setattr(session_module, "SOUGHT_EVENTS", 1)
+    monkeypatch.setattr(session_module, "MAX_SEARCHED_EVENTS", 1)
     async with harness.living():
         room = await harness.add_room()
         jid = address_of(room)

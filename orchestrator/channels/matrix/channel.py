@@ -168,10 +168,10 @@ class MatrixChannel:
             elif attachment is None:
                 body = content.text_content(text, mention=mention)
             else:
-                uploaded = await self._upload_once(session, room, upload_key, attachment)
-                body = content.file_content(**{**uploaded, "caption": text})
+                file_arguments = await self._upload_once(session, room, upload_key, attachment)
+                body = content.file_content(**{**file_arguments, "caption": text})
             body = content.with_relations(body, answered_event=answered_event, thread_root=thread or "")
-            body[content.MESSAGE_ID] = message_id
+            body[content.MESSAGE_ID_KEY] = message_id
             event = await session.send(room, kind, body, transaction=message_id)
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
@@ -197,7 +197,7 @@ class MatrixChannel:
             lambda tx: outbox.note_try(tx, message_id, by=account, now_ms=now_ms)
         )
         if first_try is None:
-            return None
+            return None  # the present attempt is the first, and is stored as that now
         # A first attempt in the future was recorded before the clock was set back: its age is not known.
         if first_try.by == account and 0 <= now_ms - first_try.at_ms <= TRUSTED_MS:
             # The homeserver still knows the transaction, and shows a repeated one only once.
@@ -212,9 +212,9 @@ class MatrixChannel:
     async def _upload_once(
         self, session: MatrixSession, room: str, upload_key: tuple[str, MessageId], file: Attachment
     ) -> dict[str, Any]:
-        """Upload the file of a message, unless that was done; return the part of its content about the file.
+        """Upload the file of a message, unless that was done; return the arguments of `content.file_content`.
 
-        `upload_key` is the homeserver and the id of the message.
+        The caption among them is empty. `upload_key` is the homeserver and the id of the message.
 
         Raises:
             UploadTooSlow: the upload took too long; it may be tried again.
@@ -230,6 +230,7 @@ class MatrixChannel:
                 if self._slow_uploads[message_id] < SLOW_UPLOADS:
                     raise
                 del self._slow_uploads[message_id]
+                # Only this file is refused: the room takes other messages.
                 raise ChannelRefused(error.advice, is_chat_fine=True) from error
             self._slow_uploads.pop(message_id, None)
             if len(self._uploaded) > MAX_UPLOADED:

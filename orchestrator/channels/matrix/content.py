@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 MAX_CONTENT_BYTES = 44_000
 """Bytes of a content: an event may have 64 KiB with its keys, its signature and, encrypted, a third more."""
-MESSAGE_ID = "andy.message_id"
+MESSAGE_ID_KEY = "andy.message_id"
 """The content key with the host's id of a message, by which it is found in its room."""
-POLL, TEXT = "org.matrix.msc3381.poll", "org.matrix.msc1767.text"
-"""Prefixes of polls and of extensible texts from before their acceptance, which clients use."""
+POLL, TEXT_KEY = "org.matrix.msc3381.poll", "org.matrix.msc1767.text"
+"""The prefix of polls' names, and the key of a text, from before their acceptance, which clients use."""
 MSGTYPES = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
@@ -39,9 +39,11 @@ def _markdown() -> MarkdownIt:
 def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, Any]:
     """Return the content of a message whose `text` is Markdown: the text itself, and its rendered HTML.
 
-    `mention` is the person whom the message notifies; the text then contains their name.
+    The HTML is left out if it shows no more than the text, or would make the event too large. `mention` is
+    the person whom the message notifies: their name, which is put before a text without it, becomes a link.
     """
     plain = _with_name(text, mention)
+    # Empty `m.mentions` say that the message notifies nobody.
     content: dict[str, Any] = {"msgtype": "m.text", "body": plain, "m.mentions": {}}
     rendered = _markdown().render(plain).strip()
     if mention is not None:
@@ -49,7 +51,6 @@ def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, A
         name = html.escape(mention.name or mention.jid)
         link = f'<a href="https://matrix.to/#/{percent(mention.jid)}">{name}</a>'
         rendered = rendered.replace(name, link, 1)
-    # The HTML is left out if it shows no more than the text, or would make the event too large.
     if rendered != f"<p>{html.escape(plain)}</p>":
         formatted = content | {"format": "org.matrix.custom.html", "formatted_body": rendered}
         if len(json.dumps(formatted, ensure_ascii=False).encode()) <= MAX_CONTENT_BYTES:
@@ -58,7 +59,10 @@ def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, A
 
 
 def _with_name(text: str, mention: ChatMember | None) -> str:
-    """Return a text that begins with the name of the mentioned person, unless it contains the name."""
+    """Return a text with the name of the mentioned person put before it: `Ann: hello`.
+
+    A text that contains the name already is returned unchanged, and so is any text without a `mention`.
+    """
     name = (mention.name or mention.jid) if mention else ""
     return text if not name or name in text else f"{name}: {text}"
 
@@ -80,20 +84,20 @@ def file_content(*, caption: str, name: str, mime: str, size: int, source: dict[
 
 def poll_content(poll: Poll, text: str) -> dict[str, Any]:
     """Return the content of a poll (MSC3381), with the `text` that clients show which know no polls."""
-    answers = [{"id": str(index), TEXT: option} for index, option in enumerate(poll.options)]
+    answers = [{"id": str(index), TEXT_KEY: option} for index, option in enumerate(poll.options)]
     start = {
-        "question": {"msgtype": "m.text", "body": poll.question, TEXT: poll.question},
-        "kind": f"{POLL}.disclosed",
+        "question": {"msgtype": "m.text", "body": poll.question, TEXT_KEY: poll.question},
+        "kind": f"{POLL}.disclosed",  # the votes are shown while the poll is open
         "max_selections": len(poll.options) if poll.is_multiple else 1,
         "answers": answers,
     }
-    return {f"{POLL}.start": start, TEXT: text, "m.mentions": {}}
+    return {f"{POLL}.start": start, TEXT_KEY: text, "m.mentions": {}}
 
 
 def poll_end_content(event_id: str) -> dict[str, Any]:
     """Return the content of the event that closes the poll in the event `event_id`."""
     relation = {"rel_type": "m.reference", "event_id": event_id}
-    return {f"{POLL}.end": {}, TEXT: "The question is closed.", "m.relates_to": relation}
+    return {f"{POLL}.end": {}, TEXT_KEY: "The question is closed.", "m.relates_to": relation}
 
 
 def with_relations(content: dict[str, Any], *, answered_event: str, thread_root: str) -> dict[str, Any]:
@@ -104,7 +108,8 @@ def with_relations(content: dict[str, Any], *, answered_event: str, thread_root:
     """
     relation: dict[str, Any] = {}
     if thread_root:
-        # Clients without threads show it as an answer to the first message of the thread.
+        # Clients without threads show it as an answer to the first message of the thread. `is_falling_back`
+        # says to the others that this answer is only for those clients.
         relation = {"rel_type": "m.thread", "event_id": thread_root, "is_falling_back": not answered_event}
     if answered_event or thread_root:
         relation["m.in_reply_to"] = {"event_id": answered_event or thread_root}

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from orchestrator.channels.matrix.content import MESSAGE_ID, POLL
+from orchestrator.channels.matrix.content import MESSAGE_ID_KEY, POLL
 from orchestrator.domain.polls import VOTE
 
 POLL_START = f"{POLL}.start"
@@ -36,7 +36,7 @@ STICKER = "sticker"
 NOTICE = "notice of a program"
 UNKNOWN_KIND = "of a kind that cannot be read"
 VERIFICATION = "device verification"
-_SILENT = (
+_INVISIBLE_KINDS = (
     "m.call.",
     "org.matrix.msc3401.call.",
     "m.key.verification.",
@@ -44,7 +44,7 @@ _SILENT = (
     "org.matrix.msc3672.beacon",
 )
 """Events between clients, which people are not shown."""
-_FALLBACK = re.compile(r"\A(?:> [^\n]*\n)+\n")
+_QUOTE_FALLBACK = re.compile(r"\A(?:> [^\n]*\n)+\n")
 """The quoted text that older clients put before a reply."""
 _GEO = re.compile(r"geo:(-?\d{1,3}(?:\.\d{1,20})?),(-?\d{1,3}(?:\.\d{1,20})?)")
 _PILL = re.compile(
@@ -96,7 +96,7 @@ class RoomMessage:
     """The reason why this message never triggers the agent; empty if it may."""
     chosen: tuple[str, ...] | None = None
     """The ids of the answers that a vote chooses in the poll that it answers; None if it is no vote."""
-    verifies: str = ""
+    compares_keys_with: str = ""
     """The account that it asks for a comparison of keys."""
     is_unreadable: bool = False
 
@@ -106,7 +106,7 @@ def read_event(event: dict[str, Any]) -> RoomMessage | None:
 
     An event without a valid time gets the time -1.
     """
-    event_id, sender = _id(event.get("event_id")), _id(event.get("sender"))
+    event_id, sender = _valid_id(event.get("event_id")), _valid_id(event.get("sender"))
     content = event.get("content")
     # An event with a `state_key` sets a property of the room, such as its name, and is no message.
     if not event_id or not sender or not isinstance(content, dict) or "state_key" in event:
@@ -124,9 +124,10 @@ def read_event(event: dict[str, Any]) -> RoomMessage | None:
 def _fields_of_kind(event: dict[str, Any], kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fields of `RoomMessage` that depend on the event's kind; None if the event is to be ignored.
 
-    Ignored are deleted events, deletions without a target, and events between clients (`_SILENT`).
+    Ignored are deleted events, events between clients (`_INVISIBLE_KINDS`), and deletions, edits and
+    reactions that name no target or have no content.
     """
-    if "redacted_because" in _table(event.get("unsigned")):
+    if "redacted_because" in _json_object(event.get("unsigned")):
         return None  # it was deleted, and its content is gone
     match kind:
         case "m.room.message":
@@ -135,7 +136,7 @@ def _fields_of_kind(event: dict[str, Any], kind: str, content: dict[str, Any]) -
             return _reaction_fields(content)
         case "m.room.redaction":
             # The field moved into the content with room version 11.
-            target = _id(event.get("redacts")) or _id(content.get("redacts"))
+            target = _valid_id(event.get("redacts")) or _valid_id(content.get("redacts"))
             return {"redacts": target} if target else None
         case "m.room.encrypted":
             return {"is_unreadable": True}  # still encrypted: it could not be decrypted
@@ -145,13 +146,16 @@ def _fields_of_kind(event: dict[str, Any], kind: str, content: dict[str, Any]) -
                 "text": f"[sticker: {label}]" if label else "[sticker]",
                 "file": file_of(content, STICKER),
             }
-    if kind.startswith(_SILENT):
+    if kind.startswith(_INVISIBLE_KINDS):
         return None
     return _poll_fields(kind, content) or _unknown_fields(kind, content)
 
 
 def _unknown_fields(kind: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of `RoomMessage` for an event of an unknown kind, with its text if it has any."""
+    """Return the fields of `RoomMessage` for an event of an unknown kind, which never triggers the agent.
+
+    Its text is the event's own or, if that has none, a text that names the kind.
+    """
     own_text = _text(content) or _extensible_text(content)
     text = own_text or f"[something that cannot be read here: {kind[:MAX_KIND_CHARS]}]"
     return {"text": text, "ignored": UNKNOWN_KIND}
@@ -160,7 +164,8 @@ def _unknown_fields(kind: str, content: dict[str, Any]) -> dict[str, Any]:
 def _poll_fields(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fields of `RoomMessage` for a poll, a vote or the end of a poll; None for any other event.
 
-    Events of the proposal (MSC3381) are read as well as those of the accepted specification.
+    A vote or the end of a poll never triggers the agent. Events of the proposal (MSC3381) are read as well as
+    those of the accepted specification.
     """
     if kind == "m.poll.response" or f"{POLL}.response" in content or "m.poll.response" in content:
         fields = {"text": "[voted in a poll]", "ignored": VOTE, "answers": _referenced_event(content)}
@@ -179,7 +184,7 @@ def _chosen(content: dict[str, Any]) -> tuple[str, ...] | None:
 
     An id that is no text or too long is left out.
     """
-    listed_before_acceptance = _table(content.get(f"{POLL}.response")).get("answers")
+    listed_before_acceptance = _json_object(content.get(f"{POLL}.response")).get("answers")
     listed = (
         listed_before_acceptance
         if isinstance(listed_before_acceptance, list)
@@ -208,12 +213,12 @@ def _poll_text(poll: dict[str, Any]) -> str:
 
 def _referenced_event(content: dict[str, Any]) -> str:
     """Return the id of the event that a vote or the end of a poll refers to; empty if there is none."""
-    return _id(_table(content.get("m.relates_to")).get("event_id"))
+    return _valid_id(_json_object(content.get("m.relates_to")).get("event_id"))
 
 
 def _extensible_text(value: object) -> str:
     """Return the text of an extensible event (MSC1767) or of a part of one; empty if it has no text."""
-    table = _table(value)
+    table = _json_object(value)
     # A text is a string, an object with a `body`, or a list of such objects, of which the first is preferred.
     for field in ("m.text", "org.matrix.msc1767.text", "body"):
         text = table.get(field)
@@ -228,9 +233,10 @@ def _extensible_text(value: object) -> str:
 
 def replacement_of(event: dict[str, Any]) -> str:
     """Return the id of the new room if an event reports that its room was replaced; else an empty text."""
+    # By the specification, only an event with an empty `state_key` replaces the room.
     if event.get("type") != "m.room.tombstone" or event.get("state_key") != "":
         return ""
-    return _id(_table(event.get("content")).get("replacement_room"))
+    return _valid_id(_json_object(event.get("content")).get("replacement_room"))
 
 
 def with_call(text: str, names: Collection[str], *, call_text: str) -> str:
@@ -257,12 +263,13 @@ def match_own_message(
     "perhaps": the event was redacted, and has lost the id of its message. "too_old": the event was sent
     before `since_ms`, in epoch milliseconds, and is not the message.
     """
-    if _table(event.get("content")).get(MESSAGE_ID) == message_id and _id(event.get("event_id")):
+    is_message = _json_object(event.get("content")).get(MESSAGE_ID_KEY) == message_id
+    if is_message and _valid_id(event.get("event_id")):
         return "yes"
     sent_ms = event.get("origin_server_ts")
     if isinstance(sent_ms, int) and sent_ms < since_ms:
         return "too_old"
-    return "perhaps" if "redacted_because" in _table(event.get("unsigned")) else "no"
+    return "perhaps" if "redacted_because" in _json_object(event.get("unsigned")) else "no"
 
 
 def is_join_of(event: dict[str, Any], user_id: str) -> bool:
@@ -271,11 +278,11 @@ def is_join_of(event: dict[str, Any], user_id: str) -> bool:
     Such an event is also sent when a member changes their name or picture: then the account was in the room
     before.
     """
-    before = _table(_table(event.get("unsigned")).get("prev_content"))
+    before = _json_object(_json_object(event.get("unsigned")).get("prev_content"))
     return (
         event.get("type") == "m.room.member"
         and event.get("state_key") == user_id
-        and _table(event.get("content")).get("membership") == "join"
+        and _json_object(event.get("content")).get("membership") == "join"
         and before.get("membership") != "join"
     )
 
@@ -286,9 +293,9 @@ def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
     None for an edit without a text, or without the id of the edited message. A message of an unknown kind
     gets a text that says so.
     """
-    relation = _table(content.get("m.relates_to"))
+    relation = _json_object(content.get("m.relates_to"))
     if relation.get("rel_type") == "m.replace":
-        target, new = _id(relation.get("event_id")), _table(content.get("m.new_content"))
+        target, new = _valid_id(relation.get("event_id")), _json_object(content.get("m.new_content"))
         text = _text(new)
         return {"edits": target, "text": text, "mentions": _mentions(new)} if target and text else None
     kind = str(content.get("msgtype"))
@@ -298,18 +305,19 @@ def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
         text = _location_text(content, text)
     if not text and file is None:
         return _unknown_fields(kind, content)
-    answered = _id(_table(relation.get("m.in_reply_to")).get("event_id"))
+    answered = _valid_id(_json_object(relation.get("m.in_reply_to")).get("event_id"))
     is_thread = relation.get("rel_type") == "m.thread"
     if is_thread and relation.get("is_falling_back"):
         # Clients without threads show a message in a thread as an answer to the thread's last message.
         answered = ""
     if answered:
-        text = _FALLBACK.sub("", text, count=1)
+        # Older clients put the quoted text before the answer, as lines that begin with `> `.
+        text = _QUOTE_FALLBACK.sub("", text, count=1)
     return {
         "text": text,
         "file": file,
         "answers": answered,
-        "thread": _id(relation.get("event_id")) if is_thread else "",
+        "thread": _valid_id(relation.get("event_id")) if is_thread else "",
         "mentions": _mentions(content),
         "pills": tuple(_pills(content).items()),
         **_ignored_fields(kind, content),
@@ -326,21 +334,21 @@ def _ignored_fields(kind: str, content: dict[str, Any]) -> dict[str, str]:
         # The specification forbids answers to notices: two programs would talk for ever.
         return {"ignored": NOTICE}
     if kind == "m.key.verification.request":
-        return {"ignored": VERIFICATION, "verifies": _id(content.get("to"))}
+        return {"ignored": VERIFICATION, "compares_keys_with": _valid_id(content.get("to"))}
     return {}
 
 
 def _location_text(content: dict[str, Any], text: str) -> str:
     """Return the text of a location: its coordinates and `text`, or `text` alone if they are not valid."""
-    uri = content.get("geo_uri") or _table(content.get("org.matrix.msc3488.location")).get("uri")
+    uri = content.get("geo_uri") or _json_object(content.get("org.matrix.msc3488.location")).get("uri")
     coordinates = _GEO.match(uri) if isinstance(uri, str) else None
     return f"[place] {coordinates[1]}, {coordinates[2]} {text}".rstrip() if coordinates else text
 
 
 def _reaction_fields(content: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fields of `RoomMessage` for a reaction; None if its event or its emoji is missing."""
-    relation = _table(content.get("m.relates_to"))
-    target, sign = _id(relation.get("event_id")), relation.get("key")
+    relation = _json_object(content.get("m.relates_to"))
+    target, sign = _valid_id(relation.get("event_id")), relation.get("key")
     if relation.get("rel_type") != "m.annotation" or not target or not isinstance(sign, str) or not sign:
         return None
     return {"answers": target, "sign": sign[:MAX_SIGN_CHARS]}
@@ -359,14 +367,14 @@ def file_of(content: dict[str, Any], kind: str | None) -> MatrixFile | None:
     uri = key.get("url") if key else content.get("url")
     if not isinstance(uri, str) or not _URI.fullmatch(uri):
         return None
-    info = _table(content.get("info"))
+    info = _json_object(content.get("info"))
     name = content.get("filename") or content.get("body")
     return MatrixFile(
         kind="voice note" if VOICE in content else kind,
         mime=str(info.get("mimetype") or "application/octet-stream")[:100],
         name=name[:200] if isinstance(name, str) and VOICE not in content else "",
-        size=_count(info.get("size")),
-        seconds=_count(info.get("duration")) // 1000,
+        size=_whole_number(info.get("size")),
+        seconds=_whole_number(info.get("duration")) // 1000,
         uri=uri,
         key=key,
     )
@@ -397,7 +405,7 @@ def _mentions(content: dict[str, Any]) -> frozenset[str]:
     if "m.mentions" not in content:
         # Older clients mention only by a link in the text.
         return frozenset(_pills(content))
-    users = _table(content["m.mentions"]).get("user_ids")
+    users = _json_object(content["m.mentions"]).get("user_ids")
     return (
         frozenset(user for user in users[:MAX_MENTIONS] if isinstance(user, str))
         if isinstance(users, list)
@@ -416,22 +424,24 @@ def _pills(content: dict[str, Any]) -> dict[str, str]:
     # The quote of older clients links to the quoted person, and mentions nobody.
     without_quote = formatted.rpartition("</mx-reply>")[2]
     links = islice(_PILL.finditer(without_quote), MAX_MENTIONS)
+    # Of each link, group 2 is the account without its `@`, and group 3 the shown name.
     return {f"@{unquote(link[2])}": html.unescape(link[3]).strip() for link in links}
 
 
-def _id(value: object) -> str:
+def _valid_id(value: object) -> str:
     """Return a value if it can be the id of an event, a room or an account; else an empty text."""
-    # Half a surrogate pair is refused: no database accepts it. `screening` has replaced those in events.
+    # A text with half a surrogate pair is refused, because no database accepts it. Texts that `screening` has
+    # checked have none.
     is_id = isinstance(value, str) and 0 < len(value) <= MAX_ID_CHARS
     return str(value) if is_id and value == str(value).encode("utf-8", "replace").decode() else ""
 
 
-def _table(value: object) -> dict[str, Any]:
+def _json_object(value: object) -> dict[str, Any]:
     """Return a value if it is a JSON object, else an empty one: its sender may write anything."""
     return value if isinstance(value, dict) else {}
 
 
-def _count(value: object) -> int:
-    """Return a value if it is a whole number from 0 on, else 0."""
+def _whole_number(value: object) -> int:
+    """Return a value if it is a whole number from 0 on and below 2**53, else 0."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
     return int(value) if is_number else 0  # type: ignore[call-overload]

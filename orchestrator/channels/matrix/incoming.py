@@ -72,7 +72,7 @@ class RoomReceiver:
         self._receive = receive
         self._tasks = tasks
         self._fetching: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(attachments.MAX_FETCHES)
+        self._download_slots = asyncio.Semaphore(attachments.MAX_FETCHES)
         self._position = ""
         self._invitations: dict[str, str] = {}
         """The rooms that wait for an answer, with the inviting account: the homeserver reports each once."""
@@ -176,6 +176,7 @@ class RoomReceiver:
                 if await self._answer_invitation(room_id, inviter)
             ]
             await self._update_invitations({}, removed=answered)
+            # The pause grows only while no invitation can be answered.
             if answered or not self._invitations:
                 pause_seconds = FIRST_PAUSE_SECONDS
             # Wait for a new invitation; if some are left to be retried, no longer than the pause.
@@ -242,7 +243,7 @@ class RoomReceiver:
     async def _deliver_message(self, room_id: str, message: RoomMessage, *, is_last: bool) -> bool:
         """Deliver a message to the host and start to fetch its file.
 
-        A room that cannot be read is left, and a request to compare keys is declined.
+        A room that cannot be read is left, and a request to compare keys with Andy is declined.
 
         Return whether the position in the stream of events was stored with the message. That is so only for
         the last message of a sync (`is_last`), and only while no file is being fetched.
@@ -250,11 +251,12 @@ class RoomReceiver:
         inbound = await self._inbound(room_id, message)
         if inbound.is_unreadable and not self._session.is_readable(room_id):
             await self._leave_unreadable_room(room_id)
+        # `file_until_ms` is set only if the file is to be fetched.
         file = message.file if inbound.file_until_ms is not None else None
         cursor = (
             self.position_prefix + self._position if is_last and file is None and not self._fetching else None
         )
-        if message.verifies == self._login.user_id:
+        if message.compares_keys_with == self._login.user_id:
             await self._session.decline_verification(room_id, message.event_id)
         if not await hand_in(self._receive, inbound, cursor=cursor):
             return False
@@ -353,6 +355,7 @@ class RoomReceiver:
         own_account = self._login.user_id
         if own_account not in message.mentions:
             return message.text
+        # `@andy:server`, `andy`, the name in the room, and the names that links to the account show.
         names = {
             own_account,
             own_account[1:].partition(":")[0],
@@ -424,7 +427,7 @@ class RoomReceiver:
             limit_bytes, seconds = self._context.attachment_bytes, attachments.fetch_seconds(file)
             # The limit on concurrent downloads excludes later work: a voice note may wait long for its
             # transcription.
-            async with self._slots:
+            async with self._download_slots:
                 await self._session.download(file, download_path, limit_bytes=limit_bytes, seconds=seconds)
             return await attachments.keep(
                 self._context, file, group, download_path, chat=inbound.chat_jid, sent_ms=inbound.sent_ms

@@ -16,7 +16,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_runner.wire.files import write_whole
-from orchestrator.channels.matrix.content import MESSAGE_ID
+from orchestrator.channels.matrix.content import MESSAGE_ID_KEY
 from orchestrator.channels.matrix.description import FOLDER, LOGIN
 from orchestrator.channels.matrix.screening import parse_hostile_json, with_parsable_events
 from orchestrator.channels.server_address import checked_address
@@ -77,7 +77,7 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         session: aiohttp.ClientSession | None = self.client_session
         self.is_closed = True
         await super().close()
-        # The library has set this to None, and opens a new session when it is None.
+        # The library has set this to None, and would open a new session for None. The closed one prevents it.
         self.client_session = session
 
     async def send(self, *arguments: Any, **options: Any) -> Any:
@@ -122,8 +122,8 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         recognise the message by it.
         """
         kind, encrypted = super().encrypt(room_id, message_type, content)
-        if MESSAGE_ID in content:
-            encrypted[MESSAGE_ID] = content[MESSAGE_ID]
+        if MESSAGE_ID_KEY in content:
+            encrypted[MESSAGE_ID_KEY] = content[MESSAGE_ID_KEY]
         return kind, encrypted
 
 
@@ -174,14 +174,19 @@ def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "")
 
 
 def pause_of(error: nio.ErrorResponse) -> float:
-    """Return the pause in seconds that a homeserver asks for in an error; 0 if it asks for none."""
+    """Return the pause in seconds that a homeserver asks for in an error; 0 if it asks for none.
+
+    It is `UNNAMED_PAUSE_SECONDS` if the error does not say how long, and is brought between the shortest and
+    the longest pause that the host makes.
+    """
     http = error.transport_response
     if error.status_code != "M_LIMIT_EXCEEDED" and (http is None or http.status != 429):
         return 0.0
     # The homeserver gives the pause in the body; a proxy before it gives it in the header, or not at all.
     retry_after = http.headers.get("Retry-After", "") if http is not None else ""
     seconds = UNNAMED_PAUSE_SECONDS
-    # The library (0.26) puts the message itself into the field where it was one to a device.
+    # For the answer to a message to a device, the library (0.26) puts that message into the field instead of
+    # a number. Such an answer counts as one without a length.
     if isinstance(error.retry_after_ms, int) and error.retry_after_ms:
         seconds = min(error.retry_after_ms, int(LONGEST_PAUSE_SECONDS * 1000)) / 1000
     elif retry_after.isascii() and retry_after.isdecimal():
@@ -197,7 +202,7 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
 
     Raises:
         BadRequest: an answer cannot be used.
-        ChannelRefused: the homeserver rejects the password.
+        ChannelRefused: the homeserver refuses the login, for example because the password is wrong.
         ChannelDown: it cannot be reached, or asks for a pause; or the login cannot be stored, and then it is
             ended again.
     """
@@ -226,12 +231,14 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
         token=response.access_token,
         owner=owner,
     )
-    previous_login, left_open = None, ""
+    previous_login, open_session_advice = None, ""
     try:
         previous_login = await asyncio.to_thread(read_login, home)
     except ChannelDown:
         # A new login is how a broken one is mended, so the broken one must not prevent it.
-        left_open = f" The login before it cannot be read: end its session '{DEVICE}' at its homeserver."
+        open_session_advice = (
+            f" The login before it cannot be read: end its session '{DEVICE}' at its homeserver."
+        )
     try:
         await asyncio.to_thread(_write_login, home, login)
     except OSError as error:
@@ -240,7 +247,7 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
         raise ChannelDown(f"The Matrix login {home / LOGIN} cannot be written ({_reason(error)}).") from error
     if previous_login is not None:
         await _log_out_at_server(previous_login)
-    return f"Logged in as {login.user_id}; {owner} may invite it.{left_open}"
+    return f"Logged in as {login.user_id}; {owner} may invite it.{open_session_advice}"
 
 
 def _write_login(home: Path, login: MatrixLogin) -> None:

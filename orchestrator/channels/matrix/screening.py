@@ -23,10 +23,10 @@ MAX_DEPTH = 100
 """Levels of nesting that are read. No event with a meaning here has ten."""
 MAX_DIGITS = 400
 """Digits of a number that are read."""
-_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_JSON_PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 """The strings and brackets of JSON."""
 Parse = Callable[[dict[str, Any]], object]
-_WRAPPED = f"andy.unparsed.{secrets.token_hex(16)}"
+_WRAPPER_TYPE = f"andy.unparsed.{secrets.token_hex(16)}"
 """The type of a replacement for an event that the library cannot parse. No sender can know it."""
 _ROOM_LISTS: tuple[tuple[str, Parse], ...] = (
     ("timeline", nio.Event.parse_event),
@@ -35,7 +35,7 @@ _ROOM_LISTS: tuple[tuple[str, Parse], ...] = (
     ("account_data", nio.AccountDataEvent.parse_event),
     ("invite_state", nio.InviteEvent.parse_event),
 )
-_LISTS: tuple[tuple[str, Parse], ...] = (
+_ANSWER_LISTS: tuple[tuple[str, Parse], ...] = (
     ("to_device", nio.ToDeviceEvent.parse_event),
     ("account_data", nio.AccountDataEvent.parse_event),
     ("presence", nio.PresenceEvent.from_dict),
@@ -52,15 +52,16 @@ def parse_hostile_json(body: bytes) -> object:
     pieces: list[str] = []
     copied_until = depth = 0
     # Each list or object that is nested too deep is replaced by `null`; the text between them is copied.
-    # Strings are tokens, too, so that brackets within them do not count.
-    for token in _TOKENS.finditer(text):
-        if token[0] in "[{":
+    # Whole strings are found as well as brackets, so that a bracket within a string does not count.
+    for match in _JSON_PARTS.finditer(text):
+        bracket_or_string = match[0]
+        if bracket_or_string in "[{":
             depth += 1
             if depth == MAX_DEPTH + 1:
-                pieces.append(f"{text[copied_until : token.start()]}null")
-        elif token[0] in "]}":
+                pieces.append(f"{text[copied_until : match.start()]}null")
+        elif bracket_or_string in "]}":
             if depth == MAX_DEPTH + 1:
-                copied_until = token.end()
+                copied_until = match.end()
             depth -= 1
     pieces.append(text[copied_until:])
     try:
@@ -75,22 +76,25 @@ def _bounded_int(digits: str) -> int:
 
 
 def with_parsable_events(answer: object) -> dict[Any, Any]:
-    """Return the JSON of a homeserver's answer, changed so that the library can parse every event in it.
+    """Return the JSON of a homeserver's answer, changed in place so that the library can parse all its events.
 
-    An answer that is no JSON object becomes an empty one, and a pause that is no whole number is left out.
+    An answer that is no JSON object becomes an empty one. The pause that an error asks for (`retry_after_ms`)
+    is left out if it is no whole number.
     """
     if not isinstance(answer, dict):
         return {}
-    # Of an error whose pause is no whole number the library reads nothing, not even that it asks for one.
+    # The library cannot read an error with another pause at all: it would not even notice that the homeserver
+    # asks for a pause.
     if type(answer.get("retry_after_ms", 0)) is not int:
         del answer["retry_after_ms"]
     # A page of a room's messages has its events in `chunk`; an answer to a sync has them in `rooms`.
     if isinstance(answer.get("chunk"), list):
         answer["chunk"] = list(_parsable(answer["chunk"], nio.Event.parse_event, wraps_others=True))
+    # There each section (`join`, `invite`, `leave`) has its rooms by their ids.
     for section in _objects_in(answer.get("rooms")):
         for room in _objects_in(section):
             _screen_lists(room, _ROOM_LISTS)
-    _screen_lists(answer, _LISTS)
+    _screen_lists(answer, _ANSWER_LISTS)
     return answer
 
 
@@ -100,7 +104,7 @@ def original_event(event: dict[str, Any]) -> dict[str, Any]:
     An event that was wrapped, because the library cannot parse it, is unwrapped. Half a surrogate pair
     becomes `?`. The content of an event that cannot be written as JSON becomes empty.
     """
-    if event.get("type") == _WRAPPED:
+    if event.get("type") == _WRAPPER_TYPE:
         event = event["content"]["event"]
     try:
         return storable(event)
@@ -123,9 +127,9 @@ def _screen_lists(holder: dict[str, Any], lists: tuple[tuple[str, Parse], ...]) 
 def _parsable(items: list[Any], parse: Parse, *, wraps_others: bool) -> Iterator[dict[str, Any]]:
     """Yield the events for which `parse` raises no exception.
 
-    With `wraps_others`, any other event is wrapped: an event of the type `_WRAPPED` is yielded, which `parse`
-    accepts, and which has the other one in its content. Without it, other events are left out. So are all
-    items that are no JSON objects.
+    With `wraps_others`, any other event is wrapped: an event of the type `_WRAPPER_TYPE` is yielded, which
+    `parse` accepts, and which has the other one in its content. Without it, other events are left out. So are
+    all items that are no JSON objects.
     """
     for event in items:
         if not isinstance(event, dict):
@@ -138,7 +142,7 @@ def _parsable(items: list[Any], parse: Parse, *, wraps_others: bool) -> Iterator
             if wraps_others:
                 # With the fields that the library demands of each event.
                 yield {
-                    "type": _WRAPPED,
+                    "type": _WRAPPER_TYPE,
                     "event_id": "$unparsed",
                     "sender": "@unparsed:unparsed",
                     "origin_server_ts": 0,

@@ -58,9 +58,9 @@ FILTER = {
         "account_data": {"types": []},
     },
 }
-SOUGHT_EVENTS = 1_000
+MAX_SEARCHED_EVENTS = 1_000
 """Andy's own messages of a room that are searched for one that may have arrived."""
-CLOCKS_MS = 24 * 3_600_000
+MAX_CLOCK_DIFFERENCE_MS = 24 * 3_600_000
 """Milliseconds that the clocks of the homeserver and of this host may be apart."""
 MAX_VERIFICATIONS = 20
 VERIFICATION_END = "m.key.verification.cancel"
@@ -186,7 +186,8 @@ class MatrixSession:
                 timeout=POLL_MS if self._has_synced else 0,
                 sync_filter=FILTER,
                 since=since,
-                # The rooms, their names and members are not stored when the host ends.
+                # The first sync of a session asks for the names and members of all rooms, because the library
+                # does not store them when the host ends. Later syncs leave this out (None).
                 full_state=not self._has_synced or None,
             )
         )
@@ -253,6 +254,7 @@ class MatrixSession:
                 )
             )
             missed += [_json_of(self._decrypted(event)) for event in answer.chunk]
+            # After the last page there is no further position, or the same again.
             is_last_page = not answer.end or answer.end == start
             if not answer.chunk or is_last_page:
                 break
@@ -353,6 +355,7 @@ class MatrixSession:
                 await self._request(self._client.whoami())
             except ChannelError:
                 raise ChannelDown(str(refusal)) from refusal
+            # Only this message is refused: the room takes others.
             raise ChannelRefused(refusal.advice, is_chat_fine=True) from refusal
 
     async def _request_patiently(self, make_request: Callable[[], Awaitable[Any]]) -> Any:
@@ -476,7 +479,7 @@ class MatrixSession:
         searched = 0
         may_be_there = False
         # From the newest event back, page by page.
-        while searched < SOUGHT_EVENTS:
+        while searched < MAX_SEARCHED_EVENTS:
             answer = await self._request(
                 self._client.room_messages(
                     room_id,
@@ -491,7 +494,8 @@ class MatrixSession:
             )
             page = [_json_of(event) for event in answer.chunk]
             matches = [
-                events.match_own_message(event, message_id, since_ms=since_ms - CLOCKS_MS) for event in page
+                events.match_own_message(event, message_id, since_ms=since_ms - MAX_CLOCK_DIFFERENCE_MS)
+                for event in page
             ]
             if "yes" in matches:
                 return str(page[matches.index("yes")]["event_id"])
@@ -569,9 +573,9 @@ class MatrixSession:
         is_encrypted = bool(room and room.encrypted and self._client.olm)
         size = (await asyncio.to_thread(file.path.stat)).st_size
 
-        async def uploaded() -> Any:
+        async def upload_file() -> Any:
             """Upload the file, encrypted for an encrypted room, and return the answer with the keys."""
-            keys: dict[str, Any] = {}
+            keys: dict[str, Any] = {}  # `_encrypted` puts them in while the file is sent
             # The library is passed an open file, not the path: it would leave its own file open if the
             # homeserver answers before the last read.
             async with aiofiles.open(file.path, "rb") as open_file:
@@ -586,8 +590,8 @@ class MatrixSession:
         seconds = UPLOAD_SECONDS + size / UPLOAD_BYTES_PER_SECOND
         try:
             async with asyncio.timeout(seconds):
-                # With a longer limit, so that this one ends first, as a `TimeoutError`.
-                result = await self._request_for_message(uploaded(), seconds=2 * seconds)
+                # With twice the limit, so that the one above always ends first, which raises `TimeoutError`.
+                result = await self._request_for_message(upload_file(), seconds=2 * seconds)
         except TimeoutError as error:
             # If the homeserver does not answer this either, it is unreachable, and the file not too large.
             await self._request(self._client.whoami(), seconds=CALL_SECONDS)
@@ -626,7 +630,9 @@ class MatrixSession:
 
         Raises:
             ChannelDown: the homeserver cannot be reached, or asks for longer pauses.
-            ChannelRefused: it does not have the file, or the file is larger than `limit_bytes`.
+            ChannelRefused: it does not have the file, or the file is larger than `limit_bytes` or cannot be
+                decrypted.
+            OSError: `target` exists, or cannot be written.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -672,8 +678,9 @@ class _Uploaded:
 async def _encrypted(open_file: Any, keys: dict[str, Any]) -> AsyncGenerator[bytes]:
     """Yield the pieces of an open file encrypted, and put the keys that decrypt it into `keys`."""
     last_piece = b""
-    # The library's own upload learns the keys after the last piece is sent, and never if the homeserver has
-    # answered by then. So the last piece waits here for the keys.
+    # The library yields the keys (a dictionary) after the last piece of the file. Its own upload asks for
+    # them only after the last piece is sent, and never if the homeserver has answered by then. So the last
+    # piece is held back here until the keys are known.
     async for piece in async_encrypt_attachment(open_file):
         if isinstance(piece, dict):
             keys.update(piece)
@@ -690,7 +697,8 @@ def _raise_for_error(response: Any) -> Any:
     Raises:
         LoggedOut: the login has ended.
         ChannelRefused: the room, or this message, will never be accepted.
-        ChannelDown: it may work later, after `pause_seconds` if the homeserver asks for a pause.
+        ChannelDown: it may work later, after `pause_seconds` if the homeserver asks for a pause. It is a
+            `_ForeignRefusal` if not the homeserver but a proxy before it refuses.
     """
     error = response.answer if isinstance(response, _Uploaded) else response
     if not isinstance(error, nio.ErrorResponse):
