@@ -114,7 +114,7 @@ async def _transcribe(
 def wait_seconds(context: ChannelContext, file: FileFacts) -> float:
     """Return for how many seconds at most the agent's answer waits for a file.
 
-    That is the time for fetching it and, if it is a voice note and transcribing is on, for transcribing. Pure.
+    That is the time for fetching it and, for a voice note if transcribing is on, for transcribing. Pure.
     """
     voice = context.voice
     listening_seconds = voice.seconds_for(file.seconds) if voice and file.kind == VOICE_NOTE else 0

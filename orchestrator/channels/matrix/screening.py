@@ -76,7 +76,7 @@ def _bounded_int(digits: str) -> int:
 
 
 def with_parsable_events(answer: object) -> dict[Any, Any]:
-    """Return the JSON of a homeserver's answer, changed in place so that the library can parse all its events.
+    """Return the JSON of a homeserver's answer, changed in place: the library can then parse all its events.
 
     An answer that is no JSON object becomes an empty one. The pause that an error asks for (`retry_after_ms`)
     is left out if it is no whole number.

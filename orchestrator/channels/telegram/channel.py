@@ -130,7 +130,7 @@ class TelegramChannel:
 
         Raises (always, since only an error ends the connection):
             LoggedOut: Telegram has answered `MAX_TOKEN_REFUSALS` times in a row that the token is unknown.
-            ChannelDown: the connection broke for another reason.
+            ChannelDown: it has answered so fewer times, or the connection broke for another reason.
         """
         await self._connection.status.record(
             state="connecting", account=f"@{stored_login.username}", next_try_ms=None
@@ -147,7 +147,8 @@ class TelegramChannel:
                 self._receiver = UpdateReceiver(self._context, bot, stored_login, receive, tasks=tasks)
                 await self._receive_updates(bot, self._receiver)
         except* LoggedOut:
-            # A proxy in between, or Telegram itself for a moment, may also answer 404 and 401.
+            # A proxy in between, or Telegram itself for a moment, may also answer 404 and 401. So the login
+            # counts as ended only after several such answers in a row.
             self._token_refusals += 1
             if self._token_refusals < MAX_TOKEN_REFUSALS:
                 tries = f"{self._token_refusals} of {MAX_TOKEN_REFUSALS} times"
@@ -246,7 +247,7 @@ class TelegramChannel:
             OutcomeUnknown: it may have been sent.
         """
         answered = await self._number_of(jid, quote.id) if quote is not None else None
-        # Both are arguments of the library's methods for sending.
+        # `outside_topic` and `target` are arguments of the library's methods for sending.
         outside_topic: dict[str, Any] = {"chat_id": int(jid.removeprefix(PREFIX)), "message_thread_id": None}
         target = outside_topic | {"message_thread_id": int(thread) if thread else None}
         if answered is not None:
@@ -307,12 +308,14 @@ class TelegramChannel:
             requests.append(partial(bot.send_message, text=part_text, entities=entities, **target))
         # A text of only formatting leaves no part to send, but Telegram takes no empty message.
         requests = requests or [partial(bot.send_message, text="…", **target)]
+        # Only a message of several parts can have been sent in part.
         if len(requests) > 1:
             await self._recall_parts(message_id)
         message_numbers: list[MessageId] = []
         for index, request in enumerate(requests):
             number = await self._send_part_once(target["chat_id"], f"{message_id}.{index}", request)
             message_numbers.append(number)
+            # After the last part, the caller stores that the whole message was sent.
             if len(message_numbers) < len(requests):
                 await self._store_parts(message_id, message_numbers)
         return message_numbers[0]
@@ -323,6 +326,7 @@ class TelegramChannel:
         Raises `ChannelDown` when the store cannot be used: without it, a part could be sent twice.
         """
         now_ms = self._context.clock.now_ms()
+        # In `by`, the outbox has the numbers of the sent parts with blanks between them: none at first.
         try:
             first_try = await self._context.database.write(
                 lambda tx: outbox.note_try(tx, message_id, by="", now_ms=now_ms)
@@ -391,6 +395,7 @@ class TelegramChannel:
         except ChatMigrated as error:
             raise ChannelRefused("This group has another address now.") from error
         except OutcomeUnknown as error:
+            # Stopping it twice does no harm, so it may be tried again.
             raise ChannelDown(str(error)) from error
 
     def _remember(self, key: str, number: MessageId) -> None:
@@ -421,7 +426,7 @@ class TelegramChannel:
 
         Raises:
             ChannelDown: it has no effect yet, and may work later, after `pause_seconds` if that is set.
-            ChannelRefused: Telegram will never accept it.
+            ChannelRefused: Telegram will never accept it. `_TopicGone` if that is due to the topic alone.
             OutcomeUnknown: the answer was lost, and Telegram may have accepted it.
             ChatMigrated: the chat has another address now.
         """
@@ -444,6 +449,7 @@ class TelegramChannel:
             error_class = _TopicGone if is_topic_gone else ChannelRefused
             raise error_class(f"Telegram refuses: {error}.") from error
         except InvalidToken as error:
+            # Whether the login has ended is decided where updates are fetched (`_poll`).
             raise ChannelDown("Telegram does not take the bot's token any more.") from error
         except NetworkError as error:
             raise _error_for_lost_answer(error) from error
@@ -470,7 +476,8 @@ class TelegramChannel:
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         """Show the typing sign in a chat; Telegram hides it after five seconds, or with the next message.
 
-        Do nothing to hide it, nor while Telegram is down. An error is only logged.
+        Do nothing to hide it, nor while Telegram is down, nor for an address of another channel. An error is
+        only logged.
         """
         if self._bot is None or not is_typing or not self.owns(jid):
             return
@@ -503,6 +510,7 @@ class TelegramChannel:
         except ChatMigrated as error:
             raise ChannelRefused("This group has another address now.") from error
         except OutcomeUnknown as error:
+            # Setting the same emoji twice does no harm, so it may be tried again.
             raise ChannelDown(str(error)) from error
 
     async def withdraw(self, message: Message) -> None:
@@ -531,6 +539,7 @@ class TelegramChannel:
             except ChatMigrated as error:
                 raise ChannelRefused("This group has another address now.") from error
             except OutcomeUnknown as error:
+                # Deleting it twice does no harm, so it may be tried again.
                 raise ChannelDown(str(error)) from error
 
 

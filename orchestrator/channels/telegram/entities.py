@@ -104,7 +104,7 @@ def split_text(text: str, marks: Sequence[Mark], *, max_units: int) -> list[tupl
         end = _piece_end(signs, unit_offsets, marks, begin, max_units)
         piece = "".join(signs[begin:end])
         is_whole_text = begin == 0 and end == len(signs)
-        if not is_whole_text:
+        if not is_whole_text:  # a text that is sent uncut keeps its white space
             piece = piece.rstrip()
         if piece:
             pieces.append(
@@ -163,7 +163,10 @@ def _piece_end(
 
 
 def _marks_within(marks: Sequence[Mark], begin: int, end: int) -> tuple[Mark, ...]:
-    """Return the parts of marks between two offsets in UTF-16 units, relative to `begin`."""
+    """Return the parts of marks between two offsets in UTF-16 units, relative to `begin`.
+
+    Of more than `MAX_MARKS`, only the first are returned.
+    """
     clipped = []
     for mark in marks:
         start, stop = max(mark.offset, begin), min(mark.offset + mark.length, end)
@@ -183,9 +186,9 @@ def _markdown() -> MarkdownIt:
 def _write_block(writer: _Writer, token: Token) -> None:
     """Write a token of the parser that is a block of Markdown, or the begin or end of one, to `writer`.
 
-    Blocks are paragraphs, headings, lists, quotes and code.
+    Blocks are paragraphs, headings, lists, quotes and code. Any other token writes nothing.
     """
-    # A type such as `bullet_list_open`.
+    # A type such as `bullet_list_open`: the kind `bullet_list`, and the side `open` or `close`.
     kind, _, side = token.type.rpartition("_")
     if token.type == "inline":
         for child in token.children or ():
@@ -246,7 +249,7 @@ def _begin_or_end_mark(writer: _Writer, kind: str, *, is_open: bool, url: str | 
     """Begin a mark of a kind (`is_open`), or end the innermost mark.
 
     `url` is the target of a link that begins; None for other kinds. At the end of a link that Telegram cannot
-    open, its target is written as text.
+    open, its target is written as text instead of a mark; nothing is written if the target is empty.
     """
     if is_open:
         writer.opened.append((kind, utf16_units(writer.text), url))

@@ -78,7 +78,7 @@ class UpdateReceiver:
         """
         async with self._context.database.reading() as tx:
             stored = await chats.cursor(tx, CHANNEL.name) or ""
-        # As `_position_after` writes it.
+        # A text such as `123456 42`: the bot's id, and the number of the next update (`_position_after`).
         bot, _, number = stored.partition(" ")
         return int(number) if bot == str(self._login.bot_id) and number.isdecimal() else None
 

@@ -132,13 +132,13 @@ class _HttpClient(HTTPXRequest):
             return status, content
         try:
             parameters = json.loads(content).get("parameters") or {}
-            asked = parameters.get("retry_after")
+            pause = parameters.get("retry_after")
         except ValueError:
-            asked = None
+            pause = None  # no JSON, such as the page of a proxy
         except (AttributeError, RecursionError):
-            asked, content = None, b""
-        if status == TOO_MANY_REQUESTS or asked:
-            seconds = max(bounded_pause(asked, default=UNNAMED_PAUSE_SECONDS), LEAST_PAUSE_SECONDS)
+            pause, content = None, b""
+        if status == TOO_MANY_REQUESTS or pause:
+            seconds = max(bounded_pause(pause, default=UNNAMED_PAUSE_SECONDS), LEAST_PAUSE_SECONDS)
             raise RetryAfter(timedelta(seconds=seconds))
         return status, content
 
@@ -164,6 +164,7 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
         BadRequest: an answer cannot be used.
         ChannelRefused: Telegram does not know the token.
         ChannelDown: it cannot be reached.
+        OSError: the login cannot be stored.
     """
     token, owner = answers["token"].strip(), answers["owner"].strip()
     if not _TOKEN.fullmatch(token):
@@ -214,7 +215,10 @@ async def log_out(home: Path) -> str:
 
 
 def _delete(home: Path) -> None:
-    """Delete the stored login. Blocks. Raises `ChannelDown` when it cannot be deleted."""
+    """Delete the stored login, then the rest of the channel's folder. Blocks.
+
+    Raises `ChannelDown` when the login cannot be deleted.
+    """
     try:
         (home / LOGIN).unlink(missing_ok=True)
     except OSError as error:

@@ -29,6 +29,7 @@ def _check_types(instance: Any) -> None:
         TypeError: a value is of another type, or is an integer that is too large for the database.
     """
     for field in fields(instance):
+        # `field.type` is the annotation as a text, such as `int`.
         value, expected = getattr(instance, field.name), _TYPES.get(field.type)
         # The database has integers of 64 bits. With `type()`, because a bool is also an `int`.
         is_too_large = expected is int and type(value) is int and abs(value) >= 2**63
@@ -144,7 +145,8 @@ class _Bot:
 def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> ChatUpdate | None:
     """Return a new message or an edit as an event in its chat; None for one without content.
 
-    A message of an unknown kind gets a text that says so, and never triggers the agent.
+    A message of an unknown kind gets a text that says so, and never triggers the agent; an edit of such a
+    message has no content. Of an edit only the text is used, not the file.
     """
     text, file = _text(message, bot), _file(message)
     unknown_kind = "" if text or file is not None or is_edit else message_text.unknown_kind(message)

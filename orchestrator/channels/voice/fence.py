@@ -136,6 +136,7 @@ def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
     if platform.system() != "Linux" or platform.machine() not in _ARCHITECTURES:
         return ["this system has no filter of system calls that Andy knows"]
     libc = ctypes.CDLL(None, use_errno=True)
+    # The kernel demands this promise of a process without privilege before it accepts restrictions.
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return ["the kernel refuses a fence"]
     missing = []
@@ -200,6 +201,7 @@ def _allow_reading(libc: Any, ruleset: int, path: str) -> None:
         return  # not every system has every path
     try:
         allowed = _READ_FILE | (_READ_DIRECTORY if Path(path).is_dir() else 0)
+        # The kernel's `landlock_path_beneath_attr`: the rights and the descriptor. 1 is the type of this rule.
         rule = ctypes.create_string_buffer(struct.pack("=Qi", allowed, descriptor))
         libc.syscall(_ADD_RULE, ruleset, 1, rule, 0)
     finally:
@@ -261,6 +263,8 @@ def _steps_of_call(call: _RestrictedCall, number: int | None) -> Iterator[_Step]
     if number is None:
         return
     tests: list[_Step] = []
+    # A step has a code, the steps to skip if its test is true and if it is false, and a value. So each test
+    # is followed by a step that allows the call, and skips that if the argument does not pass the test.
     for value in call.values:
         match call.kind:
             case "equals":
