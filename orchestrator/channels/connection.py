@@ -96,7 +96,7 @@ class ChannelConnection(Generic[Login]):
         return self._context.clock.now_ms() - since_ms >= HEALTHY_MS
 
     async def note_connected(self) -> None:
-        """Record and publish that the messenger has answered, and make the messages waiting for it due now."""
+        """Record and publish that the messenger has answered, and make messages waiting for it due now."""
         now_ms = self._context.clock.now_ms()
         await self.status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
         log.info("channel.connected", channel=self._channel.name)

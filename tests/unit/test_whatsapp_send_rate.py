@@ -94,7 +94,7 @@ def test_chats_of_long_ago_are_forgotten():
         limiter.book(str(number))
         clock.pass_ms(10_000)
 
-    assert len(limiter._chat_free_ms) <= MAX_CHATS + 2
+    assert len(limiter._next_in_chat_ms) <= MAX_CHATS + 2
 
 
 @given(

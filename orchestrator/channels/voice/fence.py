@@ -201,7 +201,7 @@ def _allow_reading(libc: Any, ruleset: int, path: str) -> None:
         return  # not every system has every path
     try:
         allowed = _READ_FILE | (_READ_DIRECTORY if Path(path).is_dir() else 0)
-        # The kernel's `landlock_path_beneath_attr`: the rights and the descriptor. 1 is the type of this rule.
+        # The kernel's `landlock_path_beneath_attr`: rights and descriptor. 1 is the type of this rule.
         rule = ctypes.create_string_buffer(struct.pack("=Qi", allowed, descriptor))
         libc.syscall(_ADD_RULE, ruleset, 1, rule, 0)
     finally:

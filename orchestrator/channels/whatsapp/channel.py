@@ -116,7 +116,7 @@ class WhatsAppChannel:
         self._send_rate = SendRateLimiter(rate or SendRate(), clock=context.clock, chance=chance)
         self._prefix = "" if context.has_own_number else f"{context.assistant}: "
         self.max_text_chars: int | None = MAX_TEXT_CHARS - len(self._prefix) - MAX_GROWTH
-        self.paired = Wakeup()
+        self.pairing_wakeup = Wakeup()
         """Wakes the loop when pairing is requested or proceeds, so that it checks the login at once."""
         self._removed_from: set[ChatJid] = set()
         """Registered groups from which the account was removed."""
@@ -159,18 +159,19 @@ class WhatsAppChannel:
                 end = await self._run_bridge(account, receive)
             except Exception as error:
                 log.exception("whatsapp.broke")
+                # No account: only a login that is known to have failed is compared with the stored one.
                 account, end = None, StateReport(state="disconnected", reason=f"{error}"[:300])
             await self._pause(end, account)
 
     async def _wait_for_pairing(self) -> None:
         """Record that no phone is paired, and wait a moment; pair a phone if somebody has requested that.
 
-        The result of pairing is recorded in the status.
+        A recorded logout by WhatsApp stays recorded. The result of pairing is recorded in the status.
         """
         state = "logged_out" if self._status.current.state == "logged_out" else "unpaired"
         if self._status.current.state != state:
             await self._status.record(state=state, connected_since_ms=None, account="")
-        await self.paired.wait(at_most_seconds=UNPAIRED_SECONDS)
+        await self.pairing_wakeup.wait(at_most_seconds=UNPAIRED_SECONDS)
         # Pairing runs only here, where no bridge runs, so that one login never has two sessions.
         if self.pairing.is_requested:
             progress = await self.pairing.run()
@@ -183,7 +184,7 @@ class WhatsAppChannel:
         reason = progress.text if progress.state == "failed" else ""
         log.info("whatsapp.pairing", state=progress.state, reason=reason)
         self._context.bus.publish("channel.pairing", detail=f"whatsapp {progress.state}")
-        self.paired.set()
+        self.pairing_wakeup.set()
 
     async def _run_bridge(self, account: Account, receive: Receive) -> StateReport:
         """Run a bridge process with the login of `account` until it ends; pass its messages to `receive`.
@@ -262,7 +263,7 @@ class WhatsAppChannel:
         )
         until_ms = self._context.clock.steady_ms() + seconds * 1000
         while (remaining_ms := until_ms - self._context.clock.steady_ms()) > 0:
-            await self.paired.wait(at_most_seconds=min(remaining_ms / 1000, UNPAIRED_SECONDS))
+            await self.pairing_wakeup.wait(at_most_seconds=min(remaining_ms / 1000, UNPAIRED_SECONDS))
             if await self._has_login_changed(account):
                 self._publish_state(end)  # published again: subscribers see that pairing can start now
                 return
@@ -314,7 +315,11 @@ class WhatsAppChannel:
                 log.warning("whatsapp.unexpected_report", kind=report.kind)
 
     def _on_state(self, report: StateReport) -> None:
-        """Update the channel's status by a state that the bridge reports, and publish the state."""
+        """Update the channel's status by a state that the bridge reports, and publish the state.
+
+        "starting" changes nothing in the status. Any state but this and "connected" is remembered, too, as
+        the reason if the bridge then ends.
+        """
         self._is_connected = report.state == "connected"
         # The status changes before the event is published, because subscribers read the status at once.
         if self._is_connected:
@@ -413,6 +418,7 @@ class WhatsAppChannel:
                     ChatMember(jid=member.jid, name=member.name, is_admin=member.is_admin)
                     for member in group.members
                 ]
+                # Most reports show the same members again, of whom nothing has to be stored.
                 if await chats.replace_members(tx, jid, members):
                     await people.note_members(tx, jid, now_ms=self._context.clock.now_ms())
             await self._note_removals(tx, report)

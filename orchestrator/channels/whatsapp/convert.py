@@ -369,7 +369,7 @@ def _replace_mentions(text: str, name_by_user: dict[str, str]) -> str:
     """
     if not name_by_user:
         return text
-    # Longer numbers first: one number may be the beginning of another.
+    # Longer numbers first, and no digit after the number: one number may be the beginning of another.
     numbers = "|".join(map(re.escape, sorted(name_by_user, key=len, reverse=True)))
     return re.sub(rf"@({numbers})(?!\d)", lambda match: f"@{name_by_user[match[1]]}", text)
 

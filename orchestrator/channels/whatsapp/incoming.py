@@ -82,6 +82,7 @@ class MessageReader:
             files = await media_download.files_to_fetch(
                 tx, message, quote, limit_bytes=self._context.attachment_bytes
             )
+            # They show whether an admin deletes a message, and how many people may vote.
             needs_members = bool(message.deletes) or message.chosen is not None
             members = await chats.members_of(tx, ChatJid(message.chat)) if needs_members else []
         if group is None and message.deletes:

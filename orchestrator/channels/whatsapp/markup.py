@@ -75,7 +75,9 @@ def _convert_prose(text: str, *, is_markdown: bool) -> str:
         return f"{_OPEN}{len(protected) - 1}{_CLOSE}"
 
     text = _LINK.sub(lambda match: _convert_link(match, protect), _protect_spans(text, protect))
+    # Of an escaped sign, such as `\*`, only the sign remains, which later conversions do not take for a mark.
     text = _ESCAPED.sub(lambda match: protect(match[1]), text)
+    # The rule under the head of a table, such as `|---|---|`, is left out.
     lines = [_convert_line(line) for line in text.split("\n") if not _TABLE_RULE.match(line)]
     text = _convert_marks("\n".join(lines), is_markdown=is_markdown)
     # More than once: a protected span may contain the placeholder of another.
@@ -152,7 +154,8 @@ def _convert_marks(text: str, *, is_markdown: bool) -> str:
 
     `is_markdown` says whether `*word*` is italic, as in Markdown, and not bold.
     """
-    # Bold text gets its `*` last: before, Markdown's italics are looked for by the same sign.
+    # Bold text gets its `*` last: before, Markdown's italics are looked for by the same sign. `_BOTH` is
+    # `***bold and italic***`.
     text = _BOTH.sub(rf"{_BOLD}_\1_{_BOLD}", text)
     text = _STRONG.sub(lambda match: f"{_BOLD}{match[1] or match[2]}{_BOLD}", text)
     if is_markdown:
@@ -163,7 +166,8 @@ def _convert_marks(text: str, *, is_markdown: bool) -> str:
 def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
     """Return the text with `prefix`, the assistant's name, before it.
 
-    An empty `prefix` changes nothing. A caption (`is_caption`) without text stays empty.
+    An empty `prefix` changes nothing. A caption (`is_caption`) without text stays empty. A text that begins
+    with formatting which works only at the start of a line, such as a list, begins on a line of its own.
     """
     if not prefix or (is_caption and not text):
         return text

@@ -30,7 +30,7 @@ class MediaDownloader:
 
     def __init__(self, context: ChannelContext) -> None:
         self._context = context
-        self._slots = asyncio.Semaphore(MAX_FETCHES)
+        self._download_slots = asyncio.Semaphore(MAX_FETCHES)
 
     async def download_all(
         self, message: BridgeMessage, files: Sequence[MediaReference], group: Group, bridge: BridgeProcess
@@ -66,7 +66,7 @@ class MediaDownloader:
             )
             # The slot covers only the download and not the processing after it, because a voice note may wait
             # long for its transcription.
-            async with self._slots:
+            async with self._download_slots:
                 await _download(bridge, media, download_path, limit_bytes=self._context.attachment_bytes)
             return await attachments.keep(
                 self._context,

@@ -55,8 +55,10 @@ _DEVICE_FIELDS = frozenset({
     "placeholderMessage", "albumMessage", "call", "chat",
 })  # fmt: skip
 """Fields that show people nothing, or that only announce messages which arrive separately."""
-_PARTS = ("Message", "MessageV2", "MessageV3", "MessageV5", "MessageV6")
-_SIDE_PARTS = ("senderKeyDistributionMessage", "protocolMessage")
+_CONTENT_ENDINGS = ("Message", "MessageV2", "MessageV3", "MessageV5", "MessageV6")
+"""Endings of the names of fields that have a message's content."""
+_FIELDS_WITHOUT_CONTENT = ("senderKeyDistributionMessage", "protocolMessage")
+"""Fields whose names have such an ending but which have no content."""
 
 
 def unwrapped(message: Message) -> Message:
@@ -86,7 +88,8 @@ def unknown_kind(message: Message) -> str:
     """Return the name of a message's content that this module cannot read; empty if it has none.
 
     The name is that of WhatsApp's field in words, so that kinds which WhatsApp adds later are reported, too:
-    `productMessage` becomes "product".
+    `scheduledCallMessageV2` becomes "scheduled call". Fields that show people nothing, those of a status, and
+    wrappers of other messages are passed over.
     """
     for field, _ in message.ListFields():
         if field.name in _DEVICE_FIELDS or field.name.startswith("status") or _is_wrapper(field):
@@ -131,7 +134,7 @@ def content_part(message: Message) -> Any | None:
     None for a message that is only plain text, or empty.
     """
     for descriptor, value in message.ListFields():
-        if descriptor.name.endswith(_PARTS) and descriptor.name not in _SIDE_PARTS:
+        if descriptor.name.endswith(_CONTENT_ENDINGS) and descriptor.name not in _FIELDS_WITHOUT_CONTENT:
             return value
     return None
 
@@ -191,6 +194,7 @@ def _poll(part: Any) -> str:
 
 def _contact(part: Any) -> str:
     """Return a contact as text: its name and the phone numbers in its vCard."""
+    # `TEL;type=CELL:+49 170 1234567`, with `item1.` before it at times: the number is what follows the colon.
     numbers = re.findall(
         r"^(?:item\d+\.)?TEL[^:\n]*:([^\r\n]+)", part.vcard, flags=re.MULTILINE | re.IGNORECASE
     )

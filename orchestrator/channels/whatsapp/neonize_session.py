@@ -386,9 +386,10 @@ class NeonizeSession:
         self._report_groups([event.GroupInfo])
 
     async def _on_group_changed(self, event: Any) -> None:
-        """Report to the host a group that changed, or that the account was removed from.
+        """Report to the host a group that changed, or that the account is no longer in.
 
-        For a changed group, its present members are fetched first, by a queued call.
+        The latter is so if the account is among those who left, or if the group was deleted. For a changed
+        group, its present members are fetched first, by a queued call.
         """
         leavers = [address for jid in event.Leave if (address := addresses.of(jid)) is not None]
         if any(self._me.is_me(address) for address in leavers) or event.HasField("Delete"):
@@ -464,6 +465,7 @@ class NeonizeSession:
         chat, author = addresses.parse(read.chat), addresses.parse(read.author)
         if chat is None or author is None:
             return
+        # A chat between two may itself be known by the LID of the other person.
         if chat.is_person:
             chat = await self._people.address_in_chat(read.chat, chat)
         author = await self._people.address_in_chat(read.chat, author)
@@ -476,11 +478,12 @@ class NeonizeSession:
     ) -> BridgeResponse:
         """Carry out a request of the host and return its response.
 
-        Raises whatever the library raises, and `TimeoutError` if a call takes too long.
+        Raises whatever the library raises, and `TimeoutError` if anything but a send takes too long.
         """
         # The library's Go code crashes when it is called before it is connected.
         if not self._is_connected:
             return BridgeResponse(id=request.id, ok=False, code="down", text=NOT_CONNECTED)
+        # A send is not cut off: the library may be sending the message, whose id has to be stored afterwards.
         if isinstance(request, SendRequest):
             return await self._sender.send(request)
         async with asyncio.timeout(request.seconds if isinstance(request, DownloadRequest) else CALL_SECONDS):

@@ -225,6 +225,7 @@ def failure_text(text: str) -> str:
     `text` is the reason as the library or its process gave it; it may be empty.
     """
     reason = " ".join(text.split()) or "it said nothing"
+    # Of `failed to dial: lookup web.whatsapp.com: no such host`, only the last part is shown.
     if any(network_error in reason for network_error in _UNREACHABLE):
         return (
             f"WhatsApp cannot be reached from this machine ({reason.rsplit(': ', 1)[-1][:120]}): fix its"

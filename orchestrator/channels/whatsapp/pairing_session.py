@@ -40,7 +40,7 @@ class PairingSession:
         self._emit = emit
         self._phone = "".join(digit for digit in phone if digit.isdigit())
         self._codes: asyncio.Queue[str] = asyncio.Queue()
-        self._paired: asyncio.Queue[PairingEnd] = asyncio.Queue()
+        self._results: asyncio.Queue[PairingEnd] = asyncio.Queue()
         client.event.qr(self._on_code)
         client.event(events.ConnectedEv)(self._on_connected)
         client.event(events.PairStatusEv)(self._on_status)
@@ -52,31 +52,40 @@ class PairingSession:
     async def _on_connected(self, client: Any, _: Any) -> None:
         """Queue the result of pairing: the library connects once a phone has accepted a code."""
         own_address = addresses.of(client.me.JID) if client.me is not None else None
-        self._paired.put_nowait(PairingEnd(ok=own_address is not None, jid=str(own_address or "")))
+        self._results.put_nowait(PairingEnd(ok=own_address is not None, jid=str(own_address or "")))
 
     async def _on_status(self, _: Any, event: Any) -> None:
         """Queue the error with which WhatsApp refused the pairing."""
         if event.Error:
-            self._paired.put_nowait(PairingEnd(ok=False, text=event.Error[:200]))
+            self._results.put_nowait(PairingEnd(ok=False, text=event.Error[:200]))
 
     async def run(self) -> int:
         """Connect, and report each code and the result of pairing to the host.
 
         Return the exit code: 0 when paired, 1 when the codes ran out or WhatsApp refused.
         """
-        login = await self._client.connect()
-        showing = asyncio.create_task(self._show(), name="pairing:show")
-        paired = asyncio.create_task(self._paired.get(), name="pairing:paired")
-        done, _ = await asyncio.wait({login, showing, paired}, return_when=asyncio.FIRST_COMPLETED)
-        showing.cancel()
-        end = paired.result() if paired in done else _ended(login if login in done else showing)
-        self._emit(end)
-        if end.ok:
+        # The library returns a task that ends with the connection.
+        connection_task = await self._client.connect()
+        codes_task = asyncio.create_task(self._show(), name="pairing:show")
+        result_task = asyncio.create_task(self._results.get(), name="pairing:paired")
+        done, _ = await asyncio.wait(
+            {connection_task, codes_task, result_task}, return_when=asyncio.FIRST_COMPLETED
+        )
+        codes_task.cancel()
+        if result_task in done:
+            result = result_task.result()
+        else:
+            result = _failed_result(connection_task if connection_task in done else codes_task)
+        self._emit(result)
+        if result.ok:
             await asyncio.sleep(SETTLE_SECONDS)
-        return 0 if end.ok else 1
+        return 0 if result.ok else 1
 
     async def _show(self) -> None:
-        """Report each code to the host when the library provides it; return when the last one has expired."""
+        """Report each code to the host when the library provides it; return when the last one has expired.
+
+        If a phone number was given, the codes are not reported, but letters to type in on that phone.
+        """
         seconds = FIRST_SECONDS
         # Letters can be requested only once the library has a first QR code, which is not reported then.
         code = await self._codes.get()
@@ -99,7 +108,7 @@ class PairingSession:
         await asyncio.sleep(LETTERS_SECONDS)
 
 
-def _ended(task: asyncio.Task[Any]) -> PairingEnd:
+def _failed_result(task: asyncio.Task[Any]) -> PairingEnd:
     """Return the failed result of pairing when a task ended before a phone had accepted a code.
 
     It is the error of the task; without an error, the codes have expired.

@@ -42,7 +42,8 @@ class SendRateLimiter:
         self._chance = chance
         a_second = 1000 / rate.every_ms if rate.every_ms else math.inf
         self._bucket = TokenBucket(clock, at_once=rate.burst, a_second=a_second)
-        self._chat_free_ms: dict[str, int] = {}
+        self._next_in_chat_ms: dict[str, int] = {}
+        """For each chat, the time of the steady clock from which it may get another message."""
 
     async def wait_for_turn(self, chat: str) -> None:
         """Wait until a message to `chat` may be sent. It counts for the limits from the start of the wait.
@@ -58,7 +59,7 @@ class SendRateLimiter:
 
     def wait_ms(self, chat: str) -> int:
         """Return the milliseconds that a message to `chat` has to wait now, without jitter. Books nothing."""
-        chat_ms = self._chat_free_ms.get(chat, 0) - self._clock.steady_ms()
+        chat_ms = self._next_in_chat_ms.get(chat, 0) - self._clock.steady_ms()
         return max(0, chat_ms, math.ceil(self._bucket.wait_ms()))
 
     def book(self, chat: str) -> int:
@@ -69,10 +70,10 @@ class SendRateLimiter:
             wait_ms += int(wait_ms * self._rate.jitter * self._chance())
         send_at_ms = now_ms + wait_ms
         self._forget_free_chats(now_ms)
-        self._chat_free_ms[chat] = send_at_ms + self._rate.chat_gap_ms
-        # The token is taken for the time at which the message is sent, not for now. Otherwise a message that
-        # its chat's gap or the jitter delays would be sent together with later ones, as a burst above the
-        # limit.
+        self._next_in_chat_ms[chat] = send_at_ms + self._rate.chat_gap_ms
+        # The message counts for the limit of all chats at the time at which it is sent, not now. Otherwise a
+        # message that its chat's gap or the jitter delays would be sent together with later ones, as a burst
+        # above the limit.
         self._bucket.take(1, at_ms=send_at_ms)
         return wait_ms
 
@@ -88,7 +89,7 @@ class SendRateLimiter:
 
     def _forget_free_chats(self, now_ms: int) -> None:
         """Forget the chats that may get a message at once, if too many are in memory."""
-        if len(self._chat_free_ms) > MAX_CHATS:
-            self._chat_free_ms = {
-                chat: free_ms for chat, free_ms in self._chat_free_ms.items() if free_ms > now_ms
+        if len(self._next_in_chat_ms) > MAX_CHATS:
+            self._next_in_chat_ms = {
+                chat: free_ms for chat, free_ms in self._next_in_chat_ms.items() if free_ms > now_ms
             }

@@ -51,7 +51,7 @@ class Sender:
         self._people = people
         self._own = own
         self._turn = asyncio.Lock()
-        self._receipted = asyncio.Event()
+        self._receipt_came = asyncio.Event()
 
     async def send(self, request: SendRequest) -> BridgeResponse:
         """Send a message unless it was sent already, and store its id; return the response for the host.
@@ -107,7 +107,7 @@ class Sender:
         `message_ids` are WhatsApp's ids.
         """
         self._spool.note_receipts(message_ids)
-        self._receipted.set()
+        self._receipt_came.set()
 
     async def _earlier_id(self, request: SendRequest) -> str | None:
         """Return WhatsApp's id under which an earlier attempt has sent the message.
@@ -120,11 +120,11 @@ class Sender:
         try:
             async with asyncio.timeout(PROOF_SECONDS):
                 while True:
-                    self._receipted.clear()
+                    self._receipt_came.clear()
                     for message_id in request.earlier:
                         if self._spool.has_receipt(message_id):
                             return message_id
-                    await self._receipted.wait()
+                    await self._receipt_came.wait()
         except TimeoutError:
             return None
 

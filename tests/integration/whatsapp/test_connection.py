@@ -47,7 +47,7 @@ async def test_nobody_paired_is_a_state_and_costs_no_process(phone, build):
         assert phone.logins == 0
 
         phone.pair()
-        harness.channel.paired.set()
+        harness.channel.pairing_wakeup.set()
         await harness.until_state("connected")
 
 
