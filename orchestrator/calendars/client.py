@@ -92,7 +92,7 @@ async def fetch(login: CalendarLogin, *, first: date) -> bytes:
     except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         reason = str(error) or f"no answer in {FETCH_SECONDS:g} s"
         raise CalendarUnreadable(f"It cannot be reached: {_without_address(reason, login)}.") from error
-    if status == httpx.codes.MULTI_STATUS:
+    if status == httpx.codes.MULTI_STATUS:  # the status of each answer to a CalDAV query
         return body
     raise CalendarUnreadable(_refusal_text(status))
 

@@ -44,7 +44,7 @@ class CalendarFeature:
         """`secret` returns the value of a name in `.env`; None if there is none."""
         self._host = host
         self._secret = secret
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._reading_slots = asyncio.Semaphore(AT_ONCE)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         """Return the endless loops of the calendars, each by the name of its task."""
@@ -92,7 +92,7 @@ class CalendarFeature:
         now_ms = self._host.clock.now_ms()
         try:
             login = service.login_of(calendar, self._secret)
-            async with self._slots:
+            async with self._reading_slots:
                 events = await client.events(login, zone=self._host.zone_of(group), now_ms=now_ms)
         except CalendarUnreadable as error:
             await self._note_failure(calendar, str(error))
@@ -103,7 +103,10 @@ class CalendarFeature:
         self._host.bus.publish("calendar.read", group=calendar.folder)
 
     async def _note_failure(self, calendar: FollowedCalendar, problem: str) -> None:
-        """Count a failure, and notify the owner once a calendar has failed `NOTIFIED_AT` times in a row."""
+        """Count a failure, and notify the owner when a calendar has failed `NOTIFIED_AT` times in a row.
+
+        Further failures of the same row notify nobody.
+        """
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
             failures = await followed_calendars.note_failure(tx, calendar.id, problem, now_ms=now_ms)

@@ -98,6 +98,7 @@ def _calendars(body: bytes) -> Iterator[Any]:
 
     is_caldav = body.lstrip()[:1] == b"<"
     try:
+        # `utf-8-sig` drops a byte order mark before the text.
         texts = _from_caldav(body) if is_caldav else [body.decode("utf-8-sig", "replace")]
         components = [part for text in texts for part in Calendar.from_ical(text, multiple=True)]
     except Exception as error:  # the parser reads untrusted bytes, and raises errors of many kinds
@@ -158,11 +159,13 @@ def _line(text: Any) -> str:
     plain = "".join(
         " " if unicodedata.category(character) in {"Cc", "Zl", "Zp"} else character for character in whole
     )
-    visible = "".join(character for character in plain if unicodedata.bidirectional(character) not in _TURNS)
+    visible = "".join(
+        character for character in plain if unicodedata.bidirectional(character) not in _DIRECTION_MARKS
+    )
     return " ".join(visible.split())[:MAX_TEXT_CHARS]
 
 
-_TURNS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+_DIRECTION_MARKS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 """Classes of invisible characters that change the direction of text."""
 
 
