@@ -79,7 +79,7 @@ class NoticeService:
                 case ListNotices():
                     text, data = await _list(tx, group)
                 case CancelNotice():
-                    text, data = await self._cancel(tx, group, await _number(tx, group, request))
+                    text, data = await self._cancel(tx, group, await _id_of_notice(tx, group, request))
         except NoticeRefused as error:
             return Reply(request_id=request_id, ok=False, code=error.code, text=str(error))
         return Reply(request_id=request_id, ok=True, code="ok", text=text, data=data)
@@ -89,15 +89,18 @@ class NoticeService:
     ) -> tuple[str, dict[str, Any]]:
         """Store the notice that an agent requests for a later turn, or for its running `turn`.
 
+        It replaces a waiting notice with the same key, even if no further one may be stored. A notice for the
+        running turn is claimed for it, so that no other turn gets it.
+
         Return the text and data of the reply. Raises `NoticeRefused` if the request cannot be carried out.
         """
-        wrong = notify_self.refusal_of(request)
-        if wrong is not None:
-            raise NoticeRefused(wrong.code, wrong.text)
+        refusal = notify_self.refusal_of(request)
+        if refusal is not None:
+            raise NoticeRefused(refusal.code, refusal.text)
         now_ms = self._clock.now_ms()
         fresh = await _new_notice(tx, group, turn, request, now_ms=now_ms)
-        older = await _replaced(tx, fresh)
-        if older is None:
+        replaced = await _replaced(tx, fresh)
+        if replaced is None:
             await _check_room(tx, fresh)
         try:
             notice = await notices.add(tx, fresh, now_ms=now_ms)
@@ -108,7 +111,8 @@ class NoticeService:
             ) from error
         # A turn that waits for a retry gets all waiting notices when the retry starts.
         is_running = turn is not None and turn.state is TurnState.RUNNING
-        if turn is not None and is_running and _is_for_this_turn(request) and not _has_claimed(turn, older):
+        is_now = is_running and _is_for_this_turn(request)
+        if turn is not None and is_now and not _has_claimed(turn, replaced):
             await notice_claims.take_now(tx, turn, notice.id, now_ms=now_ms)
         return _confirmation(notice), {**row(notice), "status": "ok"}
 
@@ -195,8 +199,9 @@ def _dedupe_key(request: NotifySelf, turn_id: int | None) -> str | None:
         return f"{OF_ITS_AGENT}{request.dedupe_key}"
     if turn_id is None:
         return None
-    whole = request.model_dump_json(exclude=set(TRANSPORT))
-    return f"turn:{turn_id}:{hashlib.sha256(whole.encode()).hexdigest()[:20]}"
+    # Without the fields that the tool or the container fills in, which differ when the turn is tried again.
+    content = request.model_dump_json(exclude=set(TRANSPORT))
+    return f"turn:{turn_id}:{hashlib.sha256(content.encode()).hexdigest()[:20]}"
 
 
 async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
@@ -206,13 +211,13 @@ async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
     return await notices.pending_by_key(tx, fresh.folder, fresh.dedupe_key)
 
 
-def _has_claimed(turn: Turn, older: NoticeRow | None) -> bool:
-    """Return whether a turn has claimed the notice `older`, as it was before a new notice replaced it.
+def _has_claimed(turn: Turn, replaced: NoticeRow | None) -> bool:
+    """Return whether a turn has claimed the notice `replaced`, as it was before a new notice replaced it.
 
-    Then the turn delivers the older text, and the new one has to wait for the next turn. `older` is None if
-    the new notice replaces none.
+    Then the turn delivers the older text, and the new one has to wait for the next turn. `replaced` is None
+    if the new notice replaces none.
     """
-    return older is not None and older.claim_turn == turn.id
+    return replaced is not None and replaced.claim_turn == turn.id
 
 
 async def _check_room(tx: Tx, fresh: NewNotice) -> None:
@@ -222,7 +227,7 @@ async def _check_room(tx: Tx, fresh: NewNotice) -> None:
         raise NoticeRefused("limit_reached", text)
 
 
-async def _number(tx: Tx, group: Group, request: CancelNotice) -> int:
+async def _id_of_notice(tx: Tx, group: Group, request: CancelNotice) -> int:
     """Return the number of the notice that a request names, either by its number or by the agent's key.
 
     Raises `NoticeRefused` if the request names it by both or neither, or if no notice with the key waits.
