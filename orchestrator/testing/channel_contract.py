@@ -328,7 +328,10 @@ def test_no_other_channel_owns_its_addresses_and_it_owns_none_of_theirs(harness:
 
 
 async def test_the_same_message_id_again_shows_no_second_message(harness: ChannelHarness) -> None:
-    """Send one message twice with the same id, and check that Jane sees it once."""
+    """Send one message twice with the same id, then another one, and check that Jane sees each once.
+
+    Without another end there is no Jane, and only `send` is tested.
+    """
     async with running(harness, []) as channel:
         await channel.send(harness.jid, "hello", MessageId("3EB0AA"))
         await channel.send(harness.jid, "hello", MessageId("3EB0AA"))
@@ -339,7 +342,10 @@ async def test_the_same_message_id_again_shows_no_second_message(harness: Channe
 
 
 async def test_it_takes_a_text_of_the_length_it_names(harness: ChannelHarness) -> None:
-    """Send a text of `max_text_chars` characters of three bytes each, and check that Jane sees all of it."""
+    """Send a text of `max_text_chars` characters of three bytes each, and check that Jane sees all of it.
+
+    Without another end there is no Jane, and only `send` is tested.
+    """
     text = "한" * (harness.channel.max_text_chars or 10_000)
     async with running(harness, []) as channel:
         await channel.send(harness.jid, text, MessageId("3EB0AA"))
@@ -349,7 +355,10 @@ async def test_it_takes_a_text_of_the_length_it_names(harness: ChannelHarness) -
 
 
 async def test_it_takes_a_file_with_and_without_words(harness: ChannelHarness, tmp_path: Path) -> None:
-    """Send a file with a text and one without, and check that Jane sees both."""
+    """Send a file with a text and one without, and check that Jane sees both.
+
+    Without another end there is no Jane, and only `send` is tested.
+    """
     (tmp_path / "f").write_bytes(b"body")
     file = Attachment(path=tmp_path / "f", name="a.pdf", mime="application/pdf")
     async with running(harness, []) as channel:
@@ -433,7 +442,8 @@ async def test_typing_never_raises_connected_or_not(harness: ChannelHarness) -> 
 async def test_what_it_says_it_can_show_it_takes_connected_or_not(harness: ChannelHarness) -> None:
     """Check that the channel takes reactions, quotes and mentions, and sends a text with them as one message.
 
-    Before it is connected, a reaction must raise `ChannelDown` where the channel has reactions.
+    Before it is connected, a reaction must raise `ChannelDown` where the channel has reactions. What Jane
+    sees is checked if there is another end.
     """
     question = a_stored_message(harness.jid)
     person = ChatMember(jid=question.sender, name="Jane")
