@@ -117,6 +117,7 @@ class UndoFeature:
         until_ms = clock.steady_ms() + 1000 * BEGIN_SECONDS
         try:
             async with asyncio.timeout(BEGIN_SECONDS):
+                # The changes of earlier turns are recorded before this turn adds its own to the same files.
                 await self.catch_up(turn.folder)
                 # The thread cannot be cancelled. So at its end it calls `is_late`, because the turn may have
                 # begun meanwhile.

@@ -60,6 +60,8 @@ async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int
     An effect has the state of a file, or row, before and after the turn, so that it can be undone.
     """
     if changed.unknown_reason is not None:
+        # Such an effect has no states. It only says that the turn may have changed files, and why it is not
+        # known which.
         effect = RowEffect(
             turn_id=turn_id,
             table=UNKNOWN_FILES,
@@ -100,11 +102,12 @@ def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> lis
     Return the paths of the files that are in another state, or could not be changed. A repetition changes
     nothing, so a host that was killed in between does the rest.
     """
-    removed = [effect for effect in effects if effect.after is None]
-    put = [effect for effect in effects if effect.after is not None]
-    # Deletions start with the deepest path, creations with the outermost directory.
-    ordered = sorted(removed, key=lambda effect: effect.key[0], reverse=True) + sorted(
-        put, key=lambda effect: effect.key[0]
+    deletions = [effect for effect in effects if effect.after is None]
+    writes = [effect for effect in effects if effect.after is not None]
+    # The key of such an effect is the path. Deletions start with the deepest path, writes with the outermost
+    # directory.
+    ordered = sorted(deletions, key=lambda effect: effect.key[0], reverse=True) + sorted(
+        writes, key=lambda effect: effect.key[0]
     )
     return [
         effect.key[0]

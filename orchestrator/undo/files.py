@@ -211,7 +211,10 @@ class GroupFiles:
         )
 
     def close(self, folder: str, turn_id: int) -> None:
-        """Delete the snapshot before a turn, because its changes are recorded."""
+        """Delete the file that names the snapshot before a turn, because the turn's changes are recorded.
+
+        The snapshot itself is deleted by the next `collect`, unless something else needs it.
+        """
         with self._folders[folder].lock:
             self._turn_file(folder, turn_id).unlink(missing_ok=True)
             self._folders[folder].is_collected = False
@@ -227,9 +230,9 @@ class GroupFiles:
         because it was too large, the content of this one is not read either.
         """
         group = self._folders[folder]
-        reads = like is None or not trees.is_unread(_entry(like))
+        reads_content = like is None or not trees.is_unread(_entry(like))
         with group.lock, suppress(OSError), self._opened(folder) as root:
-            return _fields(trees.entry_at(root, path, group.cache, LIMITS, reads=reads))
+            return _fields(trees.entry_at(root, path, group.cache, LIMITS, reads=reads_content))
         return None
 
     def can_put(self, folder: str, fields: Fields | None) -> bool:
@@ -447,9 +450,9 @@ class GroupFiles:
 
     @contextmanager
     def _opened(self, folder: str) -> Iterator[int]:
-        """Open a group's folder, following no link, and yield its descriptor.
+        """Open a group's folder, following no link, and yield its descriptor; close it after the block.
 
-        Raises `TreeError`, `OSError`.
+        Raises `OSError`.
         """
         with trees.opened_root(self._groups / folder) as root:
             yield root
@@ -473,11 +476,11 @@ def same(first: Entry | None, second: Entry | None) -> bool:
     compared_bits = 0 if first.kind == "link" else 0o777  # the mode of a link means nothing
     # The owner always has these rights, so they are set in both modes.
     owner_bits = 0o700 if first.kind == "dir" else 0o400
-    return (first.kind, first.size, first.content, first.mode & compared_bits | owner_bits) == (
+    return (first.kind, first.size, first.content, (first.mode & compared_bits) | owner_bits) == (
         second.kind,
         second.size,
         second.content,
-        second.mode & compared_bits | owner_bits,
+        (second.mode & compared_bits) | owner_bits,
     )
 
 
@@ -514,6 +517,7 @@ def _reason(error: Exception) -> str:
 
 def _private(directory: Path) -> None:
     """Create a directory of a group's snapshots and its parents, for the owner alone."""
+    # One by one, since `mkdir` gives the mode to the last directory only, and not to the parents it makes.
     for place in (directory.parent.parent, directory.parent, directory):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
 

@@ -60,6 +60,7 @@ class OutsideEffect:
     def text(self, *, is_korean: bool = False) -> str:
         """Return the effect in words, with its count, such as `2 searches went out`. Pure."""
         singular, plural, korean = _WORDS.get(self.kind, _SERVER)  # other kinds are tools of MCP servers
+        # `{n}` in the text stands for the count, and `{name}` for the tool.
         text = korean if is_korean else f"{{n}} {singular if self.count == 1 else plural}"
         return text.format(n=self.count, name=self.kind)
 
@@ -80,7 +81,7 @@ def _kind(tool: str) -> str | None:
 
     For a tool of an MCP server, the kind is `server/tool`.
     """
-    if tool in _WORDS:
+    if tool in _WORDS:  # a tool of the agent's program, such as `Bash`
         return tool
     if tool == "mcp__andy__web_search":
         return "WebSearch"

@@ -52,8 +52,8 @@ class UndoRequests:
     ) -> ReplyAtOnce | None:
         """If a message asks to undo something, do that and return the reply; for any other, return None.
 
-        `text` is the message without the words that address Andy. `is_asked` says whether it is for Andy.
-        `role` is the sender's.
+        `text` is the message without the words that address Andy. `is_asked` says whether it is for Andy. A
+        reaction with an emoji asks for nothing. `role` is the sender's.
         """
         request = None if message.reaction or not is_asked else read(text)
         if request is None:
@@ -159,7 +159,8 @@ async def _only_for(tx: Tx, group: Group, message: Inbound, turn: Turn, role: Ro
     Those are the people who asked in the turn. People with a higher role may undo it, too, but are not named.
     """
     requests = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
-    # Somebody with a lesser role than when they asked may not change again what they could change then.
+    # Somebody with a lesser role than when they asked may not change again what they could change then. The
+    # rank of a role is 0 for the one with most rights.
     is_only_asker = rank(role) <= rank(turn.role) and await people.asked_alone(tx, requests, message)
     if roles.speaks_for(role, await people.roles_in(tx, group, requests), is_only_asker=is_only_asker):
         return None

@@ -330,6 +330,8 @@ class UndoService:
             number = await turns.add_answered(
                 tx, turn.folder, turn.chat_jid, reason=reason, now_ms=now_ms, role=turn.role
             )
+            # Each row that the block changes is recorded as an effect of the undo's turn; with `with_sent`,
+            # this includes the messages to send and the runs.
             async with turn_effects.recording(tx, number, now_ms=now_ms, with_sent=True):
                 await turn_effects.put_back(tx, plan.rows)
                 await outbox.skip_unsent(tx, [message.id for message in plan.unsent])
