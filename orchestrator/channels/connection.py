@@ -116,6 +116,7 @@ class ChannelConnection(Generic[Login]):
 
     async def _wait_for_login(self) -> None:
         """Record that nobody is logged in, and wait until the next check for a login."""
+        # Each record writes the file, which is needed only once for many checks.
         if self.status.current.state != "unpaired":
             await self.status.record(state="unpaired", account="", connected_since_ms=None)
         await asyncio.sleep(LOGIN_SECONDS)

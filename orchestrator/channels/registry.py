@@ -65,7 +65,7 @@ def build_transcriber(host: HostContext) -> VoiceTranscriber | None:
 
 
 def build_channels(host: HostContext) -> Channels:
-    """Make the channels of a host that are on. Raises `SettingError`."""
+    """Build the channels that a host's settings switch on. Raises `SettingError` if a setting is wrong."""
     context = ChannelContext(
         home=host.home.root,
         database=host.database,

@@ -182,19 +182,16 @@ def _poll_fields(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
 def _chosen(content: dict[str, Any]) -> tuple[str, ...] | None:
     """Return the ids of the answers that a vote chooses, each once; None if the vote has no list of answers.
 
-    An id that is no text or too long is left out.
+    An id that is no text or too long is left out, and so are those beyond `MAX_OPTIONS`.
     """
-    listed_before_acceptance = _json_object(content.get(f"{POLL}.response")).get("answers")
-    listed = (
-        listed_before_acceptance
-        if isinstance(listed_before_acceptance, list)
-        else content.get("m.selections")
-    )
-    if not isinstance(listed, list):
+    # The place of the proposal (MSC3381), else that of the accepted specification.
+    proposal_ids = _json_object(content.get(f"{POLL}.response")).get("answers")
+    answer_ids = proposal_ids if isinstance(proposal_ids, list) else content.get("m.selections")
+    if not isinstance(answer_ids, list):
         return None
     valid_ids = (
         answer_id
-        for answer_id in listed[:MAX_OPTIONS]
+        for answer_id in answer_ids[:MAX_OPTIONS]
         if isinstance(answer_id, str) and len(answer_id) <= MAX_ID_CHARS
     )
     return tuple(dict.fromkeys(valid_ids))

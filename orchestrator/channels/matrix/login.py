@@ -109,7 +109,8 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
     def guard_decryption(self) -> None:
         """Make the library keep an event as undecrypted if reading it after decryption raises any error.
 
-        Its sender can write anything into it, and would otherwise break the whole answer.
+        The library does so for its own `EncryptionError` alone. The sender of an event can write anything
+        into it, and any other error would break the whole answer of the homeserver.
         """
         if self.olm is None:
             return  # encryption is not installed

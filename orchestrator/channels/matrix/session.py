@@ -579,6 +579,7 @@ class MatrixSession:
             # The library is passed an open file, not the path: it would leave its own file open if the
             # homeserver answers before the last read.
             async with aiofiles.open(file.path, "rb") as open_file:
+                # Of an encrypted file, the library is passed a function that returns the pieces to send.
                 answer, _ = await self._client.upload(
                     (lambda *_: _encrypted(open_file, keys)) if is_encrypted else open_file,
                     content_type="application/octet-stream" if is_encrypted else file.mime,
@@ -607,6 +608,7 @@ class MatrixSession:
         reaction, then fails with the reason. Raises `ChannelDown` if the homeserver cannot be reached.
         """
         try:
+            # The homeserver returns the newest reactions first.
             async for reaction in self._client.room_get_event_relations(
                 room_id, event_id, RelationshipType.annotation, events.REACTION
             ):

@@ -269,6 +269,7 @@ def _referenced_message(key: Any, *, people: Directory, me: OwnAccount, text: st
     The reference has no text; `text` is the text to show, or empty if only the host may know it. `people` are
     the known phone numbers and names of people, and `me` is the account that is logged in.
     """
+    # Only in a group the reference may name the author; without an author, only its `fromMe` is known.
     author = addresses.parse(key.participant)
     return QuotedMessage(
         id=key.ID[:MAX_ID_CHARS],

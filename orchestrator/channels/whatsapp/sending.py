@@ -1,9 +1,10 @@
 """Send each message once, though the library chooses its id itself and returns it only afterwards.
 
-Each message contains the host's mark in its secret. Before the library sends a message, it writes the secret
-and the id that it chose to its own database. There the host finds the ids under which earlier tries
-may have sent the message. If one of them has a receipt, the message arrived. If none has, the message is
-deleted under these ids and then sent again, so that nobody reads it twice.
+Each message contains the host's id of it, its mark, in a field that WhatsApp calls its secret. Before the
+library sends a message, it writes the secret and the id that it chose to its own database. There the host
+finds the ids under which earlier tries may have sent the message. If one of them has a receipt, the message
+arrived. If none has, the message is deleted under these ids and then sent again, so that nobody reads it
+twice.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Sender:
         self._spool = spool
         self._people = people
         self._own = own
-        self._turn = asyncio.Lock()
+        self._send_lock = asyncio.Lock()
         self._receipt_came = asyncio.Event()
 
     async def send(self, request: SendRequest) -> BridgeResponse:
@@ -58,7 +59,7 @@ class Sender:
 
         The text of the response is WhatsApp's id of the message, or the reason why it was not sent.
         """
-        async with self._turn:
+        async with self._send_lock:
             try:
                 sent_id = self._spool.sent_as(request.mark) or await self._earlier_id(request)
                 if sent_id is None:
