@@ -90,7 +90,8 @@ class NoticeService:
         """Store the notice that an agent requests for a later turn, or for its running `turn`.
 
         It replaces a waiting notice with the same key, even if no further one may be stored. A notice for the
-        running turn is claimed for it, so that no other turn gets it.
+        running turn is claimed for it, so that no other turn gets it; not so if this turn has claimed the
+        replaced one, whose text it delivers then.
 
         Return the text and data of the reply. Raises `NoticeRefused` if the request cannot be carried out.
         """

@@ -296,7 +296,10 @@ def test_it_is_what_its_description_says(harness: ChannelHarness) -> None:
 
 
 def test_its_methods_are_those_of_the_protocol(harness: ChannelHarness) -> None:
-    """Check that the channel's methods have the same parameters as those of `Channel`."""
+    """Check that the channel's methods have the same parameters as those of `Channel`.
+
+    If the channel limits the length of a text, the limit must be more than 100 characters.
+    """
     for name in ("owns", "run", "send", "set_typing", "react", "status"):
         expected = inspect.signature(getattr(Channel, name)).parameters
         actual = inspect.signature(getattr(type(harness.channel), name)).parameters

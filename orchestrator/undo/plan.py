@@ -74,7 +74,8 @@ def is_listed(effect: RowEffect) -> bool:
 
     Directories are not named, nor rows that only belong to others and have no title.
     """
-    if effect.table not in BY_NAME:  # it is a file or a directory
+    # `BY_NAME` has the tables whose changes are recorded: any other effect is one on a file or a directory.
+    if effect.table not in BY_NAME:
         return any(entry is not None and entry["kind"] != "dir" for entry in (effect.before, effect.after))
     return BY_NAME[effect.table].title is not None
 
@@ -97,9 +98,11 @@ def item_of(effect: RowEffect) -> UndoItem:
 
 def _title(effect: RowEffect, row: dict[str, Any]) -> str:
     """Return the name by which people know a changed row or file; empty if it has none."""
-    if effect.table not in BY_NAME:  # it is a file, whose key is its path
+    # `BY_NAME` has the tables whose changes are recorded: any other effect is one on a file, whose key is its
+    # path.
+    if effect.table not in BY_NAME:
         return str(effect.key[0])
-    title = BY_NAME[effect.table].title
-    if title == "payload_json":  # a column with JSON, of which people know the message
-        return str(json.loads(row[title]).get("message") or row["event_type"])
-    return str(row.get(title) or "") if title else ""
+    title_column = BY_NAME[effect.table].title
+    if title_column == "payload_json":  # a column with JSON, of which people know the message
+        return str(json.loads(row[title_column]).get("message") or row["event_type"])
+    return str(row.get(title_column) or "") if title_column else ""

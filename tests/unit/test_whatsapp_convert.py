@@ -200,7 +200,7 @@ def test_who_mentions_the_assistants_own_number_calls_it():
     message = wa.text(f"@{wa.ANDY_LID} what's on?", mentionedJID=[f"{wa.ANDY_LID}@lid"])
 
     assert (
-        made(wa.heard(message), me=OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, called="Andy")).text
+        made(wa.heard(message), me=OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, own_name="Andy")).text
         == "@Andy what's on?"
     )
     # On a shared number the owner is meant.
@@ -218,7 +218,7 @@ def test_who_mentions_the_assistants_own_number_calls_it():
 )
 def test_a_mention_of_the_account_calls_the_assistant_whose_own_it_is(mentioned, name, calls):
     message = wa.text("what do you think?", mentionedJID=[mentioned])
-    me = OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, called=name)
+    me = OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, own_name=name)
 
     found = made(wa.heard(message), people=Directory(), me=me)
 
@@ -402,7 +402,7 @@ def test_somebody_who_is_called_as_the_assistant_is_mentioned_by_number(name):
 
 def test_a_call_is_looked_for_without_the_names_of_who_is_mentioned():
     people = Directory(names={wa.JANE: "bot"})
-    me = OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, called="Andy", assistant="Andy")
+    me = OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, own_name="Andy", assistant="Andy")
     jids = [f"{wa.JANE}@s.whatsapp.net", f"{wa.ANDY_LID}@lid"]
     said = wa.text(f"@{wa.JANE} ask @{wa.ANDY_LID}", mentionedJID=jids)
     found = made(wa.heard(said), people=people, me=me)
@@ -508,7 +508,7 @@ def test_whatever_comes_in_is_a_message_or_a_reason_and_passes_to_the_host_as_it
     convert.people_in(event)
 
     found = convert.convert(
-        event, people=PEOPLE, me=OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, called="Andy")
+        event, people=PEOPLE, me=OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, own_name="Andy")
     )
 
     if isinstance(found, BridgeMessage):

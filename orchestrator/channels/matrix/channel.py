@@ -93,6 +93,8 @@ class MatrixChannel:
     async def _run_session(self, matrix_login: MatrixLogin, *, receive: Receive) -> None:
         """Connect with a login, and pass each message of its rooms to `receive` until the connection ends.
 
+        Messages are fetched from the stored position in the homeserver's stream of events on.
+
         Raises (always, since only an error ends the connection):
             LoggedOut: the homeserver has ended the login.
             ChannelDown: the connection broke for another reason.
@@ -176,6 +178,7 @@ class MatrixChannel:
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
         except ChannelRefused:
+            # This message is not tried again, and so needs its upload no longer. After other errors it does.
             self._uploaded.pop(upload_key, None)
             raise
         self._uploaded.pop(upload_key, None)
@@ -291,6 +294,7 @@ class MatrixChannel:
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
         except ChannelDown as error:
+            # Synapse has no error code of its own for either of these two cases, but a text.
             if UNKNOWN_EVENT in str(error):
                 raise ChannelRefused(str(error)) from error
             # The message has this sign already, for example by a try whose answer was lost: a success.

@@ -252,15 +252,15 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
 
 
 def _write_login(home: Path, login: MatrixLogin) -> None:
-    """Store a login, then delete the keys of other ones. Blocks.
+    """Store a login, then delete the keys of encrypted rooms that belong to other logins. Blocks.
 
     Raises `OSError` when the login cannot be stored; the previous one and its keys stay then.
     """
     path = home / LOGIN
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)
-    # The library names the files with keys after the device. A running host may have made those of this login
-    # already.
+    # The library names the files with keys after account and device. Those of this login are left: a running
+    # host may have made them already.
     for keys in (home / CRYPTO).glob("*"):
         if not keys.name.startswith(f"{login.user_id}_{login.device_id}."):
             with suppress(OSError):

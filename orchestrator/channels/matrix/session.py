@@ -447,6 +447,7 @@ class MatrixSession:
             if (remaining_seconds := self._silent_until - loop.time()) > 0:
                 raise ChannelDown("The homeserver asked for a pause.", pause_seconds=remaining_seconds)
             try:
+                # Nobody compares keys here, so no device of the others is ever verified.
                 answer = await self._request_for_message(
                     self._client.room_send(
                         room_id, kind, body, tx_id=transaction, ignore_unverified_devices=True
@@ -714,7 +715,8 @@ def _raise_for_error(response: Any) -> Any:
     if pause := pause_of(error):
         raise ChannelDown(f"The homeserver asks to wait {pause:.1f} s.", pause_seconds=pause)
     status = error.transport_response.status if error.transport_response is not None else 0
-    # The homeserver's own errors have a code: without one, the answer is that of a proxy before it.
+    # The homeserver's own errors have a code: without one, the answer is that of a proxy before it. Some
+    # statuses of a proxy concern the connection, not this message, which may work later then.
     if not code and 400 <= status < 500 and status not in _PASSING_STATUSES:
         raise _ForeignRefusal(status)
     raise ChannelDown(f"The homeserver has trouble of its own: {text}.")

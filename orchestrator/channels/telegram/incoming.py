@@ -61,7 +61,10 @@ class UpdateReceiver:
         *,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """`receive` stores a message; files are fetched in `tasks`."""
+        """`receive` stores a message; files are fetched in `tasks`.
+
+        At most `MAX_FETCHES` files are fetched at once, and at most `MAX_WAITING_FILES` wait or are fetched.
+        """
         self._context = context
         self._bot = bot
         self._login = login

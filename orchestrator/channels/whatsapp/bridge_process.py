@@ -34,7 +34,8 @@ _PROGRAM = (sys.executable, "-m", "orchestrator.channels.whatsapp.bridge")
 def command(store: Path, *options: str) -> tuple[str, ...]:
     """Return the command line that starts the bridge, the process that speaks WhatsApp.
 
-    `store` is the path of the login's database, and `options` are further words of the command line.
+    `store` is the path of the login's database, and `options` are further words of the command line. The
+    bridge's own database is beside that of the login: `whatsapp-bridge.db` beside `whatsapp.db`.
     """
     spool = store.with_name(f"{store.stem}-bridge.db")
     return (*_PROGRAM, "--store", str(store), "--spool", str(spool), *options)

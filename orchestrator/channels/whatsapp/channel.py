@@ -254,7 +254,7 @@ class WhatsAppChannel:
             end, failures=self._failures, now_ms=now_ms, chance=self._chance()
         )
         self._record_end(end, advice=advice, next_try_ms=now_ms + int(seconds * 1000))
-        await self._status.record()
+        await self._status.record()  # writes to the file what was changed in memory
         self._publish_state(end)
         # Waiting alone may not fix these states.
         is_grave = end.state in reconnect_policy.FINAL
@@ -483,7 +483,7 @@ class WhatsAppChannel:
             ChannelRefused: it was not sent, and never will be.
         """
         del thread
-        self._connected()
+        self._connected()  # raises at once, instead of after the wait, if there is no connection
         if jid in self._removed_from:
             raise ChannelRefused("Andy is no member of this WhatsApp group any more: add him again.")
         await self._send_rate.wait_for_turn(jid)

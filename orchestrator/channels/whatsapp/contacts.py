@@ -32,8 +32,11 @@ class Contacts:
         """`client` is the library's client, which looks numbers up."""
         self._client = client
         self._phones: dict[str, str] = {}
+        """The phone number of each person, by their LID."""
         self._names: dict[str, str] = {}
+        """The name of each person, by phone number, or by LID where the number is unknown."""
         self._lids: dict[str, str] = {}
+        """The LID of each person, by their phone number."""
         self._lid_chats: set[str] = set()
         """Chats in which members are addressed by LID."""
         self.directory = Directory(phones=self._phones, names=self._names)

@@ -40,7 +40,7 @@ MAX_ID_CHARS = 128
 REACTION = "reaction"
 UNKNOWN_KIND = "of a kind that cannot be read"
 # Parts of messages that show no new text in the chat.
-_SILENT_PARTS = ("encReactionMessage", "keepInChatMessage", "pinInChatMessage", "encEventResponseMessage")
+_INVISIBLE_PARTS = ("encReactionMessage", "keepInChatMessage", "pinInChatMessage", "encEventResponseMessage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class OwnAccount:
 
     phone: str
     lid: str = ""
-    called: str = ""
+    own_name: str = ""
     """The assistant's name if the account is the assistant's own, else empty.
 
     Where it is set, a mention of the account triggers the assistant.
@@ -168,15 +168,16 @@ def _common_fields(
 def _content_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
     """Return the fields of `BridgeMessage` that depend on a message's content, or why to ignore it.
 
+    Ignored are, among others, messages with a part that shows no new text in the chat, such as a pin.
     `people` are the known phone numbers and names of people, and `me` is the account that is logged in.
     """
     if message.HasField("protocolMessage"):
         return _edit_or_deletion_fields(message.protocolMessage, people=people, me=me)
     if message.HasField("reactionMessage"):
         return _reaction_fields(message.reactionMessage, people=people, me=me)
-    silent_part = next((name for name in _SILENT_PARTS if message.HasField(name)), None)
-    if silent_part is not None:
-        return IgnoredEvent(reason=silent_part)
+    invisible_part = next((name for name in _INVISIBLE_PARTS if message.HasField(name)), None)
+    if invisible_part is not None:
+        return IgnoredEvent(reason=invisible_part)
     fields = _text_fields(message, people=people, me=me)
     if fields["text"] or fields["media"] is not None:
         return fields
@@ -225,7 +226,7 @@ def _text_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict
         "call_text": _cut(_with_numbers(text, mentioned, people, me), MAX_TEXT_CHARS) if mentioned else None,
         "media": message_text.media_of(message),
         "quote": _quote(context, people, me) if context is not None else None,
-        "calls_me": bool(me.called) and any(me.is_me(person) for person in mentioned),
+        "calls_me": bool(me.own_name) and any(me.is_me(person) for person in mentioned),
         "mentions": tuple(dict.fromkeys(str(people.resolved(person)) for person in mentioned)),
     }
 
@@ -235,7 +236,9 @@ def _edit_or_deletion_fields(
 ) -> dict[str, Any] | IgnoredEvent:
     """Return the fields of `BridgeMessage` for an edit or a deletion, or why to ignore `part`.
 
-    `part` is a protocol message of WhatsApp. Other kinds of it are exchanged between devices, and ignored.
+    `part` is a protocol message of WhatsApp. Other kinds of it are exchanged between devices, and ignored. So
+    is an edit without a text. An edit leaves the message's file as it is, so the fields have none.
+
     `people` are the known phone numbers and names of people, and `me` is the account that is logged in.
     """
     target_id = part.key.ID[:MAX_ID_CHARS]
@@ -284,9 +287,11 @@ def _vote_fields(
 ) -> dict[str, Any] | IgnoredEvent:
     """Return the fields of `BridgeMessage` for a vote, or why to ignore it.
 
-    The message quotes the poll that `poll_key`, WhatsApp's reference to a message, names. `vote` is the
-    decrypted vote. `people` are the known phone numbers and names of people, and `me` is the account that is
-    logged in.
+    The message quotes the poll that `poll_key`, WhatsApp's reference to a message, names. Its text has the
+    chosen options in words, and `chosen` their hashes, by which the host knows them in a poll of its own.
+
+    `vote` is the decrypted vote. `people` are the known phone numbers and names of people, and `me` is the
+    account that is logged in.
     """
     if not poll_key.ID:
         return IgnoredEvent(reason="a vote in no poll")
@@ -330,6 +335,7 @@ def _context(message: Message) -> Any | None:
     The timer is the time after which the message disappears.
     """
     body_part = message_text.content_part(message)
+    # Not every kind of content has this field: asking for a missing one would raise an error.
     if body_part is None or "contextInfo" not in body_part.DESCRIPTOR.fields_by_name:
         return None
     return body_part.contextInfo if body_part.HasField("contextInfo") else None
@@ -342,7 +348,7 @@ def _with_names(text: str, mentioned: list[Address], people: Directory, me: OwnA
     numbers and names of people, and `me` is the account that is logged in.
     """
     name_by_user = {
-        address.user: me.called if me.called and me.is_me(address) else _shown_name(address, people, me)
+        address.user: me.own_name if me.own_name and me.is_me(address) else _shown_name(address, people, me)
         for address in mentioned
     }
     return _replace_mentions(text, name_by_user)
@@ -356,7 +362,7 @@ def _with_numbers(text: str, mentioned: list[Address], people: Directory, me: Ow
     account that is logged in.
     """
     name_by_user = {
-        address.user: me.called if me.called and me.is_me(address) else _number(address, people)
+        address.user: me.own_name if me.own_name and me.is_me(address) else _number(address, people)
         for address in mentioned
     }
     return _replace_mentions(text, name_by_user)
@@ -494,6 +500,7 @@ def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
         yield message.pollUpdateMessage.pollCreationMessageKey.participant
     if message.HasField("protocolMessage"):
         yield message.protocolMessage.key.participant
+        # Of an edit, the new content is read below.
         message = message_text.unwrapped(message.protocolMessage.editedMessage)
     context = _context(message)
     if context is not None:

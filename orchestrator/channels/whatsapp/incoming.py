@@ -95,6 +95,7 @@ class MessageReader:
         elif group is not None and files:
             file_until_ms = self._context.clock.now_ms() + int(self._downloader.wait_seconds(files) * 1000)
         vote = await self._vote(message)
+        # A vote quotes its poll as the host has stored it.
         if vote is not None:
             quote = Quote(
                 message_id=vote.poll.message_id, sender=self._context.assistant, text=vote.poll.text
@@ -292,6 +293,7 @@ class MessageReceiver:
         self._reader = reader
         self._on_received = on_received
         self._waiting: dict[str, deque[Delivered]] = defaultdict(deque)
+        """By chat, the messages that are not handed in yet, oldest first; no entry for a chat without any."""
         self._running: set[asyncio.Task[None]] = set()
 
     @property

@@ -46,14 +46,15 @@ def to_whatsapp(text: str) -> str:
     # The conversion marks placeholders and bold with these characters, so the text itself must have none.
     text = re.sub(f"[{_OPEN}{_CLOSE}{_BOLD}]", "", text)
     parts: list[str] = []
-    end = 0
+    converted_until = 0
     # `*word*` is italic in Markdown and bold in WhatsApp. It is read as Markdown only if the text also has
     # bold in Markdown's form (`**word**`).
     is_markdown = _STRONG.search(_PROTECTED_SPANS.sub("", text)) is not None
     for fence in _FENCE.finditer(text):
-        parts += [_convert_prose(text[end : fence.start()], is_markdown=is_markdown), _code_block(fence[1])]
-        end = fence.end()
-    parts.append(_convert_prose(text[end:], is_markdown=is_markdown))
+        prose = text[converted_until : fence.start()]
+        parts += [_convert_prose(prose, is_markdown=is_markdown), _code_block(fence[1])]
+        converted_until = fence.end()
+    parts.append(_convert_prose(text[converted_until:], is_markdown=is_markdown))
     return "".join(parts).strip("\n")
 
 
@@ -181,6 +182,8 @@ def with_mention(text: str, name: str, user: str) -> str:
     This replaces the first occurrence of the person's `name`, or is put before the text if the name does not
     occur. `user` is the number: the user part of the person's address.
     """
+    # The name with or without `@`, not as a part of a longer word. Letters of other scripts may follow, as
+    # Korean puts particles behind a name.
     name_pattern = rf"(?<!\w)@?{re.escape(name)}(?![A-Za-z0-9_])"
     replaced = re.sub(name_pattern, f"@{user}", text, count=1) if name else text
     return replaced if replaced != text else f"@{user} {text}"

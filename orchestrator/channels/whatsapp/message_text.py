@@ -77,8 +77,8 @@ def unwrapped(message: Message) -> Message:
 
 def _is_wrapper(field: Any) -> bool:
     """Return whether a field of a message contains another message, such as that of a disappearing one."""
-    # All wrappers that WhatsApp adds have this type, so those that are newer than the list are recognised,
-    # too.
+    # All wrappers that WhatsApp adds have the type `FutureProofMessage`. So those that are newer than the
+    # list `WRAPPERS` are recognised, too.
     return field.name in WRAPPERS or (
         field.message_type is not None and field.message_type.name == "FutureProofMessage"
     )
@@ -177,7 +177,7 @@ def _media(message: Message, part: Any, kind: MediaKind) -> MediaReference | Non
     if not part.mediaKey or not (part.directPath or part.URL) or len(ref) > MAX_REF_BYTES:
         return None
     return MediaReference(
-        kind="voice note" if kind == "audio" and part.PTT else kind,
+        kind="voice note" if kind == "audio" and part.PTT else kind,  # PTT: push to talk
         mime=str(part.mimetype)[:100],
         name=str(part.fileName or part.title)[:300] if kind == "document" else "",
         size=int(part.fileLength),

@@ -101,7 +101,9 @@ class NeonizeSession:
         self._spool = spool
         self._emit = emit
         self._has_own_number = has_own_number
-        self._me = OwnAccount(phone=own.user, called=assistant if has_own_number else "", assistant=assistant)
+        self._me = OwnAccount(
+            phone=own.user, own_name=assistant if has_own_number else "", assistant=assistant
+        )
         self._people = Contacts(client)
         self._sender = Sender(client, spool, self._people, own=own)
         self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
@@ -254,7 +256,7 @@ class NeonizeSession:
 
     async def _on_lost(self, event: UndecryptableEvent) -> None:
         """Deliver a message without its text, because its sender's device has not sent it again in time."""
-        # Without a timer in the table, the message came at the last moment.
+        # Without an entry, the message came at the last moment, and `_on_message` has removed the timer.
         if self._unreadable.pop(event.Info.ID, None) is None:
             return
         message = convert.unreadable(event, people=self._people.directory)

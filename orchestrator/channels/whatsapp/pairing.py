@@ -127,7 +127,8 @@ class Pairing:
     async def progress(self) -> PairingProgress:
         """Return the progress of pairing, updated from the login's database.
 
-        It is "paired" if the database has a login and no attempt is running.
+        It is "paired" if the database has a login and no attempt is running, and idle again once that login
+        is gone.
 
         Raises `ChannelDown` when the database cannot be read.
         """

@@ -40,6 +40,7 @@ class SendRateLimiter:
         self._rate = rate
         self._clock = clock
         self._chance = chance
+        # The limit of all chats together; without an interval there is no such limit.
         a_second = 1000 / rate.every_ms if rate.every_ms else math.inf
         self._bucket = TokenBucket(clock, at_once=rate.burst, a_second=a_second)
         self._next_in_chat_ms: dict[str, int] = {}

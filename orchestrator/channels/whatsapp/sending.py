@@ -113,8 +113,9 @@ class Sender:
     async def _earlier_id(self, request: SendRequest) -> str | None:
         """Return WhatsApp's id under which an earlier attempt has sent the message.
 
-        Wait up to `PROOF_SECONDS` for a receipt that proves that it arrived; None if none comes, or if there
-        was no earlier attempt.
+        `request.earlier` has the ids under which that may have been. Wait up to `PROOF_SECONDS` for a receipt
+        that proves that a message with one of these arrived; None if none comes, or if there was no earlier
+        attempt.
         """
         if not request.earlier:
             return None
@@ -143,6 +144,7 @@ class Sender:
         for message_id in request.earlier:
             await self._client.revoke_message(jid_of(chat), jid_of(self._own), message_id)
         message = await self._compose(request)
+        # It contains the host's id, by which later attempts find the id that the library chooses.
         message.messageContextInfo.messageSecret = neonize_database.secret_of(request.mark)
         response = await self._client.send_message(jid_of(chat), message)
         if request.options:

@@ -72,7 +72,11 @@ class Spool:
         self._connection.execute("DELETE FROM inbox WHERE n = ?", (n,))
 
     def unacknowledged(self) -> StoredMessages:
-        """Return the messages that the host has not acknowledged; those that cannot be read are retained."""
+        """Return the messages that the host has not acknowledged.
+
+        Those that cannot be read are retained. Of these only the numbers are returned, if the owner was not
+        notified of them before.
+        """
         # As bytes: one text that is not UTF-8 would otherwise end the reading of all of them.
         rows = self._connection.execute("SELECT n, CAST(message AS BLOB) FROM inbox ORDER BY n").fetchall()
         reported = {n for (n,) in self._connection.execute("SELECT n FROM reported")}
@@ -94,7 +98,10 @@ class Spool:
         )
 
     def note_sent(self, mark: str, message_id: str) -> None:
-        """Store WhatsApp's id under which the message with this mark (the host's id) was sent."""
+        """Store WhatsApp's id under which the message with this mark (the host's id) was sent.
+
+        An id that is stored for the mark already is retained.
+        """
         self._connection.execute(
             "INSERT INTO sent (mark, id) VALUES (?, ?) ON CONFLICT (mark) DO NOTHING", (mark, message_id)
         )
