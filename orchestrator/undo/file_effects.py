@@ -89,8 +89,8 @@ async def put_due(database: Database, files: GroupFiles, folder: Folder) -> None
     """
     for undo in await database.read(partial(undos.due, folder=folder)):
         effects = await database.read(partial(turn_effects.of_turn, turn_id=undo.turn_id))
-        own = [effect for effect in effects if effect.table == FILE]
-        unrestored = await asyncio.to_thread(put_all, files, folder, own)
+        of_files = [effect for effect in effects if effect.table == FILE]
+        unrestored = await asyncio.to_thread(put_all, files, folder, of_files)
         if unrestored:
             log.warning("undo.files_left", group=folder, turn=undo.turn_id, files=unrestored[:20])
         await database.write(partial(undos.note_files_done, turn_id=undo.turn_id))

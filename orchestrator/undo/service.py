@@ -158,8 +158,8 @@ class UndoService:
         since_ms = self.clock.now_ms() - turn_effects.UNDO_MS
         for turn in await turns.recent(tx, limit=RECENT_TURNS, folder=folder):
             is_meant = chat_jid is None or (turn.kind is TurnKind.CHAT and turn.chat_jid == chat_jid)
-            is_over = turn.ended_ms is not None and turn.queued_ms >= since_ms
-            if not is_meant or not is_over or await undos.of_turn(tx, turn.id) is not None:
+            is_undoable = turn.ended_ms is not None and turn.queued_ms >= since_ms
+            if not is_meant or not is_undoable or await undos.of_turn(tx, turn.id) is not None:
                 continue
             plan = await self.plan(tx, turn)
             if not plan.is_empty or plan.outside:

@@ -103,6 +103,8 @@ class TelegramChannel:
         self._bot: telegram.Bot | None = None
         self._receiver: UpdateReceiver | None = None
         self._sent: OrderedDict[str, MessageId] = OrderedDict()
+        """Telegram's number of each part of a message that this process has sent, by the key of `_remember`.
+        """
         self._silent_until: dict[int, float] = {}
         """For each chat with a pause that Telegram has asked for, its end by the event loop's clock."""
         self._token_refusals = 0

@@ -204,7 +204,7 @@ def _write_block(writer: _Writer, token: Token) -> None:
     elif kind in {"bullet_list", "ordered_list"}:
         _begin_or_end_list(writer, token, is_open=side == "open", is_ordered=kind == "ordered_list")
     elif token.type == "list_item_open":
-        number = writer.lists[-1]
+        number = writer.lists[-1]  # that of this item in the innermost list; None for bullets
         indentation = "  " * (len(writer.lists) - 1)
         writer.text += indentation + ("• " if number is None else f"{number}. ")
         writer.lists[-1] = None if number is None else number + 1

@@ -127,8 +127,9 @@ class UpdateReceiver:
         inbound = await self._inbound(content)
         file = content.file if inbound.file_until_ms is not None else None
         if not await hand_in(self._receive, inbound, cursor=position if file is None else None):
-            await self._store_position(position)
+            await self._store_position(position)  # so that a refused message is not requested again
         elif file is not None:
+            # Together: with the position alone, a crash would lose the file, which needs the update.
             async with self._context.database.transaction() as tx:
                 await chats.set_cursor(tx, self._stored_update_key(number), json.dumps(update))
                 await chats.set_cursor(tx, CHANNEL.name, position)

@@ -150,6 +150,7 @@ def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
 def _library_folders(name: str) -> set[str]:
     """Return the folders from which Python, the library `name` and the system's linker load files."""
     folders = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    # The library's own folder, and those of the packages beside it, which it needs.
     library_spec = importlib.util.find_spec(name)
     if library_spec is not None and library_spec.submodule_search_locations:
         folders.add(str(Path(library_spec.submodule_search_locations[0]).parent))
