@@ -190,7 +190,10 @@ class LaterClock(SystemClock):
 
 @pytest.fixture
 async def context(tmp_path: Path) -> AsyncIterator[ChannelContext]:
-    """Provide the objects that a host gives to a channel, with an empty home and database of their own."""
+    """Provide the objects that a host gives to a channel, with an empty home and database of their own.
+
+    The clock is one that a test can set ahead.
+    """
     clock = LaterClock()
     (tmp_path / "groups").mkdir()
     (tmp_path / "store").mkdir()

@@ -136,7 +136,7 @@ class _HttpClient(HTTPXRequest):
         except ValueError:
             pause = None  # no JSON, such as the page of a proxy
         except (AttributeError, RecursionError):
-            pause, content = None, b""
+            pause, content = None, b""  # JSON of a form at which the library would break
         if status == TOO_MANY_REQUESTS or pause:
             seconds = max(bounded_pause(pause, default=UNNAMED_PAUSE_SECONDS), LEAST_PAUSE_SECONDS)
             raise RetryAfter(timedelta(seconds=seconds))

@@ -50,7 +50,7 @@ def text_of(message: Message) -> str:
 
 
 def unknown_kind(message: Message) -> str:
-    """Return the names of those parts of a message that this module cannot read, separated by commas.
+    """Return the names of at most `MAX_KINDS` parts of a message that this module cannot read, with commas.
 
     Empty if the message has none, or if it is one that nobody wrote, such as that somebody joined. The names
     are those of Telegram's fields, so that a kind of message that is unknown today gets a name as well.

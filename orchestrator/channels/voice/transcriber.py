@@ -154,7 +154,7 @@ class VoiceTranscriber:
             self._start_next_turn()
 
     def _forget_waiting(self, group: str, turn: asyncio.Future[None]) -> None:
-        """Remove a voice note of a group from those that wait for their turn."""
+        """Remove a voice note of a group from those that wait; `turn` is the future for which it waits."""
         waiting = self._waiting[group]
         waiting.remove(turn)
         if not waiting:
@@ -162,6 +162,7 @@ class VoiceTranscriber:
 
     def _start_next_turn(self) -> None:
         """Give the turn to a waiting note of the group whose last turn is the longest ago, if any waits."""
+        # If a note waits, this stays true, so that no note which comes just now begins before that one.
         self._is_listening = bool(self._waiting)
         if self._waiting:
             group = min(self._waiting, key=lambda name: self._last_turn.get(name, 0))
@@ -202,7 +203,10 @@ class VoiceTranscriber:
 
 
 async def _read_bounded(stream: asyncio.StreamReader) -> bytes | None:
-    """Read the program's output to its end and return it; None if it is more than `MAX_OUTPUT_BYTES`."""
+    """Read the program's output to its end and return it.
+
+    If it is more than `MAX_OUTPUT_BYTES`, return None and leave the rest unread.
+    """
     output = b""
     while chunk := await stream.read(MAX_OUTPUT_BYTES):
         output += chunk

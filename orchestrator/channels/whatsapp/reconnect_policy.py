@@ -45,7 +45,9 @@ def pause_seconds(failures: int, *, chance: float) -> float:
 def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float) -> float:
     """Return the seconds to wait before the next connection after a login ended with the state `end`.
 
-    `failures` is the number of failed connections in a row, `chance` a random number from 0 to 1.
+    After a ban it is the time until its end, but at least `LEAST_BAN_SECONDS`. `failures` is the number of
+    failed connections in a row, `chance` a random number from 0 to 1: only the wait after states that have no
+    time of their own depends on these.
     """
     match end.state:
         case "logged_out":
