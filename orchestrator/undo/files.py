@@ -428,6 +428,7 @@ class GroupFiles:
     def _write_tree(self, folder: str, tree: Tree) -> str:
         """Store a tree, the entries of a group's folder, as the last one; return its name, a hash of it."""
         last = self._folders[folder].last
+        # If nothing has changed since the last tree, that is the one, and nothing is written.
         if last is not None:
             last_tree, last_name = last
             if last_tree == tree and (self._root / folder / "trees" / last_name).exists():

@@ -196,16 +196,16 @@ class UndoService:
             effect for effect in effects if effect.table in BY_NAME and not BY_NAME[effect.table].is_sending
         )
         rows += await _of_sending_tables(tx, turn, effects)
-        changed = [effect for effect in effects if effect.table == turn_effects.FILE]
-        files = tuple(effect for effect in changed if self.files.can_put(turn.folder, effect.before))
+        changed_files = [effect for effect in effects if effect.table == turn_effects.FILE]
+        files = tuple(effect for effect in changed_files if self.files.can_put(turn.folder, effect.before))
         # What can be stopped or deleted: messages, and runs of scheduled tasks.
-        sent = await _messages_of(tx, turn, effects)
+        queued_messages = await _messages_of(tx, turn, effects)
         runs = await _runs_of(tx, effects)
         commanded = {message.id for message in await outbox.by_ids(tx, _commanded(effects))}
         # Only messages of commands are deleted, not answers. A removed emoji leaves nothing to delete.
         possibly_sent = [
             message
-            for message in sent
+            for message in queued_messages
             if message.id in commanded
             and message.state in _POSSIBLY_SENT
             and (message.text or message.reacts_to is None)
@@ -226,18 +226,21 @@ class UndoService:
             is_redo=await _is_undo(tx, turn.id),
             rows=rows,
             files=files,
-            unsent=tuple(message for message in sent if message.state in _UNSENT),
-            has_unsent_command=any(message.id in commanded and message.state in _UNSENT for message in sent),
+            unsent=tuple(message for message in queued_messages if message.state in _UNSENT),
+            has_unsent_command=any(
+                message.id in commanded and message.state in _UNSENT for message in queued_messages
+            ),
             sent=deletable,
             waiting_runs=tuple(run for run in runs if run.state is TurnState.QUEUED),
             items=tuple(map(item_of, (*filter(is_listed, rows), *named_files))),
             later=await self._later_changes(tx, turn.folder, (*rows, *files)),
+            # Numbers of the effects that stay, by their kind.
             outside=outside.of(
                 await tool_calls.of_turn(tx, turn.id),
                 noted=_count_out_of_reach(effects, "noted"),
                 forgotten=_count_out_of_reach(effects, "forgotten"),
                 files=sum(effect.table == turn_effects.UNKNOWN_FILES for effect in effects),
-                not_kept=len(changed) - len(files),
+                not_kept=len(changed_files) - len(files),
                 sent=len(possibly_sent) - len(deletable) - len(withdrawn),
                 withdrawn=await withdrawals.count_of(tx, turn.id),
                 runs=sum(run.state is not TurnState.QUEUED for run in runs),
@@ -358,6 +361,7 @@ class UndoService:
         turn = plan.turn
         for effect in plan.files:  # a hundred of them are read again in a few milliseconds
             now = self.files.now(turn.folder, effect.key[0], like=effect.after)
+            # A file that was changed since gets another content by the undo: an undo of the undo needs this.
             if not is_same(now, effect.after):
                 self.files.store_content(turn.folder, effect.key[0])
             # For the undo's turn, the file goes from its present state to the one before the undone turn.
@@ -384,7 +388,8 @@ class UndoService:
         # owner's group.
         for folder in sorted({effect.key[0] for effect in plan.rows if effect.table in BOARD}):
             await dashboards.advance(tx, folder)
-            # Days that were put back start at another time if the time zone has changed.
+            # Days that were put back start at another time if the time zone has changed since. Without a
+            # stored zone, all deadlines are computed again.
             await dashboards.note_zone(tx, folder, None)
         for message in plan.sent:
             await withdrawals.add(tx, message.id, number, now_ms=now_ms)

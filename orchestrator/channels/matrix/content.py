@@ -32,6 +32,7 @@ def _markdown() -> MarkdownIt:
     """Return the parser of Markdown, made once: its library loads slowly."""
     from markdown_it import MarkdownIt
 
+    # HTML in the text is only text, each line break is shown, and web addresses are left to the clients.
     options = {"html": False, "breaks": True, "linkify": False}
     return MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
 

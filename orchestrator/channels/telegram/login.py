@@ -69,7 +69,7 @@ def read(home: Path) -> TelegramLogin | None:
 
 
 def write(home: Path, login: TelegramLogin) -> None:
-    """Store a login in a file that only the owner can read. Blocks."""
+    """Store a login in a file that only the owner can read. Blocks. Raises `OSError`."""
     path = home / LOGIN
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)

@@ -204,9 +204,9 @@ def _answered(message: Message, bot: _Bot) -> dict[str, Any]:
 def _calls(message: Message, bot: _Bot) -> bool:
     """Return whether a message mentions the bot, or gives a command that names it: `/clear@andy_bot`."""
     kinds: list[str | None] = [MessageEntity.MENTION, MessageEntity.TEXT_MENTION, MessageEntity.BOT_COMMAND]
-    mentions = {**message.parse_entities(kinds), **message.parse_caption_entities(kinds)}
+    marked_parts = {**message.parse_entities(kinds), **message.parse_caption_entities(kinds)}
     own_name = f"@{bot.username}".lower()
-    for entity, text in mentions.items():
+    for entity, text in marked_parts.items():
         if entity.type == "text_mention" and entity.user is not None and entity.user.id == bot.id:
             return True
         if entity.type in {"mention", "bot_command"} and text.lower().endswith(own_name):
