@@ -28,7 +28,7 @@ def account(home: Path) -> str:
 def check_library(home: Path) -> ChannelFinding:
     """Check that the library is installed and can read encrypted rooms. `home` is not used.
 
-    The text without a problem is the one for a messenger without an account; no other needs it.
+    Without a problem, the text is not shown, because `check_login` follows.
     """
     del home
     try:

@@ -268,7 +268,10 @@ class RoomReceiver:
         return cursor is not None
 
     async def _leave_unreadable_room(self, room_id: str) -> None:
-        """Explain in an encrypted room that nobody here can read it, and leave it. An error is only logged."""
+        """Explain in an encrypted room that nobody here can read it, and leave it.
+
+        An error is only logged.
+        """
         try:
             body = {"msgtype": "m.notice", "body": UNREADABLE}
             await self._session.send(room_id, events.MESSAGE, body, transaction=f"unreadable{room_id}")
