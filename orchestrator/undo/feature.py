@@ -76,12 +76,12 @@ class UndoFeature:
             StoreError: the database cannot be written.
         """
         expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
-        with_expired = await self._host.database.write(expire)
-        due = await self._host.database.read(undos.due)
-        with_open_turns = await asyncio.to_thread(self.files.with_open_turns)
-        for folder in sorted({*with_open_turns, *(undo.folder for undo in due)}):
+        folders_with_expired = await self._host.database.write(expire)
+        due_undos = await self._host.database.read(undos.due)
+        folders_with_open_turns = await asyncio.to_thread(self.files.with_open_turns)
+        for folder in sorted({*folders_with_open_turns, *(undo.folder for undo in due_undos)}):
             await self._try(self.catch_up, Folder(folder))
-        for folder in sorted({*with_expired, *await asyncio.to_thread(self.files.uncollected)}):
+        for folder in sorted({*folders_with_expired, *await asyncio.to_thread(self.files.uncollected)}):
             await self._try(self._collect, Folder(folder))
 
     async def _try(self, work: Callable[[Folder], Awaitable[None]], folder: Folder) -> None:

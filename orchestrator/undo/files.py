@@ -157,7 +157,7 @@ class GroupFiles:
                 name = f"!{_reason(error)}"
             if is_late():
                 name = f"!{TOO_SLOW}"
-            _private(turn_file.parent)
+            _make_private_directory(turn_file.parent)
             write_whole(turn_file, name, mode=0o600)
 
     def open_turns(self, folder: str) -> list[int]:
@@ -411,7 +411,7 @@ class GroupFiles:
             return
         if self.stored_bytes(folder) + entry.size > STORE_BYTES:
             return
-        _private(target.parent)
+        _make_private_directory(target.parent)
         partial = target.with_name(f"{target.name}.partial")
         try:
             with trees.opened(root_fd, path) as source, partial.open("wb") as copy:
@@ -437,7 +437,7 @@ class GroupFiles:
         name = hashlib.sha256(body.encode()).hexdigest()
         path = self._root / folder / "trees" / name
         if not path.exists():
-            _private(path.parent)
+            _make_private_directory(path.parent)
             write_whole(path, body, mode=0o600)
         write_whole(self._root / folder / "last", name, mode=0o600)
         self._folders[folder].last = (tree, name)
@@ -516,7 +516,7 @@ def _reason(error: Exception) -> str:
     return str(error.strerror or error) if isinstance(error, OSError) else str(error)
 
 
-def _private(directory: Path) -> None:
+def _make_private_directory(directory: Path) -> None:
     """Create a directory of a group's snapshots and its parents, for the owner alone."""
     # One by one, since `mkdir` gives the mode to the last directory only, and not to the parents it makes.
     for place in (directory.parent.parent, directory.parent, directory):
@@ -536,6 +536,7 @@ def _clone_or_copy(source: BinaryIO, copy: BinaryIO, entry: Entry) -> None:
         # copy.
         fcntl.ioctl(copy.fileno(), FICLONE, source.fileno())
     except OSError as error:
+        # With these errors, the file system or the system cannot let files share their blocks.
         if error.errno not in {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM}:
             raise
         remaining_bytes = entry.size
