@@ -75,6 +75,7 @@ class UndoRequests:
         turn = await self._find_turn(tx, group, message)
         if turn is None or (request.is_redo and await undos.get(tx, turn.id) is None):
             return None
+        # None if the sender may undo the turn; else the names of those who may.
         if (names := await _only_for(tx, group, message, turn, role)) is not None:
             return _reply(texts.only(names, is_korean=is_korean))
         try:

@@ -338,7 +338,7 @@ def _ignored_fields(kind: str, content: dict[str, Any]) -> dict[str, str]:
 def _location_text(content: dict[str, Any], text: str) -> str:
     """Return the text of a location: its coordinates and `text`, or `text` alone if they are not valid."""
     uri = content.get("geo_uri") or _json_object(content.get("org.matrix.msc3488.location")).get("uri")
-    coordinates = _GEO.match(uri) if isinstance(uri, str) else None
+    coordinates = _GEO.match(uri) if isinstance(uri, str) else None  # `geo:48.1,11.5` → 48.1, 11.5
     return f"[place] {coordinates[1]}, {coordinates[2]} {text}".rstrip() if coordinates else text
 
 

@@ -218,6 +218,7 @@ def _write_block(writer: _Writer, token: Token) -> None:
 
 def _begin_or_end_list(writer: _Writer, token: Token, *, is_open: bool, is_ordered: bool) -> None:
     """Begin the list of a token (`is_open`), or end the innermost list."""
+    # For each open list, `writer.lists` has the number of its next item; None for a list with bullets.
     if is_open:
         writer.lists.append(int(token.attrs.get("start") or 1) if is_ordered else None)
     else:

@@ -325,7 +325,8 @@ class MessageReceiver:
 
     async def _hand_in_chat(self, chat: str) -> None:
         """Hand in the queued messages of a chat, one after another, until none is left."""
-        # The task ends after the chat's last message, so that idle chats have no task.
+        # The task ends after the chat's last message, so that idle chats have no task. A message stays in the
+        # queue while it is handed in: as long as the chat has a queue, `put` starts no second task.
         waiting = self._waiting[chat]
         while waiting:
             await self._hand_in_and_acknowledge(waiting[0])
