@@ -357,7 +357,7 @@ class NeonizeSession:
             self._emit(StateReport(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
 
     def _report_down(self, state: State, reason: str, *, until_ms: int = 0) -> None:
-        """Note that there is no connection, and report to the host the `state` that it means, and the `reason`.
+        """Note that there is no connection, and report to the host the `state` that it means, with its `reason`.
 
         `until_ms` is the end of a ban in epoch milliseconds; 0 for other states.
         """
