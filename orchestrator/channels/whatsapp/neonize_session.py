@@ -357,9 +357,10 @@ class NeonizeSession:
             self._emit(StateReport(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
 
     def _report_down(self, state: State, reason: str, *, until_ms: int = 0) -> None:
-        """Note that there is no connection, and report to the host the `state` that it means, with its `reason`.
+        """Note that there is no connection, and report it to the host.
 
-        `until_ms` is the end of a ban in epoch milliseconds; 0 for other states.
+        The report has the `state` that this means, and the `reason`. `until_ms` is the end of a ban in epoch
+        milliseconds; 0 for other states.
         """
         self._is_connected = self._is_silent = False
         self._emit(StateReport(state=state, reason=reason, until_ms=until_ms))
