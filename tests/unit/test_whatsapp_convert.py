@@ -293,6 +293,20 @@ def test_a_reaction_is_told_with_the_reason_why_nobody_answers():
     assert dropped(wa.heard(Message(reactionMessage=part))) == "reaction taken back"
 
 
+@pytest.mark.parametrize(
+    ("is_reacting_to_own_message", "is_from_me", "is_andys"),
+    [(False, False, True), (True, False, False), (True, True, True), (False, True, False)],
+)
+def test_a_reaction_in_a_chat_between_two_is_to_the_message_of_the_one_or_the_other(
+    is_reacting_to_own_message: bool, is_from_me: bool, is_andys: bool
+) -> None:
+    key = MessageKey(ID="3BBB", fromMe=is_reacting_to_own_message, remoteJID=f"{wa.ANDY}@s.whatsapp.net")
+    part = e2e.ReactionMessage(key=key, text="👍")
+    event = wa.heard(Message(reactionMessage=part), chat=wa.jid(wa.JANE), is_from_me=is_from_me)
+
+    assert made(event).quote.is_mine is is_andys
+
+
 def test_an_edit_names_its_message_and_the_new_text():
     found = made(wa.heard(wa.edit("3OLD", Message(conversation="new words")), message_id="3NEW"))
 

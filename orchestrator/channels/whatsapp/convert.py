@@ -98,14 +98,14 @@ def convert(
     common_fields = _common_fields(event, people)
     if isinstance(common_fields, IgnoredEvent):
         return common_fields
-    message = message_text.unwrapped(event.Message)
+    message, is_from_me = message_text.unwrapped(event.Message), event.Info.MessageSource.IsFromMe
     if message.HasField("pollUpdateMessage"):
         key = message.pollUpdateMessage.pollCreationMessageKey
         content_fields: dict[str, Any] | IgnoredEvent = _vote_fields(
-            key, vote or Vote(), people=people, me=me
+            key, vote or Vote(), is_from_me=is_from_me, people=people, me=me
         )
     else:
-        content_fields = _content_fields(message, people=people, me=me)
+        content_fields = _content_fields(message, is_from_me=is_from_me, people=people, me=me)
     return (
         BridgeMessage(**common_fields, **content_fields)
         if isinstance(content_fields, dict)
@@ -165,27 +165,30 @@ def _common_fields(
     }
 
 
-def _content_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
+def _content_fields(
+    message: Message, *, is_from_me: bool, people: Directory, me: OwnAccount
+) -> dict[str, Any] | IgnoredEvent:
     """Return the fields of `BridgeMessage` that depend on a message's content, or why to ignore it.
 
     Ignored are, among others, messages with a part that shows no new text in the chat, such as a pin.
-    `people` are the known phone numbers and names of people, and `me` is the account that is logged in.
+    `is_from_me` says whether the account itself has sent the message, from any of its devices. `people` are
+    the known phone numbers and names of people, and `me` is the account that is logged in.
     """
     if message.HasField("protocolMessage"):
         return _edit_or_deletion_fields(message.protocolMessage, people=people, me=me)
     if message.HasField("reactionMessage"):
-        return _reaction_fields(message.reactionMessage, people=people, me=me)
+        return _reaction_fields(message.reactionMessage, is_from_me=is_from_me, people=people, me=me)
     invisible_part = next((name for name in _INVISIBLE_PARTS if message.HasField(name)), None)
     if invisible_part is not None:
         return IgnoredEvent(reason=invisible_part)
     fields = _text_fields(message, people=people, me=me)
     if fields["text"] or fields["media"] is not None:
         return fields
-    return _unreadable_fields(message, fields, people=people, me=me)
+    return _unreadable_fields(message, fields, is_from_me=is_from_me, people=people, me=me)
 
 
 def _unreadable_fields(
-    message: Message, fields: dict[str, Any], *, people: Directory, me: OwnAccount
+    message: Message, fields: dict[str, Any], *, is_from_me: bool, people: Directory, me: OwnAccount
 ) -> dict[str, Any] | IgnoredEvent:
     """Return the fields of `BridgeMessage` for content without text and file, or why to ignore the message.
 
@@ -194,12 +197,17 @@ def _unreadable_fields(
     Args:
         message: the message.
         fields: the fields that `_text_fields` returned for it.
+        is_from_me: whether the account itself has sent the message.
         people: the known phone numbers and names of people.
         me: the account that is logged in.
     """
     if message.HasField("secretEncryptedMessage"):
         target_key = message.secretEncryptedMessage.targetMessageKey
-        quote = _referenced_message(target_key, people=people, me=me) if target_key.ID else None
+        quote = (
+            _referenced_message(target_key, is_from_me=is_from_me, people=people, me=me)
+            if target_key.ID
+            else None
+        )
         return {"text": "[changed a message; how cannot be read]", "quote": quote, "ignored": UNKNOWN_KIND}
     kind = message_text.unknown_kind(message)
     if not kind:
@@ -254,44 +262,51 @@ def _edit_or_deletion_fields(
     return IgnoredEvent(reason="protocol message")
 
 
-def _reaction_fields(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
+def _reaction_fields(
+    part: Any, *, is_from_me: bool, people: Directory, me: OwnAccount
+) -> dict[str, Any] | IgnoredEvent:
     """Return the fields of `BridgeMessage` for the reaction `part`, or why to ignore it.
 
-    `people` are the known phone numbers and names of people, and `me` is the account that is logged in.
+    `is_from_me` says whether the account itself reacts. `people` are the known phone numbers and names of
+    people, and `me` is the account that is logged in.
     """
     if not part.text or not part.key.ID:
         return IgnoredEvent(reason="reaction taken back")
-    quote = _referenced_message(part.key, people=people, me=me)
+    quote = _referenced_message(part.key, is_from_me=is_from_me, people=people, me=me)
     emoji = part.text[:20]
     return {"text": f"[reacted {emoji}]", "quote": quote, "ignored": REACTION, "reaction": emoji}
 
 
-def _referenced_message(key: Any, *, people: Directory, me: OwnAccount, text: str = "") -> QuotedMessage:
+def _referenced_message(
+    key: Any, *, is_from_me: bool, people: Directory, me: OwnAccount, text: str = ""
+) -> QuotedMessage:
     """Return the message that a reaction or a vote refers to by `key`, WhatsApp's reference to a message.
 
-    The reference has no text; `text` is the text to show, or empty if only the host may know it. `people` are
-    the known phone numbers and names of people, and `me` is the account that is logged in.
+    The reference has no text; `text` is the text to show, or empty if only the host may know it. `is_from_me`
+    says whether the account itself reacts or votes. `people` are the known phone numbers and names of people,
+    and `me` is the account that is logged in.
     """
-    # Only in a group the reference may name the author; without an author, only its `fromMe` is known.
+    # Only in a group the reference may name the author. Without an author, `fromMe` says whether the person
+    # who reacts has written the message: if not, in a chat between two, the other one has.
     author = addresses.parse(key.participant)
     return QuotedMessage(
         id=key.ID[:MAX_ID_CHARS],
         author=people.display_name(author) if author else "",
-        is_mine=key.fromMe if author is None else me.is_me(people.resolved(author)),
+        is_mine=key.fromMe == is_from_me if author is None else me.is_me(people.resolved(author)),
         text=_cut(text, MAX_QUOTE_CHARS),
     )
 
 
 def _vote_fields(
-    poll_key: Any, vote: Vote, *, people: Directory, me: OwnAccount
+    poll_key: Any, vote: Vote, *, is_from_me: bool, people: Directory, me: OwnAccount
 ) -> dict[str, Any] | IgnoredEvent:
     """Return the fields of `BridgeMessage` for a vote, or why to ignore it.
 
     The message quotes the poll that `poll_key`, WhatsApp's reference to a message, names. Its text has the
     chosen options in words, and `chosen` their hashes, by which the host knows them in a poll of its own.
 
-    `vote` is the decrypted vote. `people` are the known phone numbers and names of people, and `me` is the
-    account that is logged in.
+    `vote` is the decrypted vote; `is_from_me` says whether it is the account's own. `people` are the known
+    phone numbers and names of people, and `me` is the account that is logged in.
     """
     if not poll_key.ID:
         return IgnoredEvent(reason="a vote in no poll")
@@ -300,7 +315,11 @@ def _vote_fields(
     else:
         text = f"[voted for {', '.join(vote.chosen)}]" if vote.chosen else "[took a vote back]"
     quote = _referenced_message(
-        poll_key, people=people, me=me, text=f"[poll] {vote.question}" if vote.question else ""
+        poll_key,
+        is_from_me=is_from_me,
+        people=people,
+        me=me,
+        text=f"[poll] {vote.question}" if vote.question else "",
     )
     return {
         "text": _cut(text, MAX_TEXT_CHARS),

@@ -149,7 +149,8 @@ async def test_a_reaction_comes_with_the_text_it_belongs_to(harness, phone):
         await tx.execute("UPDATE outbox SET message_id = '3EB0AA'")
         (sent,) = await outbox.unsent(tx, limit=1)
         await messages.add_own(tx, sent, text=sent.text, name="Andy", now_ms=1)
-    key = MessageKey(ID=phone.shown[0].id, fromMe=True, remoteJID=FAMILY)
+    author = f"{wa.ANDY}@s.whatsapp.net"
+    key = MessageKey(ID=phone.shown[0].id, fromMe=False, remoteJID=FAMILY, participant=author)
     phone.write(wa.heard(Message(reactionMessage=e2e.ReactionMessage(key=key, text="👍")), message_id="3A1"))
 
     await until(lambda: has_messages(harness, 2), "the reaction")
