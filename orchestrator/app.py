@@ -143,7 +143,10 @@ class Orchestrator:
         await self._containers.connect(self._proxies, self._credentials)
 
     def _build_features(self) -> None:
-        """Build the features that need neither containers nor a task, each only from those before it."""
+        """Build the features that can be built before the pool of containers, each only from those before it.
+
+        No task is started here. `_serve` builds the others, which need the pool or a group of tasks.
+        """
         host, orders, redactor = self._host, self._containers.orders, self._containers.redactor
         self._channels = build_channels(host)
         self._dashboards = DashboardFeature(
@@ -209,11 +212,13 @@ class Orchestrator:
         await asyncio.to_thread(write_whole, self._home.address_file, address)
         log.info("host.started", address=address, version=__version__)
         on_ready(address)
+        # Loads what the first turn needs; only now, so that it does not delay the start.
         prepare = self._supervisor.run("prepare", self._containers.prepare)
         running.append(tasks.create_task(prepare, name="prepare"))
         await stop.wait()
         log.info("host.stopping")
         await self._shut_down()
+        # The group of tasks ends only with the last of its tasks: the loops, and the readers of containers.
         for task in running + pool.tasks():
             task.cancel()
 
@@ -290,11 +295,13 @@ class Orchestrator:
         """Return all that a container gets to run a turn: its prompt and settings (a `TurnOrder`).
 
         `tx` is the transaction that assigns the turn to its run. It also records that the turn starts, and
-        which notices (texts for the agent) the order contains, so that no other turn gets them.
+        which notices (texts for the agent) the order contains, so that no other turn gets them. A turn of the
+        dashboard's worker, in which a model updates the dashboard, has a prompt of its own and no notices.
         """
         await self._loops.begin(tx, turn)
         if turn.kind is TurnKind.WORKER:
             return await self._dashboards.compose(tx, turn, group, run_id)
+        # The brief shows the agent the dashboard and, beside it, the next events of the group's calendars.
         brief = self._calendars.beside(self._dashboards.brief)
         order = await prompt.compose_on(self._host, tx, turn, group, run_id=run_id, brief=brief)
         return await self._notices.add(tx, turn, order)

@@ -49,13 +49,15 @@ def owner_of(home: Path) -> User:
 
     Otherwise it is the owner of the home, and if that is root, too, an ordinary user.
     """
-    # `data/` first: it shows the user of an older start. Without a mount, both belong to the image.
+    # `data/` first: an earlier start gave it to the user that Andy ran as then. The home itself may still be
+    # root's.
     for folder in (home / "data", home):
         try:
             status = folder.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue
         if status.st_uid != ROOT:
+            # Never with root's group: the ordinary user's takes its place.
             return User(status.st_uid, status.st_gid or ORDINARY)
     return User(ORDINARY, ORDINARY)
 
@@ -73,9 +75,9 @@ def take_over(home: Path, user: User) -> None:
 
 def become(user: User) -> None:
     """Change this process from root to `user` for good: root's capabilities go with root's id."""
-    # The filter's socket belongs to this group.
+    # The socket of the filter, by which alone Andy reaches Docker, belongs to the ordinary user's group.
     os.setgroups([ORDINARY])
-    # The group first: without root's id the group can no longer be changed.
+    # The group before the user: without root's id the group can no longer be changed.
     os.setgid(user.gid)
     os.setuid(user.uid)
     os.environ["HOME"] = ORDINARY_HOME

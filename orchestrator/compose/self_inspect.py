@@ -11,14 +11,18 @@ from typing import Any, Self
 
 FILTER_SOCKET = "/run/andy/docker.sock"
 MOUNT_TABLE = Path("/proc/self/mountinfo")
-# The engine mounts a file over /etc/hostname from a folder that is named after the container.
-MARK = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
+# The engine mounts a file over /etc/hostname from a folder that is named after the container's id.
+ID_IN_HOSTNAME_MOUNT = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
 
 
 def own_id(table: Path = MOUNT_TABLE) -> str | None:
-    """Return the id of the container that this process runs in, or None on a host. Blocks."""
+    """Return the id of the container that this process runs in, or None on a host. Blocks.
+
+    `table` is the kernel's list of mounts. In a container it names the folder that `/etc/hostname` comes
+    from, and that folder is named after the container's id.
+    """
     try:
-        match = MARK.search(table.read_text(encoding="utf-8", errors="replace"))
+        match = ID_IN_HOSTNAME_MOUNT.search(table.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
     return match[1] if match else None
@@ -27,7 +31,7 @@ def own_id(table: Path = MOUNT_TABLE) -> str | None:
 def is_behind_filter() -> bool:
     """Return whether this is Andy's container of `docker-compose.yml`.
 
-    Its only way to Docker is the filter, which passes on what Andy needs.
+    Its only way to Docker is the socket of the filter, a program that passes on only what Andy needs.
     """
     return os.environ.get("DOCKER_HOST") == f"unix://{FILTER_SOCKET}"
 

@@ -48,7 +48,7 @@ class Checks:
             httpx.HTTPError: the engine does not answer.
         """
         match request.kind:
-            case RequestKind.ASK:
+            case RequestKind.ASK:  # about the engine itself, such as its version: no object is named
                 return request
             case RequestKind.INSPECT_IMAGE:
                 self._check_image(request.ref)
@@ -72,7 +72,7 @@ class Checks:
                 return await self._check_network(request, await self._survey())
             case RequestKind.JOIN_NETWORK | RequestKind.LEAVE_NETWORK:
                 return await self._check_connection(request)
-            case kind:
+            case kind:  # all other kinds are about a swarm
                 return await self._swarm.check(kind, request)
 
     def _check_image(self, image: object) -> None:
@@ -203,8 +203,8 @@ def _by_id(request: EngineRequest, object_seen: Mapping[str, Any]) -> EngineRequ
     `object_seen` is what the engine knows of the object. The name may be another object's before the request
     is carried out.
     """
-    # The name follows the kind of object, as in `/v1.41/containers/NAME`. A search for it could find a part
-    # of the words before it, as the id may be as short as `c`.
+    # In `/v1.41/containers/NAME` the name is after the second slash behind the version. It is not searched
+    # for: a short name such as `c` would be found in `containers`.
     start = request.target.index("/", len(request.version) + 1) + 1
     end = start + len(request.ref)
     target = f"{request.target[:start]}{object_seen['Id']}{request.target[end:]}"

@@ -124,7 +124,7 @@ ROLE_LABEL, ROLE = "andy.role", "orchestrator"
 COMPOSE_LABEL = "com.docker.compose.project"
 PER_GROUP = ("ipc", "env", "sessions", "skills")
 """Folders in `data` that contain one folder for each group."""
-VIEW = PurePosixPath("data/project")
+PROJECT_VIEW = PurePosixPath("data/project")
 """The empty folder in which main's view of the project is put together."""
 
 
@@ -235,7 +235,8 @@ def _is_for_agents(path: PurePosixPath, *, is_writable: bool) -> bool:
             return True
         case (name, *_) if name in SHOWN_TO_MAIN:
             return not is_writable
-    return path == VIEW and not is_writable
+    # Only main has this empty folder, in which the files that it may read are mounted.
+    return path == PROJECT_VIEW and not is_writable
 
 
 async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> EngineInventory:

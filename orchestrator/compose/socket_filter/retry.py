@@ -17,7 +17,7 @@ from orchestrator.compose.socket_filter.requests import RequestForbidden
 log = structlog.get_logger(__name__)
 
 EVERY_SECONDS = 15.0
-TAKEN = ("address already in use", "port is already allocated")
+PORT_TAKEN = ("address already in use", "port is already allocated")
 """Docker's messages about a port in use; after another failure the start is not retried."""
 
 
@@ -48,7 +48,7 @@ async def start_if_port_was_taken(engine: Engine, *, own_id: str) -> bool:
     if newest is None or newest["State"] not in ("created", "exited"):
         return False
     details = await engine.container(newest["Id"])
-    if details is None or not any(words in details["State"]["Error"] for words in TAKEN):
+    if details is None or not any(text in details["State"]["Error"] for text in PORT_TAKEN):
         return False
     failure = await engine.start(newest["Id"])
     log.info("filter.started_andy", is_running=failure is None, reason=failure)

@@ -47,8 +47,8 @@ class _ReceivedRequest:
     method: str
     target: str
     body: bytes
-    rest: bytes
-    """Bytes after the request: the start of a container's stdin."""
+    early_stdin: bytes
+    """Bytes that came with the request and follow it: the start of a container's stdin."""
 
 
 class FilterServer:
@@ -74,7 +74,10 @@ class FilterServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request of a new connection, then close it. Raises nothing but cancellation."""
+        """Answer one request of a new connection, then close it. Raises nothing but cancellation.
+
+        With more than `MAX_CONNECTIONS` open ones, the answer is that there are too many.
+        """
         try:
             if len(self._tasks) > MAX_CONNECTIONS:
                 return await _answer(writer, BUSY, "Too many connections.")
@@ -110,14 +113,18 @@ class FilterServer:
             return await _answer(writer, BAD_GATEWAY, f"The engine does not answer: {error!r}")
         if isinstance(checked, FilteredResponse):
             return await _respond(writer, 200, checked.document)
-        return await self._pass_on(checked, received.rest, reader, writer)
+        return await self._pass_on(checked, received.early_stdin, reader, writer)
 
     async def _pass_on(
-        self, checked: EngineRequest, rest: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        checked: EngineRequest,
+        early_stdin: bytes,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         """Send a checked request to the engine, and the engine's answer to the client.
 
-        `rest` are bytes that the client sent after the request: the start of a container's stdin.
+        `early_stdin` are bytes that the client sent after the request: the start of a container's stdin.
         """
         try:
             from_engine, to_engine = await self._connect()
@@ -127,7 +134,7 @@ class FilterServer:
             to_engine.write(_serialize(checked))
             await to_engine.drain()
             if checked.kind is RequestKind.ATTACH:
-                await _attach(rest, reader, writer, from_engine, to_engine)
+                await _attach(early_stdin, reader, writer, from_engine, to_engine)
             else:
                 await _hand_back(from_engine, reader, writer)
         finally:
@@ -151,6 +158,7 @@ async def _request(reader: asyncio.StreamReader) -> _ReceivedRequest | None:
             case h11.NEED_DATA:
                 if (data := await reader.read(CHUNK_BYTES)) == b"" and head is None:
                     return None
+                # Empty data says that the connection is closed: within a request, h11 then raises an error.
                 parser.receive_data(data)
             case h11.Request() as head:
                 # Such a client would wait for an interim answer before it sends the body.
@@ -161,14 +169,14 @@ async def _request(reader: asyncio.StreamReader) -> _ReceivedRequest | None:
                 if len(body) > MAX_BODY_BYTES:
                     raise RequestForbidden(f"The body is longer than {MAX_BODY_BYTES} bytes.")
             case h11.EndOfMessage() | h11.PAUSED if head is not None:
-                rest, _ = parser.trailing_data
+                early_stdin, _ = parser.trailing_data
                 return _ReceivedRequest(
                     method=head.method.decode("ascii"),
                     target=head.target.decode("ascii"),
                     body=bytes(body),
-                    rest=rest,
+                    early_stdin=early_stdin,
                 )
-            case _:
+            case _:  # the connection was closed before a request
                 return None
 
 
@@ -208,7 +216,7 @@ async def _wait_for_disconnect(reader: asyncio.StreamReader) -> None:
 
 
 async def _attach(
-    rest: bytes,
+    early_stdin: bytes,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     from_engine: asyncio.StreamReader,
@@ -216,7 +224,8 @@ async def _attach(
 ) -> None:
     """Connect the client with a container's streams, until the container's output ends.
 
-    `rest` is the start of the container's stdin. If the engine refuses, the client gets its error message.
+    `early_stdin` is the start of the container's stdin. If the engine refuses, the client gets its error
+    message.
     """
     head = await from_engine.readuntil(b"\r\n\r\n")
     status = int(head.split(b" ", 2)[1])  # `HTTP/1.1 101 UPGRADED`
@@ -225,7 +234,7 @@ async def _attach(
         to_engine.write_eof()
         return await _answer(writer, status, await _message(from_engine))
     writer.write(head)
-    to_engine.write(rest)
+    to_engine.write(early_stdin)
     async with asyncio.TaskGroup() as tasks:
         output = tasks.create_task(_copy(from_engine, writer), name="filter-output")
         stdin = tasks.create_task(_copy(reader, to_engine, ends=True), name="filter-order")

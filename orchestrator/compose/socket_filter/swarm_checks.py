@@ -31,7 +31,7 @@ SwarmKind = Literal[
     RequestKind.CREATE_SECRET,
     RequestKind.REMOVE_SECRET,
 ]
-ALWAYS = frozenset(
+ALLOWED_WITHOUT_SWARM = frozenset(
     {
         RequestKind.LIST_SERVICES,
         RequestKind.REMOVE_SERVICE,
@@ -79,7 +79,7 @@ class SwarmChecks:
             ObjectNotFound: Andy has no such object.
             httpx.HTTPError: the engine does not answer.
         """
-        if kind not in ALWAYS:
+        if kind not in ALLOWED_WITHOUT_SWARM:
             self.check_wanted()
         match kind:
             case RequestKind.ASK_SWARM:
@@ -97,13 +97,15 @@ class SwarmChecks:
             case RequestKind.CREATE_SECRET:
                 return request.labelled((await self._survey()).project)
             case RequestKind.REMOVE_SERVICE | RequestKind.REMOVE_SECRET:
-                if not any(item["ID"] == request.ref for item in await self._own(request)):
+                if not any(
+                    item["ID"] == request.ref for item in await self._own_services_or_secrets(request)
+                ):
                     raise ObjectNotFound(f"Andy has no {request.ref} on the swarm.")
                 return request
             case other:
                 assert_never(other)
 
-    async def _own(self, request: EngineRequest) -> list[dict[str, Any]]:
+    async def _own_services_or_secrets(self, request: EngineRequest) -> list[dict[str, Any]]:
         """Return the secrets or the services of this Compose project, whichever the request is about."""
         label = f"{PROJECT_LABEL}={(await self._survey()).project}"
         ask = self._engine.secrets if request.kind in OF_SECRETS else self._engine.services
@@ -125,7 +127,9 @@ class SwarmChecks:
                 case _:  # "name": `only_filter` has refused every other key
                     return bool(item["Spec"]["Name"] == value)
 
-        return FilteredResponse(document=[item for item in await self._own(request) if is_requested(item)])
+        return FilteredResponse(
+            document=[item for item in await self._own_services_or_secrets(request) if is_requested(item)]
+        )
 
     async def _list_tasks(self, request: EngineRequest) -> FilteredResponse:
         """Answer a request to list tasks: those of this Compose project's services.
@@ -133,7 +137,11 @@ class SwarmChecks:
         With a service in the filter, only the tasks of that one.
         """
         _, ref = only_filter(request.query.get("filters", ""), "service")
-        ids = [service["ID"] for service in await self._own(request) if ref in ("", service["ID"])]
+        ids = [
+            service["ID"]
+            for service in await self._own_services_or_secrets(request)
+            if ref in ("", service["ID"])
+        ]
         # Without a service in the filter, the engine would list everybody's tasks.
         return FilteredResponse(document=await self._engine.tasks(ids) if ids else [])
 
@@ -142,12 +150,13 @@ class SwarmChecks:
 
         Return the request with the label of this Compose project. Raises `RequestForbidden`.
         """
-        # `NewService` has read the body: each list in it that is read by `[0]` here has one element.
+        # `NewService` has checked the form of the body: each list that is read by `[0]` here has an element.
         body = request.body or {}
         labels, task = body["Labels"], body["TaskTemplate"]
         container, inventory = task["ContainerSpec"], await self._survey()
         if container["Labels"] != labels:
             raise RequestForbidden("The labels of the container are not those of the service.")
+        # Such as `node.id==abc`, where the label of the node is `abc`.
         if task["Placement"]["Constraints"][0] != ON_NODE + labels[NODE_LABEL]:
             raise RequestForbidden("The node is not the one that the labels name.")
         await self._check_image(container["Image"])
@@ -183,6 +192,7 @@ def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> Non
     """
     own = f"andy-{labels[INSTALL_LABEL]}-{labels[GROUP_LABEL]}"
     group = mount["VolumeOptions"]["Labels"][GROUP_LABEL]
+    # A volume without a name (`Source`) is a new one, which has nobody's files.
     if mount.get("Source", own) != own or group != labels[GROUP_LABEL]:
         raise RequestForbidden(f"The volume '{mount.get('Source')}' is not that of the group.")
 
