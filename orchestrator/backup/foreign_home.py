@@ -130,13 +130,14 @@ def has_file(root: Path, path: str) -> bool:
 
 @contextmanager
 def database(
-    root: Path, path: str, scratch: Path, *, has_function_checks: bool = False
+    root: Path, path: str, scratch: Path, *, allows_functions_in_checks: bool = False
 ) -> Iterator[sqlite3.Connection]:
     """Yield a connection to a copy of the SQLite database at `path` below `root`.
 
     The original is not changed. The copy is made in the folder `scratch` and deleted at the end. With
-    `has_function_checks` the tables may have CHECK constraints that call functions such as `json_valid`.
-    SQLite considers that unsafe. Here no constraint is evaluated, and only SQLite's own functions exist.
+    `allows_functions_in_checks` the tables may have CHECK constraints that call functions such as
+    `json_valid`; SQLite otherwise refuses to read them, as unsafe. Here it is safe: no constraint is
+    evaluated, and only SQLite's own functions exist.
 
     Raises:
         BackupError: it is missing, no database, damaged, or larger than `MAX_DATABASE_BYTES`; or all reads
@@ -156,7 +157,7 @@ def database(
         # One text that is not UTF-8 would otherwise end the reading of all of them.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.execute(f"PRAGMA trusted_schema = {'ON' if has_function_checks else 'OFF'}")
+        connection.execute(f"PRAGMA trusted_schema = {'ON' if allows_functions_in_checks else 'OFF'}")
         # SQLite calls the handler after each million steps, and stops once it returns true.
         millions_left = iter(range(MAX_STEPS // 1_000_000))
         connection.set_progress_handler(lambda: next(millions_left, None) is None, 1_000_000)

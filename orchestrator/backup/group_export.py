@@ -184,8 +184,8 @@ class _ExportFolder:
         """Copy a file into the export and return its path there.
 
         `source` is its path in the group's folder `folder`. `name` is the wanted path in the export; a number
-        is added if that is taken. None if the file cannot be copied, or is nearly all holes: it is then
-        listed as left out.
+        is added if that is taken. None if the file cannot be copied, is larger than `MAX_FILE_BYTES`, or is
+        nearly all holes: it is then listed as left out.
         """
         name = self._free_name(name)
         path = self.root / name
@@ -213,10 +213,10 @@ class _ExportFolder:
         Its folders may be there already, but not as files.
         """
         *folders, last = name.split("/")
-        place = ""
+        prefix = ""
         for part in folders:
-            place = f"{_free_path(place + part, self.taken_by_files)}/"
-        return _free_path(place + last, self.taken_by_files, self.taken_by_folders)
+            prefix = f"{_free_path(prefix + part, self.taken_by_files)}/"
+        return _free_path(prefix + last, self.taken_by_files, self.taken_by_folders)
 
     def _count(self, name: str, size: int) -> None:
         """Add `size` bytes to the counted size of the file `name` of the export, and report the progress."""
@@ -230,13 +230,17 @@ class _ExportFolder:
 
 
 def _free_path(path: str, *taken: Container[str]) -> str:
-    """Return `path`, with a number in its name if one of `taken` contains it; they have case-folded paths."""
+    """Return `path`, with a number in its name if one of `taken` contains it; they have case-folded paths.
+
+    So `notes.md` becomes `notes-2.md`. If all numbers below `MAX_FILES` are taken, the last path that was
+    tried is returned.
+    """
     whole = PurePath(path)
     for number in range(1, MAX_FILES):
-        free = path if number == 1 else str(whole.with_name(f"{whole.stem}-{number}{whole.suffix}"))
-        if not any(free.casefold() in paths for paths in taken):
+        candidate = path if number == 1 else str(whole.with_name(f"{whole.stem}-{number}{whole.suffix}"))
+        if not any(candidate.casefold() in paths for paths in taken):
             break
-    return free
+    return candidate
 
 
 def _private(path: str, flags: int) -> int:
@@ -302,10 +306,11 @@ def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, de
 def _walk(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth: int) -> Iterator[str]:
     """Yield the paths of the files in an open directory, `depth` levels deep, without hidden ones.
 
-    Each path begins with `prefix`, which is the path of the directory with a slash at the end, or empty.
-    `leave_out` is called with the path of each symbolic link, and of each directory below that cannot be read
-    or is removed meanwhile. Of a directory with more than `MAX_FILES` entries, the others are skipped. Raises
-    `OSError` if the open directory itself cannot be read.
+    Pipes and sockets count as files here; to copy one is refused later. Each path begins with `prefix`, which
+    is the path of the directory with a slash at the end, or empty. `leave_out` is called with the path of
+    each symbolic link, and of each directory below that cannot be read or is removed meanwhile. Of a
+    directory with more than `MAX_FILES` entries, the others are skipped. Raises `OSError` if the open
+    directory itself cannot be read.
     """
     with os.scandir(descriptor) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)
@@ -334,13 +339,13 @@ async def _write_messages(
     come from the database. `files` maps the names of attachments to their paths in the export.
     """
     pages = _Conversation(folder, name=group.name, files=files, zone=zone)
-    archived = set()
+    archived_seqs = set()
     for row in _archived_messages(home, group):
-        archived.add(row["seq"])
+        archived_seqs.add(row["seq"])
         pages.add(_message(row, ""))
     has_several = len(group.chats) > 1
     async for message in message_history.by_time(tx, group.folder):
-        if message["seq"] not in archived:  # a row is in both until the sweep that moves it has ended
+        if message["seq"] not in archived_seqs:  # a row is in both until the sweep that moves it has ended
             pages.add(_message(dict(message), message["chat_name"] if has_several else ""))
     pages.flush()
     return pages.count
@@ -370,6 +375,8 @@ class _Conversation:
             self.flush()
         if page != self.page:
             self.page, self.day = page, ""
+            # The page may have been begun before: messages of one month can be both in the archive files,
+            # which come first, and in the database.
             if page not in self.folder.files:
                 self.parts.append(readable.month_heading(self.name, at))
         if day != self.day:
@@ -432,7 +439,10 @@ def _archived_row(line: bytes) -> dict[str, Any]:
 
 
 async def _write_lists(tx: Tx, group: Group, folder: _ExportFolder, *, zone: ZoneInfo) -> None:
-    """Write the scheduled tasks, the reminders and the board, each as a page and as JSON."""
+    """Write the scheduled tasks, the reminders and the board, each as a page and as JSON.
+
+    Scheduled tasks that have ended are written, too, and so are the finished tasks of the board.
+    """
     scheduled = [
         {**scheduled_task_service.to_row(task), "when": scheduled_task_service.describe(task)}
         for task in await tasks.every(tx, group.folder, with_ended=True)
@@ -459,7 +469,7 @@ def _write_list(
     """
     page = readable.entries(title, rows, heading=heading, nothing="There are none.")
     folder.write(f"{name}.md", page.encode())
-    # `visible` writes such a character as `\u202e`, which is its escape in JSON too.
+    # `visible` replaces characters that a terminal obeys by escapes such as `\u202e`, which JSON has, too.
     folder.write(f"{name}.json", visible(json.dumps(rows, indent=2, ensure_ascii=False) + "\n").encode())
 
 
@@ -482,6 +492,7 @@ def _board_task(task: BoardTask, zone: ZoneInfo) -> dict[str, Any]:
         "status": task.status.value,
         "priority": task.priority.value,
         "percent_done": task.pct,
+        # A deadline is either a whole day or a moment.
         "deadline": None if deadline is None else deadline.date or _iso(deadline.at_ms, zone),
         "progress": task.progress_note,
         "blocked_by": task.blocker_note,
@@ -505,7 +516,7 @@ def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
 
     `messages` is the number of messages in the export.
     """
-    kinds = [
+    folders = [
         ("conversation", f"the conversation, a file a month ({counted(messages, 'message')})"),
         ("memory", "the notes of the agent, as they are"),
         ("attachments", "the files of the chats, as far as they are stored"),
@@ -516,14 +527,17 @@ def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
         ("board-tasks.md", "things to do, and finished ones"),
         ("calendar.ics", "the next 60 days, for calendar programs"),
     ]
-    written = {name.partition("/")[0] for name in folder.files}
-    lines = [f"- {readable.link(f'{name}/', name)}: {text}" for name, text in kinds if name in written]
+    with_files = {name.partition("/")[0] for name in folder.files}
+    lines = [f"- {readable.link(f'{name}/', name)}: {text}" for name, text in folders if name in with_files]
     lines += [f"- {readable.link(name, name)}: {text}" for name, text in pages]
     return f"# {readable.line(group.name)}\n\n" + "\n".join(lines) + "\n"
 
 
 def summary_lines(row: Mapping[str, Any]) -> list[str]:
-    """Return the lines that report a finished export; `row` is its `GroupExport.to_row()`."""
+    """Return the lines that report a finished export; `row` is its `GroupExport.to_row()`.
+
+    At most five of the files that were left out are named.
+    """
     size = size_text(sum(row["files"].values()))
     messages, files = counted(row["messages"], "message"), counted(len(row["files"]), "file")
     lines = [f"{row['path']}: {messages}, {files}, {size}."]

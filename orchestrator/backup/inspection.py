@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.backup import archive
 from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
-from orchestrator.backup.restore import Unpacked, refusing
+from orchestrator.backup.restore import Unpacked, os_error_as_backup_error
 from orchestrator.backup.swap import Stage
 from orchestrator.base.clock import Clock
 from orchestrator.domain import settings
@@ -61,12 +61,12 @@ def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
     """
     # Beside the backup, where there is a disk: in a container, `/tmp` is memory.
     with (
-        refusing(source),
+        os_error_as_backup_error(source),
         tempfile.TemporaryDirectory(
             dir=source.parent, prefix=".check-", ignore_cleanup_errors=True
-        ) as made_in,
+        ) as temporary_folder,
     ):
-        scratch = Home(Path(made_in, "home"))
+        scratch = Home(Path(temporary_folder, "home"))
         scratch.make()
         stage = Stage(scratch)
         stage.open()
@@ -102,7 +102,8 @@ def census(database: Path) -> StoreCensus:
 def _reminders(connection: sqlite3.Connection) -> int:
     """Return the number of reminders in a database that are still to come.
 
-    Up to version 22 they have a table of their own; since then they are notifications with a number.
+    Up to version 22 of the database they have a table of their own; since then they are notifications with a
+    number.
     """
     try:
         rows = connection.execute("SELECT count(*) FROM reminders WHERE state = 'pending'")
@@ -122,17 +123,19 @@ def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:
         BackupError: Andy would refuse to start with them.
         SettingError: the home's present settings are not valid.
     """
-    with tempfile.TemporaryDirectory(dir=stage.base(archive.SETTINGS), prefix=".settings-") as made_in:
+    with tempfile.TemporaryDirectory(
+        dir=stage.base(archive.SETTINGS), prefix=".settings-"
+    ) as temporary_folder:
         # As the next start would find them: the files of the home, and those of the backup over them.
         for name in SETTING_FILES:
             with suppress(FileNotFoundError):
-                shutil.copyfile(home.root / name, Path(made_in, name))
+                shutil.copyfile(home.root / name, Path(temporary_folder, name))
             with suppress(FileNotFoundError):
-                shutil.copyfile(stage.path(name), Path(made_in, name))
+                shutil.copyfile(stage.path(name), Path(temporary_folder, name))
         try:
-            restored = settings.load(Path(made_in)).model_dump(mode="json")
+            restored = settings.load(Path(temporary_folder)).model_dump(mode="json")
         except SettingError as error:
-            reason = str(error).replace(f"{made_in}/", "")
+            reason = str(error).replace(f"{temporary_folder}/", "")
             raise BackupError(
                 f"Andy would not start with its settings ({reason})."
                 " Restore it with 'andy restore FILE', then fix them."

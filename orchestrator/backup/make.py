@@ -74,10 +74,10 @@ def back_up(
     target = target.expanduser().absolute()
     try:
         _check_target(home, target, replaces=replaces)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=SCRATCH) as made_in:
-            whole = Path(made_in, "whole")
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=SCRATCH) as temporary_folder:
+            whole = Path(temporary_folder, "whole")
             with open(whole, "xb", opener=_private) as file:
-                writer = _gather(file, home, Path(made_in), with_env=with_env, clock=clock, say=say)
+                writer = _gather(file, home, Path(temporary_folder), with_env=with_env, clock=clock, say=say)
                 # On the disk before it gets its name: a power cut leaves no half backup under it.
                 os.fsync(file.fileno())
             whole.replace(target)
@@ -105,8 +105,8 @@ def stream(
     """
     _check_source(home)
     try:
-        with tempfile.TemporaryDirectory(dir=home.data, prefix=SCRATCH) as made_in:
-            writer = _gather(out, home, Path(made_in), with_env=with_env, clock=clock, say=say)
+        with tempfile.TemporaryDirectory(dir=home.data, prefix=SCRATCH) as temporary_folder:
+            writer = _gather(out, home, Path(temporary_folder), with_env=with_env, clock=clock, say=say)
         out.close()
     except (OSError, tarfile.TarError) as error:
         raise BackupError(f"The backup failed ({error}): what was written is incomplete.") from error
@@ -223,7 +223,7 @@ class _Writer:
         """Files in the backup that have several names, by device and inode."""
         self._unpaid = 0
         """Bytes of the backup that take no space on the disk."""
-        self._holed = 0
+        self._sparse_files = 0
         """The number of files with holes in the backup so far; the next one gets the next number."""
 
     def result(self, path: Path | None, size: int | None) -> BackupResult:
@@ -333,10 +333,11 @@ class _Writer:
             self.left_out.append(name)
             return
         info = _info(name, status, tarfile.REGTYPE)
-        # Holes are recorded and not read: to read 4 GiB of them took 29 s.
+        # Holes are recorded and not read: to read 4 GiB of them took 29 s. `head` is the list of the parts
+        # with data, which comes before these in the archive.
         if sparse.has_holes(pieces, status.st_size):
-            self._holed += 1
-            head = sparse.mark(info, self._holed, pieces, size=status.st_size)
+            self._sparse_files += 1
+            head = sparse.make_sparse(info, self._sparse_files, pieces, size=status.st_size)
         else:
             head, info.size = b"", status.st_size
         self._tar.addfile(info, sparse.Pieces(file, head, pieces))
@@ -372,7 +373,10 @@ class _Writer:
 
 
 def _info(name: str, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:
-    """Return the header of an archive's member: its kind, its mode and its time, but no owner."""
+    """Return the header of an archive's member: its kind, its mode and its time, but no owner.
+
+    The mode has no special bits, such as those that run a program as its owner.
+    """
     info = tarfile.TarInfo(name)
     info.type, info.mode, info.mtime = kind, stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
     return info
@@ -380,11 +384,12 @@ def _info(name: str, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:
 
 def _is_hollow(status: os.stat_result) -> bool:
     """Return whether a file is large and nearly all of it is holes: parts that take no space on the disk."""
+    # `st_blocks` counts pieces of 512 bytes on every disk.
     return status.st_size > HOLLOW_BYTES and status.st_blocks * 512 * HOLLOW_TIMES < status.st_size
 
 
 def summary_lines(result: BackupResult) -> list[str]:
-    """Return the lines that report a finished backup."""
+    """Return the lines that report a finished backup; at most five of the files left out are named."""
     packed = f", {size_text(result.bytes)} packed" if result.bytes is not None else ""
     lines = [f"{result.path or 'The backup'}: {counted(result.contents.files, 'file')}{packed}."]
     if result.left_out:

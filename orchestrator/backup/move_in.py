@@ -132,6 +132,7 @@ class Import:
         """
         if foreign_group.is_main:
             return next(group for group in await groups.every(tx) if group.is_main), False
+        # An import note is a value that an import stores under a key: here the folder of the group.
         key = f"{self.foreign.program}:group:{foreign_group.key}"
         earlier_folder = await message_history.import_note(tx, key)
         chat = ChatJid(foreign_group.chat) if foreign_group.chat else None
@@ -170,7 +171,7 @@ class Import:
         """Add the messages of `foreign_group` that `group` does not have yet, and return their number."""
         is_own_chat = foreign_group.chat in group.chats
         # In the group's own chat a message keeps the messenger's id, so that it is recognised if it arrives
-        # again.
+        # again. Elsewhere a prefix makes the id different from those of all other messages.
         prefix = (
             ""
             if is_own_chat and self.foreign.has_chat_ids
@@ -254,7 +255,8 @@ class Import:
         added = []
         for note in foreign_group.notes:
             key = f"{self.foreign.program}:note:{_stable_id(foreign_group.key, note.path)}"
-            # A note that has not changed since the last import is skipped, whatever became of it here.
+            # The digest of each note is stored under its key. A note that has not changed since the last
+            # import is skipped, whatever became of it here.
             digest = hashlib.sha256(note.body).hexdigest()
             if await message_history.import_note(tx, key) == digest:
                 continue
@@ -349,6 +351,8 @@ def _write_note(root: Path, folder: str, path: str, body: bytes, *, replaces: bo
         for part in (folder, *folders):
             directory = stack.enter_context(inner(directory, part, makes=True))
         if_exists = os.O_TRUNC if replaces else os.O_EXCL
+        # An agent may have put a link or a pipe at this path. The link is not followed (O_NOFOLLOW), and the
+        # pipe does not hold up the import (O_NONBLOCK).
         try:
             descriptor = os.open(
                 name,

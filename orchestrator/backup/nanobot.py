@@ -36,14 +36,14 @@ SESSION_FOLDERS = (f"workspace/{SESSIONS}", SESSIONS)
 DATABASES = ("workspace/sessions.db", *(f"{folder}/sessions.sqlite3" for folder in SESSION_FOLDERS))
 CRON_FOLDERS = ("cron", "workspace/cron")
 SUMMARIES = "workspace/memory/history.jsonl"
-OWN_CHANNELS = ("cli", "unified")
+OWNER_CHANNELS = ("cli", "unified")
 """Channels of the owner alone, or with all chats in one; their messages come to main."""
-UPKEEP = ("cron", "dream", "heartbeat", "system")
+UPKEEP_CHANNELS = ("cron", "dream", "heartbeat", "system")
 """Channels of nanobot's own background work, which are not imported."""
-HIDDEN = ("_hidden_history", "_automation_turn", "_cron_turn")
+HIDDEN_FIELDS = ("_hidden_history", "_automation_turn", "_cron_turn")
 """Fields that are set in messages which nanobot does not show in a conversation."""
 _WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
-_KEY = re.compile(r"([a-z0-9_-]{1,40}):(\S{1,160}?)(?::(?:topic|thread):\S{1,160})?")
+_CONVERSATION_KEY = re.compile(r"([a-z0-9_-]{1,40}):(\S{1,160}?)(?::(?:topic|thread):\S{1,160})?")
 """The key of a conversation: its channel and chat; a topic or thread in the chat is ignored."""
 _UNDERSCORE_LETTER = re.compile(r"_([a-z])")
 
@@ -59,19 +59,21 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     newer_folders = [
         f"{SESSIONS}/{name}" for name in names_in(root, SESSIONS) if _WORKSPACE_ID.fullmatch(name)
     ]
-    names = [
+    conversation_paths = [
         f"{folder}/{name}"
         for folder in (*SESSION_FOLDERS, *newer_folders)
         for name in names_in(root, folder)
         if name.endswith(".jsonl") and not name.startswith(".")
     ]
-    if not names and not foreign_home.has_file(root, "config.json"):
+    if not conversation_paths and not foreign_home.has_file(root, "config.json"):
         raise BackupError(f"{root} is no home of nanobot: it has neither config.json nor sessions.")
     reading = Reading(root, ForeignHome(program="nanobot"))
     reading.add_notes()
     _add_summaries(reading)
-    reading.leave_out_some(len(names[MAX_GROUPS:]), f"conversations: only the first {MAX_GROUPS:,} are read")
-    for path in names[:MAX_GROUPS]:
+    reading.leave_out_some(
+        len(conversation_paths[MAX_GROUPS:]), f"conversations: only the first {MAX_GROUPS:,} are read"
+    )
+    for path in conversation_paths[:MAX_GROUPS]:
         _add_session(reading, path)
     _add_jobs(reading)
     for path in DATABASES:
@@ -85,13 +87,14 @@ def read(root: Path, scratch: Path) -> ForeignHome:
 def _add_session(reading: Reading, path: str) -> None:
     """Add the messages of a conversation's file to the group of its chat.
 
-    `path` is below the home. A conversation of nanobot's own background work is skipped; one that names no
-    chat is noted as left out.
+    `path` is below the home. The first line of the file is the head, with the key of the conversation, such
+    as `telegram:123`. A conversation of nanobot's own background work is skipped; one that names no chat is
+    noted as left out.
     """
     lines = lines_of(reading.root, path)
     head = next(lines, {})
     key = text(head, "key") if head.get("_type") == "metadata" else ""
-    if key.partition(":")[0] in UPKEEP:
+    if key.partition(":")[0] in UPKEEP_CHANNELS:
         return
     group = _group(reading, key)
     if group is None:
@@ -105,16 +108,16 @@ def _group(reading: Reading, key: str) -> ForeignGroup | None:
 
     The conversations of the owner alone belong to main.
     """
-    parts = _KEY.fullmatch(key)
+    parts = _CONVERSATION_KEY.fullmatch(key)
     if parts is None:
         return None
     channel, chat = parts.groups()
-    return reading.main() if channel in OWN_CHANNELS else reading.chat(channel, chat)
+    return reading.main() if channel in OWNER_CHANNELS else reading.chat(channel, chat)
 
 
 def _message(line: Mapping[str, Any]) -> ForeignMessage | None:
     """Return the message of a line of a conversation; None for a hidden one and for other entries."""
-    if any(line.get(name) for name in HIDDEN):
+    if any(line.get(name) for name in HIDDEN_FIELDS):
         return None
     return message(line, line.get("timestamp"), message_id="")  # nanobot's messages have no ids
 
@@ -162,7 +165,7 @@ def _add_jobs(reading: Reading) -> None:
 def _with_camel_keys(row: Mapping[str, Any], depth: int = 2) -> dict[str, Any]:
     """Return a job of `action.jsonl`, whose keys may be in snake case, with the keys that `jobs.json` has.
 
-    `depth` is the number of levels of objects in it whose keys are renamed, too.
+    So `job_id` becomes `jobId`. `depth` is the number of levels of objects in it whose keys are renamed, too.
     """
     renamed = {}
     for name, value in row.items():
@@ -175,9 +178,10 @@ def _with_camel_keys(row: Mapping[str, Any], depth: int = 2) -> dict[str, Any]:
 def _job_group(reading: Reading, payload: Mapping[str, Any]) -> ForeignGroup:
     """Return the group of the chat that a scheduled job answers in; main if that chat is not known.
 
-    `payload` is the part of the job with its chat.
+    `payload` is the part of the job that names the chat: by the key of a conversation or, if that is missing
+    or is one of nanobot's own background work, by the fields `channel` and `to`.
     """
     key = text(payload, "sessionKey")
-    if key and key.partition(":")[0] not in UPKEEP:
+    if key and key.partition(":")[0] not in UPKEEP_CHANNELS:
         return _group(reading, key) or reading.main()
     return reading.groups.get(f"{text(payload, 'channel')}:{text(payload, 'to')}") or reading.main()

@@ -68,7 +68,10 @@ def read(root: Path, scratch: Path) -> ForeignHome:
 
 
 def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> None:
-    """Add the registered groups with their notes to `foreign`; what is not imported is noted there."""
+    """Add the registered groups with their notes to `foreign`; what is not imported is noted there.
+
+    Of more than `MAX_GROUPS` groups, only the newest are read.
+    """
     for row in foreign_home.rows(database, "registered_groups", limit=MAX_GROUPS):
         folder, chat = text(row, "folder"), text(row, "jid")
         if not folder or not chat:
@@ -88,6 +91,7 @@ def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome)
                 is_main=bool(row.get("is_main")) or folder == MAIN,
                 # NanoClaw's trigger is `@Andy`; Andy answers to his name by himself.
                 trigger=text(row, "trigger_pattern") or None,
+                # Without a value, as in databases that lack this column, a group requires it.
                 requires_trigger=requires_trigger is None or bool(requires_trigger),
                 notes=foreign_home.notes(
                     root, f"groups/{folder}", deep=NOTE_FOLDERS, leave_out=foreign.left_out.append
@@ -99,7 +103,10 @@ def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome)
 
 
 def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
-    """Add the scheduled tasks that have not ended to their groups; what is not imported is noted."""
+    """Add the scheduled tasks that have not ended to their groups; what is not imported is noted.
+
+    A task with a script is added without it.
+    """
     by_folder = {group.folder: group for group in foreign.groups}
     for row in foreign_home.rows(database, "scheduled_tasks", limit=MAX_TASKS):
         group = by_folder.get(text(row, "group_folder"))
@@ -126,7 +133,10 @@ def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
 
 
 def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
-    """Add the messages to their groups, oldest first; the number of those without a group is noted."""
+    """Add the messages to their groups, oldest first.
+
+    The number of those without a group, an id or a time is noted as left out.
+    """
     by_chat = {group.chat: group for group in foreign.groups}
     unplaced = 0
     for row in foreign_home.rows(database, "messages", limit=MAX_MESSAGES, order="timestamp"):

@@ -65,6 +65,7 @@ def read(root: Path, scratch: Path) -> ForeignHome:
         sessions = list(foreign_home.rows(database, "sessions", limit=MAX_SESSIONS))
     for row in sessions:
         agent, name = text(row, "agent_group_id"), text(row, "id")
+        # Both become parts of a path, so they must be plain names.
         if agent in groups and _ID.fullmatch(agent) and _ID.fullmatch(name):
             _read_session(root, f"data/v2-sessions/{agent}/{name}", groups[agent], scratch, foreign)
     for group in foreign.groups:
@@ -204,7 +205,8 @@ def _task(row: Mapping[str, Any], content: Mapping[str, Any], row_id: str) -> Fo
     cron, at_ms = text(row, "recurrence"), moment_ms(row.get("process_after"))
     at = "" if at_ms is None else text(row, "process_after")
     return ForeignTask(
-        # Each run of a repeated task is a row of its own in the same series.
+        # Each run of a repeated task is a row of its own in the same series. With the id of the series, all
+        # of them are one task to the import.
         id=text(row, "series_id", limit=MAX_ID_CHARS) or row_id,
         prompt=text(content, "prompt", limit=MAX_TEXT_CHARS),
         kind="cron" if cron else "once",

@@ -83,6 +83,7 @@ class _OpenClaw(Reading):
 def read(root: Path, scratch: Path) -> ForeignHome:
     """Return the contents of OpenClaw's home in the folder `root`, of one of its agents. Blocks.
 
+    That is the agent `main`, or the first one if there is no `main`; the others are noted as left out.
     `scratch` is a folder for copies of its databases.
 
     Raises:
@@ -178,8 +179,8 @@ def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:
     chat_key = f"{channel}:{chat}"
     if chat_key not in reading.groups:
         row = entry if isinstance(entry, dict) else {}
-        # `chat` has stored the group by a key with capital letters, which keys of conversations lack. It is
-        # stored by the conversation's key, too, so that the next conversation of the chat finds it.
+        # `reading.chat` stores the group by a key that may have capital letters, which keys of conversations
+        # lack. It is stored by the conversation's key, too, so that the chat's next conversation finds it.
         reading.groups[chat_key] = reading.chat(
             channel, _as_written(chat, row), is_direct=kind in ("direct", "dm"), name=_name(row)
         )
@@ -203,9 +204,10 @@ def _as_written(chat: str, entry: Mapping[str, Any]) -> str:
     conversation, does not have the id.
     """
     newer, older = part_of(part_of(entry, "delivery"), "context"), part_of(entry, "deliveryContext")
-    for place in (text(newer, "to"), text(older, "to"), text(entry, "lastTo")):
-        if place.lower().endswith(chat):
-            return place[-len(chat) :]
+    # An address may have more before the id, such as the name of the messenger.
+    for address in (text(newer, "to"), text(older, "to"), text(entry, "lastTo")):
+        if address.lower().endswith(chat):
+            return address[-len(chat) :]
     return chat
 
 
@@ -251,8 +253,9 @@ def _conversation_message(
 def _without_frame(body: str) -> tuple[str, str]:
     """Return a person's message without the text that OpenClaw writes around it, and the person's name.
 
-    So `[Thu 2026-01-01 09:00 UTC] hello` becomes `hello`. The name is from the text around the message; it is
-    empty if it is not known.
+    So `[Thu 2026-01-01 09:00 UTC] hello` becomes `hello`. That text is lines about events, descriptions of
+    the sender and the chat as JSON, and the time. The name is from the descriptions; it is empty if it is not
+    known.
     """
     body = _EVENTS.sub("", body, count=1)
     sender = ""
@@ -273,7 +276,7 @@ def _add_database(reading: _OpenClaw, scratch: Path) -> None:
     if not foreign_home.has_file(reading.root, path):
         return
     try:
-        with foreign_home.database(reading.root, path, scratch, has_function_checks=True) as database:
+        with foreign_home.database(reading.root, path, scratch, allows_functions_in_checks=True) as database:
             if foreign_home.columns(database, "transcript_events") >= NEEDED_EVENTS:
                 _add_events(reading, database, path)
             else:
@@ -303,7 +306,8 @@ def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> 
         for row in foreign_home.rows(database, "session_transcript_fts_content", limit=MAX_MESSAGES):
             group = groups.get(text(row, "c1"))
             if group is not None:
-                # The columns are those that `NEEDED_INDEX` lists.
+                # SQLite names the columns: text (`c0`), session (`c1`), message (`c2`), role (`c3`), time
+                # (`c4`).
                 entry = {"role": row["c3"], "content": row["c0"]}
                 reading.add(group, [_conversation_message(reading, group, entry, row["c4"], text(row, "c2"))])
     unread = [message_id for _, message_id in compressed - reading.known_ids if message_id]
@@ -333,9 +337,9 @@ def _sessions(reading: _OpenClaw, database: sqlite3.Connection) -> dict[str, For
 def _compressed_id(row: Mapping[str, Any]) -> str:
     """Return the id of the compressed message in an event's row; empty if it is no person's or agent's."""
     # The id and the role of a compressed event are also in this field, as plain JSON.
-    shown = part_of(object_of(text(row, "navigation_json", limit=MAX_EVENT_CHARS)) or {}, "navigation")
-    is_message = part_of(shown, "message").get("role") in ("user", "assistant")
-    return text(shown, "id", limit=MAX_ID_CHARS) if is_message else ""
+    plain = part_of(object_of(text(row, "navigation_json", limit=MAX_EVENT_CHARS)) or {}, "navigation")
+    is_message = part_of(plain, "message").get("role") in ("user", "assistant")
+    return text(plain, "id", limit=MAX_ID_CHARS) if is_message else ""
 
 
 def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
@@ -373,7 +377,7 @@ def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]
         return []
     try:
         with foreign_home.database(
-            reading.root, JOBS_DATABASE, scratch, has_function_checks=True
+            reading.root, JOBS_DATABASE, scratch, allows_functions_in_checks=True
         ) as database:
             rows = foreign_home.rows(database, "cron_jobs", limit=MAX_TASKS)
             jobs = [object_of(text(row, "job_json", limit=MAX_EVENT_CHARS)) for row in rows]
@@ -387,8 +391,8 @@ def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]
 
 def _job_group(reading: _OpenClaw, job: Mapping[str, Any]) -> ForeignGroup:
     """Return the group of the chat that a scheduled job answers in; main if no group has that chat."""
-    for place in (part_of(job, "delivery"), part_of(job, "payload")):
-        channel, chat = text(place, "channel"), text(place, "to")
+    for target in (part_of(job, "delivery"), part_of(job, "payload")):
+        channel, chat = text(target, "channel"), text(target, "to")
         # `telegram:group:-100:topic:7` is the chat `-100`.
         chat = re.sub(rf"^(?:{re.escape(channel)}:)?(?:group:)?", "", chat).partition(":topic:")[0]
         if f"{channel}:{chat}" in reading.groups:

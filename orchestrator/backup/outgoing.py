@@ -13,9 +13,9 @@ from orchestrator.domain.home import Home
 FOLDER = "data/outgoing"
 NOT_THERE = "Its file is not in the backup."
 """The error of a message that cannot be sent any more."""
-_NAME = re.compile(r"out-[0-9a-f]+")
-# The states of a message that is still to be sent.
-_OPEN = "state IN ('held', 'pending', 'sending')"
+_FILE_NAME = re.compile(r"out-[0-9a-f]+")
+# An SQL condition: the states of a message that is still to be sent.
+_IS_TO_BE_SENT = "state IN ('held', 'pending', 'sending')"
 
 
 def hold(home: Home, held_folder: Path) -> None:
@@ -63,19 +63,20 @@ def settle(database: Path, home: Home, files: Path) -> None:
     """Set the paths of files in the outbox of a restored database to paths in `home`.
 
     These are the files of messages that wait to be sent, and of those that the owner may send again (in the
-    state `unknown` or `dead`). A waiting message whose file is missing gets the state `dead`, so it is not
-    sent. `files` is the folder where the files are now: one from which they are moved into the home later, or
-    already that of the home. Its mode is set so that only its owner can read it. Of a stored path only the
-    file's name is used, since the path in a backup could be that of any file of the machine.
+    state `unknown` or `dead`). A waiting message whose file is missing, or has another name than Andy gives
+    such files, gets the state `dead`, so it is not sent. `files` is the folder where the files are now: one
+    from which they are moved into the home later, or already that of the home. Its mode is set so that only
+    its owner can read it. Of a stored path only the file's name is used, since the path in a backup could be
+    that of any file of the machine.
     """
     place = home.root.absolute() / FOLDER
     with closing(sqlite3.connect(database)) as connection, connection:
         for row_id, path in _rows(database):
             name = Path(path).name
             connection.execute("UPDATE outbox SET file_path = ? WHERE id = ?", (str(place / name), row_id))
-            if not _NAME.fullmatch(name) or not (files / name).is_file():
+            if not _FILE_NAME.fullmatch(name) or not (files / name).is_file():
                 connection.execute(
-                    f"UPDATE outbox SET state = 'dead', error = ? WHERE id = ? AND {_OPEN}",  # noqa: S608
+                    f"UPDATE outbox SET state = 'dead', error = ? WHERE id = ? AND {_IS_TO_BE_SENT}",  # noqa: S608
                     (NOT_THERE, row_id),
                 )
     if files.is_dir():
@@ -90,5 +91,5 @@ def _rows(database: Path) -> list[tuple[int, str]]:
             return []
         return connection.execute(
             "SELECT id, file_path FROM outbox"  # noqa: S608
-            f" WHERE file_path IS NOT NULL AND ({_OPEN} OR state IN ('unknown', 'dead'))"
+            f" WHERE file_path IS NOT NULL AND ({_IS_TO_BE_SENT} OR state IN ('unknown', 'dead'))"
         ).fetchall()

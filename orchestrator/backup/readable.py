@@ -18,12 +18,12 @@ from orchestrator.base.terminal_escaping import visible
 
 MAX_QUOTE_CHARS = 300
 # Characters that Markdown gives a meaning anywhere in a line; an underscore only at an end of a word.
-_MARKS = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)")
-_AT_START = re.compile(r"^(\s*(?:\d+(?=[.)]))?)([#+=.)-])", re.MULTILINE)
+_MARKDOWN_MARKS = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)")
+_MARKS_AT_LINE_START = re.compile(r"^(\s*(?:\d+(?=[.)]))?)([#+=.)-])", re.MULTILINE)
 """Marks at the start of a line, where they would begin a heading, a list or a rule."""
 # Of HTML, which Markdown may contain.
-_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_FILES = re.compile(r"attachments/([\w.,()+-]+)")
+_HTML_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ATTACHMENTS = re.compile(r"attachments/([\w.,()+-]+)")
 LATEST_MS = 253_402_214_400_000
 """The last day of the year 9999 in UTC, in epoch ms: Python has no later times."""
 
@@ -50,9 +50,10 @@ def escaped(text: str) -> str:
 
     Line breaks stay.
     """
-    shown = _MARKS.sub(lambda match: f"\\{match[0]}", visible(text.replace("\r\n", "\n")))
-    shown = _AT_START.sub(r"\1\\\2", shown)
-    return re.sub("[&<>]", lambda match: _ESCAPES[match[0]], shown)
+    shown = _MARKDOWN_MARKS.sub(lambda match: f"\\{match[0]}", visible(text.replace("\r\n", "\n")))
+    # `1. milk` becomes `1\. milk`, which is no list.
+    shown = _MARKS_AT_LINE_START.sub(r"\1\\\2", shown)
+    return re.sub("[&<>]", lambda match: _HTML_ESCAPES[match[0]], shown)
 
 
 def line(text: str) -> str:
@@ -104,8 +105,10 @@ def message(exported: ExportedMessage, at: datetime, files: Mapping[str, str]) -
     if exported.quoted:
         parts.append("> " + line(f"{exported.quoted_sender}: {exported.quoted}"[:MAX_QUOTE_CHARS]) + "\n")
     parts.append(paragraphs(exported.text))
-    # `_FILES` takes a comma after the name for a part of it.
-    linked = [path for name in _FILES.findall(exported.file_words) if (path := files.get(name.rstrip(",")))]
+    # `file_words` names files as `attachments/a.pdf`. A comma after a name is found as a part of it.
+    linked = [
+        path for name in _ATTACHMENTS.findall(exported.file_words) if (path := files.get(name.rstrip(",")))
+    ]
     parts += [link(f"../{path}", path.rpartition("/")[2]) + "\n" for path in linked]
     if exported.sent_file:
         parts.append(f"File: {line(exported.sent_file)}\n")

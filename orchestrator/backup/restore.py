@@ -67,13 +67,13 @@ def restore(
     _begins_with(source, SQLITE)
     home.make()
     with locked(home):
-        if not force and _is_in_use(home):
+        if not force and _has_files_to_replace(home):
             raise BackupError(f"{home.root} is not empty: --force moves what is there to a folder beside it.")
         record = RestoreRecord(
             id=secrets.token_hex(4), state="moving", by="command", source=str(source), at_ms=clock.now_ms()
         )
-        with refusing(source):
-            aside = _place_beside(home.root, clock.now_ms())
+        with os_error_as_backup_error(source):
+            aside = _make_aside_folder(home.root, clock.now_ms())
             try:
                 placed = place(home, source, record=record, aside=aside, clock=clock, say=say)
             finally:
@@ -95,7 +95,7 @@ def locked(home: Home) -> Iterator[None]:
     """
     lock = home.lock()
     try:
-        with refusing(home.root):
+        with os_error_as_backup_error(home.root):
             recover(home)
         yield
     finally:
@@ -103,7 +103,7 @@ def locked(home: Home) -> Iterator[None]:
 
 
 @contextmanager
-def refusing(source: Path) -> Iterator[None]:
+def os_error_as_backup_error(source: Path) -> Iterator[None]:
     """Turn an `OSError` in the block into a `BackupError`, which says that `source` cannot be restored.
 
     It also says that nothing was changed.
@@ -170,7 +170,7 @@ def _begins_with(source: Path, beginning: bytes) -> bool:
         raise BackupError(f"{source} cannot be read: {error.strerror}.") from error
 
 
-def _is_in_use(home: Home) -> bool:
+def _has_files_to_replace(home: Home) -> bool:
     """Return whether a home has files that a restore would replace."""
     return any(_has_files(part) for part in (home.groups, home.database.parent, home.data / "sessions"))
 
@@ -219,6 +219,7 @@ def _keep_sign_ins(restored: Path, present: Path) -> None:
     except sqlite3.Error:  # no database yet, a damaged one, or one of an Andy without a console
         rows = []
     with closing(sqlite3.connect(restored)) as connection, connection:
+        # A backup of an Andy without a console has no such table.
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
             connection.execute(f"DELETE FROM {table}")  # noqa: S608
             connection.executemany(f"INSERT INTO {table} ({columns}) VALUES (?, ?, ?, ?, ?)", rows)  # noqa: S608
@@ -262,7 +263,7 @@ class Unpacked:
     stage: Stage
     manifest: Manifest | None = None
     contents: BackupContents = field(default_factory=BackupContents)
-    promised: BackupContents | None = None
+    sums_at_end: BackupContents | None = None
     """The sums at the end of the backup; None until they were read."""
     names: set[str] = field(default_factory=set)
     """The names of the members that were read so far."""
@@ -313,7 +314,7 @@ class Unpacked:
         """
         # Refused are a name that no backup has, a second member of one name, which would replace a checked
         # file, and a member after the sums (`CONTENTS`), which would not count it.
-        if not archive.may_hold(member.name) or member.name in self.names or self.promised is not None:
+        if not archive.may_hold(member.name) or member.name in self.names or self.sums_at_end is not None:
             raise self.refusal(f"it holds '{member.name}'")
         self.names.add(member.name)
         if member.name == archive.MANIFEST:
@@ -322,7 +323,7 @@ class Unpacked:
             return
         self.checked_manifest()  # called for its error: no member may come before the manifest
         if member.name == archive.CONTENTS:
-            self.promised = BackupContents.model_validate_json(self._text(tar, member))
+            self.sums_at_end = BackupContents.model_validate_json(self._text(tar, member))
         elif member.isdir():
             self.folders.append(member)
             _extract(tar, member, self.stage.base(member.name))
@@ -357,7 +358,7 @@ class Unpacked:
         # The inner ones first. The owner may always enter and write; nobody else may write.
         for member in reversed(self.folders):
             self.stage.path(member.name).chmod(member.mode & 0o755 | 0o700)
-        if self.promised != self.contents:
+        if self.sums_at_end != self.contents:
             raise self.refusal("it is incomplete")
 
     def _text(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -376,7 +377,8 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None
     if hasattr(tarfile, "data_filter"):
         tar.extract(member, place, filter="data")
         return
-    # The Python of Debian 12 has no such filter.
+    # The Python of Debian 12 has no such filter: the same is done here by hand. The owner may read and write,
+    # and enter a folder; nobody else may write.
     plain = copy(member)
     plain.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
     plain.uid, plain.gid, plain.uname, plain.gname = os.geteuid(), os.getegid(), "", ""
@@ -397,7 +399,7 @@ def _give_to_agents(stage: Stage) -> None:
         return
     for folder in archive.OF_AGENTS:
         for group in stage.path(folder).glob("*"):
-            # `global` has the notes for all groups, and stays the host's.
+            # The folder `global` has the notes for all groups, and stays the host's.
             if group.name == "global" or not group.is_dir():
                 continue
             os.lchown(group, AGENT_UID, AGENT_UID)
@@ -406,7 +408,7 @@ def _give_to_agents(stage: Stage) -> None:
                     os.lchown(Path(place, name), AGENT_UID, AGENT_UID)
 
 
-def _place_beside(root: Path, now_ms: int) -> Path:
+def _make_aside_folder(root: Path, now_ms: int) -> Path:
     """Create and return the folder for the earlier files of the home `root`, named after the time `now_ms`.
 
     It is beside the home, such as `home.before-restore-20261122-031500`. If the parent folder is on another
@@ -432,7 +434,11 @@ def summary_lines(result: RestoreResult, home: Home, *, zone: ZoneInfo | None) -
 
 
 def _start_hint(home: Home) -> str:
-    """Return a sentence that says how to start Andy after a restore into `home`."""
+    """Return a sentence that says how to start Andy after a restore into `home`.
+
+    It depends on whether the restore was run in Compose's container, in a clone with Compose's file, or
+    elsewhere.
+    """
     if str(home.root) == COMPOSE_HOME:
         return "Start Andy with 'docker compose up -d' on the host."
     # A restore under Compose is typed beside docker-compose.yml, where Andy may also run without it.

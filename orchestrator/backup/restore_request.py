@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.backup import make
-from orchestrator.backup.restore import locked, place, refusing
+from orchestrator.backup.restore import locked, os_error_as_backup_error, place
 from orchestrator.backup.swap import RestoreRecord, Stage, read_record, write_record
 from orchestrator.base.clock import Clock
 from orchestrator.domain.errors import AndyError, BackupError
@@ -45,7 +45,7 @@ def ask(home: Home, name: str, *, has_env: bool, now_ms: int) -> RestoreRecord:
         at_ms=now_ms,
         has_env=has_env,
     )
-    with refusing(home.root / record.source):
+    with os_error_as_backup_error(home.root / record.source):
         write_record(home, record)
     return record
 
@@ -61,7 +61,8 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
         BackupError: a killed restore cannot be undone; until it is, nothing may run on this home.
     """
     record = read_record(home)
-    # Nothing is requested or unfinished: no restore waits or has still to be audited, and none was killed.
+    # Nothing is to be done: no restore waits or still lacks its entry in the audit log, and none was killed,
+    # which would have left the stage (the folders with the unpacked files).
     if (record is None or record.is_audited) and not Stage(home).is_there():
         return
     with locked(home):
@@ -90,7 +91,7 @@ def _try_restore(
     try:
         if record.tries >= MAX_TRIES:
             raise BackupError(f"It was interrupted {record.tries} times. Nothing was changed.")
-        with refusing(home.root / record.source):
+        with os_error_as_backup_error(home.root / record.source):
             # Counted before the try, so that one which kills the process counts, too.
             record = record.to(tries=record.tries + 1)
             write_record(home, record)
@@ -112,7 +113,7 @@ def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Call
     if record.safety is not None and (folder / record.safety).is_file():
         return record.safety
     at = datetime.fromtimestamp(clock.now_ms() / 1000).astimezone()
-    # With a number from the second in the same second: `before-restore-20261122-031500-1.tar.gz`.
+    # The second backup of the same second gets a number: `before-restore-20261122-031500-1.tar.gz`.
     base = f"before-restore-{at:%Y%m%d-%H%M%S}"
     names = (f"{base}-{n}.tar.gz" if n else f"{base}.tar.gz" for n in itertools.count())
     name = next(name for name in names if not (folder / name).exists())
@@ -123,7 +124,7 @@ def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Call
 
 
 async def _audit(home: Home, record: RestoreRecord) -> None:
-    """Add the end of a restore to the audit log of the home's present database, unless it is there."""
+    """Add the result of a restore to the audit log of the home's present database, unless it is there."""
     database = await Database.open(home.database)
     try:
         async with database.transaction() as tx:

@@ -67,15 +67,15 @@ class Retention:
         now_ms = self._clock.now_ms()
         days_by_policy = ((policy, self._days.get(policy.table, 0)) for policy in retention.POLICIES)
         # Rows of a table with 0 days stay for ever.
-        before_ms = {policy: now_ms - days * DAY_MS for policy, days in days_by_policy if days}
+        before_ms_by_policy = {policy: now_ms - days * DAY_MS for policy, days in days_by_policy if days}
         path = await self._database.path()
         # One query of all tables: most sweeps have nothing to do.
-        if not await asyncio.to_thread(retention.has_removable_rows, path, before_ms):
+        if not await asyncio.to_thread(retention.has_removable_rows, path, before_ms_by_policy):
             return {}
         # In the order of `POLICIES`: a row stays while a row of an earlier table refers to it.
-        for policy, at_ms in before_ms.items():
+        for policy, before_ms in before_ms_by_policy.items():
             try:
-                count = await self._sweep(path, policy, at_ms)
+                count = await self._sweep(path, policy, before_ms)
             except OSError as error:
                 log.warning("retention.not_archived", table=policy.table, reason=str(error))
                 break
@@ -94,7 +94,8 @@ class Retention:
             )
             count = await self._move(policy, rows) if rows else 0
             removed += count
-            # If none could be deleted, the next query would return the same rows.
+            # If none could be deleted, the next query would return the same rows: they are left to the next
+            # sweep.
             if len(rows) < BATCH or not count:
                 return removed
 
@@ -103,7 +104,7 @@ class Retention:
         await asyncio.to_thread(self._archive.add, policy.table, rows)
         async with self._database.transaction() as tx:
             count = await retention.remove(tx, policy, rows)
-        self._archive.settled()
+        self._archive.mark_settled()
         return count
 
 
@@ -113,10 +114,10 @@ class YearArchive:
     def __init__(self, directory: Path) -> None:
         """`directory` has the files; it is created with the first of them."""
         self._directory = directory
-        self._settled: set[Path] = set()
+        self._settled_files: set[Path] = set()
         """Files none of whose rows are still in the database, so that they need no search for duplicates."""
-        self._written: set[Path] = set()
-        """Files written since the last call of `settled`."""
+        self._newly_written_files: set[Path] = set()
+        """Files written since the last call of `mark_settled`."""
 
     def add(self, table: str, rows: Rows) -> None:
         """Append rows of a table to the files of the years in which they ended. Blocks.
@@ -132,22 +133,22 @@ class YearArchive:
             year = datetime.fromtimestamp(row[OVER_MS] / 1000, UTC).year
             lines_by_file[self._directory / f"{year}.jsonl"].append(_line(table, row))
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for path, new in lines_by_file.items():
+        for path, new_lines in lines_by_file.items():
             # No row in a settled file is still in the database, so none of `rows` is in it: no search is
             # needed.
-            known = set() if path in self._settled else _present_lines(path, frozenset(new))
-            # Until the next call of `settled`, these rows are in the database as well.
-            self._settled.discard(path)
-            self._written.add(path)
-            _append(path, b"".join(line for line in new if line not in known))
+            present = set() if path in self._settled_files else _present_lines(path, frozenset(new_lines))
+            # Until the next call of `mark_settled`, these rows are in the database as well.
+            self._settled_files.discard(path)
+            self._newly_written_files.add(path)
+            _append(path, b"".join(line for line in new_lines if line not in present))
 
-    def settled(self) -> None:
+    def mark_settled(self) -> None:
         """Record that all rows added so far were deleted from the database.
 
         So the next `add` need not search the files of these rows for duplicates.
         """
-        self._settled |= self._written
-        self._written.clear()
+        self._settled_files |= self._newly_written_files
+        self._newly_written_files.clear()
 
 
 def _line(table: str, row: Mapping[str, object]) -> bytes:

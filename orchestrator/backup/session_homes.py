@@ -187,6 +187,7 @@ def task_of(job: Mapping[str, Any]) -> ForeignTask:
         value=value,
         zone=text(schedule, "tz"),
         is_paused=job.get("enabled") is False,
+        # Other jobs run in a conversation of their own.
         is_in_conversation=job.get("sessionTarget") == MAIN,
     )
 
@@ -202,6 +203,7 @@ def _schedule(schedule: Mapping[str, Any]) -> tuple[str, str]:
         case "every":
             return "interval", text(schedule, "everyMs")
         case "at":
+            # The time is in either field: as ISO text, or in epoch ms.
             at_ms = moment_ms(schedule.get("at", schedule.get("atMs")))
             return "once", "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
         case _:
@@ -234,6 +236,7 @@ def json_of(root: Path, path: str) -> object:
             body = file.read(MAX_JSON_BYTES + 1)
     except OSError:
         return None
+    # A larger file is cut, and so ends within its JSON.
     try:
         return json.loads(body[:MAX_JSON_BYTES])
     except (ValueError, RecursionError) as error:

@@ -37,7 +37,7 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
         return whole
     parts: list[tuple[int, int]] = []
     try:
-        for piece in _data(descriptor, status.st_size):
+        for piece in _data_parts(descriptor, status.st_size):
             parts.append(piece)
             if len(parts) > MOST_PIECES:
                 return None
@@ -55,7 +55,7 @@ def has_holes(data: Data, size: int) -> bool:
     return sum(length for _, length in data) < size
 
 
-def mark(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
+def make_sparse(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
     """Change the header `info` of a member to that of a sparse file, and return the bytes before its data.
 
     `number` is different for each sparse file of a backup. `data` are the parts of the file that are stored,
@@ -77,7 +77,7 @@ def mark(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
     return head
 
 
-def _data(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+def _data_parts(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
     """Yield the offset and length of each part of an open file of `size` bytes that is no hole.
 
     Raises:
@@ -105,14 +105,15 @@ class Pieces(io.RawIOBase):
     """
 
     def __init__(self, file: BinaryIO, head: bytes, data: Data) -> None:
-        """`head` is read first: the list of the pieces, as `mark` returns it; empty for a file without holes.
+        """`head` is read first: the list of the pieces, as `make_sparse` returns it.
 
-        Then come the pieces of the open file, of which `data` has the offsets and lengths.
+        It is empty for a file without holes. Then come the pieces of the open file, of which `data` has the
+        offsets and lengths.
         """
         self._file = file
         self._head = head
         self._data = iter(data)
-        self._left = 0
+        self._left_of_piece = 0
         """Bytes of the present piece that were not read yet."""
 
     def read(self, size: int = -1) -> bytes:
@@ -120,14 +121,14 @@ class Pieces(io.RawIOBase):
         data = bytearray(self._head[: None if size < 0 else size])
         self._head = self._head[len(data) :]
         while size < 0 or len(data) < size:
-            if not self._left:
+            if not self._left_of_piece:
                 piece = next(self._data, None)
                 if piece is None:
                     break
-                offset, self._left = piece
+                offset, self._left_of_piece = piece
                 self._file.seek(offset)
-            wanted = self._left if size < 0 else min(self._left, size - len(data))
+            wanted = self._left_of_piece if size < 0 else min(self._left_of_piece, size - len(data))
             # If the file became shorter meanwhile, zeros fill the rest.
             data += self._file.read(wanted).ljust(wanted, b"\0")
-            self._left -= wanted
+            self._left_of_piece -= wanted
         return bytes(data)

@@ -162,9 +162,10 @@ def swap(
 ) -> RestoreRecord:
     """Move the unpacked files into place, and the earlier ones away. Blocks.
 
-    `names` are the paths in the home that are replaced; a name that the backup lacks is only moved away. The
-    earlier files go to the folder `aside`, or into the stage if that is None. Return the record of the
-    finished restore, which is also stored in the home.
+    `names` are the paths in the home that are replaced; a name that the backup lacks is only moved away, and
+    one in the home's top folder is skipped if that is read-only, as with Docker Compose. The earlier files go
+    to the folder `aside`, or into the stage if that is None. Return the record of the finished restore, which
+    is also stored in the home.
 
     Raises:
         OSError: a move failed; all moves were undone.
@@ -205,7 +206,8 @@ def recover(home: Home) -> RestoreRecord | None:
     if record is not None and record.state == "moving":
         _undo(home.root, record.moves)
         is_asked = record.by == "console"
-        # The console's request is stored, so the next start can try it again; a command's is gone with it.
+        # A restore that the console requested is tried again at the next start. One of a command is not: its
+        # owner saw it end, and can repeat the command.
         record = record.to(
             state="asked" if is_asked else "failed",
             moves=(),
@@ -213,7 +215,7 @@ def recover(home: Home) -> RestoreRecord | None:
         )
         write_record(home, record)
     Stage(home).clear()
-    # Left by a write of the record that was killed.
+    # A write of the record that was killed leaves such a file.
     for partial in home.data.glob(f".{home.restore_file.name}.*.partial"):
         partial.unlink(missing_ok=True)
     return record
@@ -246,7 +248,8 @@ def _undo(root: Path, moves: tuple[Move, ...]) -> None:
                 _rename(after, before)
         # An old file, set aside from the home (`before`) at `after`: it is put back.
         elif os.path.lexists(after):
-            _remove(before)  # created meanwhile by another program, such as a command that found no database
+            # A file there was created meanwhile by another program, such as a command that found no database.
+            _remove(before)
             _rename(after, before)
             # The folders that held what was set aside are removed, up to the first that is not empty.
             with suppress(OSError):
@@ -266,7 +269,8 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
         return
     path.unlink(missing_ok=True)
-    # Without its log: SQLite would apply that to the database which comes in its place.
+    # The log of a deleted database is deleted, too: SQLite would apply it to the database that takes its
+    # place.
     if path.suffix == ".db":
         for end in ("-wal", "-shm"):
             path.with_name(path.name + end).unlink(missing_ok=True)
