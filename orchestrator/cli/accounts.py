@@ -158,11 +158,14 @@ def audit(
     begin = terminal.since_ms(since, at)
 
     async def rows(tx: Tx) -> list[AuditView]:
-        """Return the rows; with none, a group has to exist, since those of a removed group stay."""
-        found = await audit_reports.rows(tx, group, since_ms=begin, limit=limit)
-        if group is not None and not found:
+        """Return the rows of the audit log. Those of a removed group are returned, too.
+
+        Raises `UnknownGroup` if there are none, and no such group.
+        """
+        audit_rows = await audit_reports.rows(tx, group, since_ms=begin, limit=limit)
+        if group is not None and not audit_rows:
             await groups.known(tx, group)
-        return found
+        return audit_rows
 
     read(
         home,

@@ -67,6 +67,7 @@ def messages(
 
         wanted_id = message_id
         stored = terminal.read(home, lambda tx: message_timeline.find(tx, group, wanted_id))
+        # The logs of containers have steps of the message's turn that the database lacks.
         timeline = message_timeline.with_logs(stored, terminal.home_of(home).logs)
         show(timeline, partial(message_timeline.lines, zone=zone), as_json=as_json)
         return
@@ -186,9 +187,10 @@ def _event_line(event: dict[str, Any], zone: ZoneInfo) -> str:
     """Return an event as one line: its time, its kind, then its other fields as `name=value`."""
     from orchestrator.base.clock import local_second
 
-    kind, *other_names = (name for name in EVENT_FIELDS if name in event)
+    # The first of these names is `kind`, which every event has.
+    kind_name, *other_names = (name for name in EVENT_FIELDS if name in event)
     # The fields that all events have come first, then those of this kind of event.
     fields = {**{name: event[name] for name in other_names}, **event.get("data", {})}
-    return f"{local_second(event['at_ms'], zone)}  {event[kind]:22}" + "".join(
+    return f"{local_second(event['at_ms'], zone)}  {event[kind_name]:22}" + "".join(
         f" {name}={fields[name]}" for name in fields
     )

@@ -111,10 +111,10 @@ def export(
     """
     from orchestrator.backup import group_export
 
-    own, at = home_of(home), moment(home)
-    target = group_export.checked_target(own, to or Path(f"{group}-export"))
+    own_home, at = home_of(home), moment(home)
+    target = group_export.checked_target(own_home, to or Path(f"{group}-export"))
     show(
-        read(home, partial(_export, own, group, target, at)).to_row(),
+        read(home, partial(_export, own_home, group, target, at)).to_row(),
         group_export.summary_lines,
         as_json=as_json,
     )

@@ -185,13 +185,16 @@ async def _follow(home: Path | None, group: str, fields: dict[str, Any]) -> int:
     from orchestrator.store.schedule import followed_calendars
 
     zone, now_ms = terminal.zone_of(home), SystemClock().now_ms()
-    secret = CredentialSource(terminal.home_of(home).root, os.environ).value
+    # A function that returns the secret under a name of `.env`: the address and the password may be there.
+    read_secret = CredentialSource(terminal.home_of(home).root, os.environ).value
     async with terminal.open_store(home) as database:
         async with database.transaction() as tx:
             zone = settings.zone_of(await groups.known(tx, group), default=zone)
             calendar = await service.checked(tx, group, **fields)
         # Read between the two transactions: a slow server must not keep a running Andy from writing.
-        upcoming_events = await client.events(service.login_of(calendar, secret), zone=zone, now_ms=now_ms)
+        upcoming_events = await client.events(
+            service.login_of(calendar, read_secret), zone=zone, now_ms=now_ms
+        )
         async with database.transaction() as tx:
             stored = await service.follow(tx, calendar, now_ms=now_ms)
             await followed_calendars.note_read(tx, stored.id, upcoming_events, now_ms=now_ms)

@@ -117,7 +117,7 @@ def answers_of(assignments: Sequence[str]) -> dict[str, str]:
 
 
 async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
-    """Log in to the channel (messenger) `name` and add it to the setting; return a text about the result.
+    """Log in to the channel (messenger) `name`, and add it to ANDY_CHANNELS; return a text about the result.
 
     `provided` has answers to questions of its login by their names; the owner is asked for the others.
 
@@ -183,7 +183,7 @@ def remove(channel: ChannelArgument, /, *, home: HomeOption = None) -> None:
 
 
 async def switch_off(home: Home, name: str) -> str:
-    """Remove the channel (messenger) `name` from the setting and end its login; return a text about it.
+    """Remove the channel (messenger) `name` from ANDY_CHANNELS and end its login; return a text about it.
 
     The login stays if the channel cannot end it, or if its library is not installed.
 

@@ -176,15 +176,18 @@ async def _send_and_wait(
             say_aside(f"({_waiting_text(state)}.)")
         try:
             async with asyncio.TaskGroup() as tasks:
-                showing = tasks.create_task(_show_signs(events, home, message.group), name="show-signs")
+                showing = tasks.create_task(
+                    _show_other_texts(events, home, message.group), name="show-other-texts"
+                )
                 final_state = await client.find(state["id"], wait_seconds=min(wait_seconds, MAX_WAIT_SECONDS))
                 showing.cancel()
         except BaseExceptionGroup as errors:
+            # The caller handles single errors such as `NotRunning`, not a group of them.
             raise leaves(errors)[0] from None
         return final_state
 
 
-async def _show_signs(events: AsyncIterator[dict[str, Any]], home: Home, group: str) -> None:
+async def _show_other_texts(events: AsyncIterator[dict[str, Any]], home: Home, group: str) -> None:
     """Print on stderr the messages to a group that are no answer, such as that Andy is waiting.
 
     `events` are those of the running Andy. Endless, until cancelled.

@@ -356,11 +356,13 @@ def expand_help(arguments: Sequence[str]) -> list[str]:
     return [*arguments]
 
 
-def hint_for(name: str, rest: Sequence[str] = (), *, is_group: Callable[[str], bool] | None = None) -> str:
+def hint_for(
+    name: str, later_words: Sequence[str] = (), *, is_group: Callable[[str], bool] | None = None
+) -> str:
     """Return a sentence for a command that does not exist: the command for its purpose, or a similar name.
 
-    It is empty if neither is known. `rest` are the arguments after it. A group that they name replaces the
-    example in the sentence; `is_group` returns whether a word is the folder of a group.
+    It is empty if neither is known. `later_words` are the arguments after it. A group that they name replaces
+    the example in the sentence; `is_group` returns whether a word is the folder of a group.
     """
     for intent in INTENTS:
         if name.lower() in intent.words:
@@ -369,7 +371,7 @@ def hint_for(name: str, rest: Sequence[str] = (), *, is_group: Callable[[str], b
             example_group = next(
                 (
                     word
-                    for word in rest
+                    for word in later_words
                     if (is_new and word.isidentifier()) or (is_group is not None and is_group(word))
                 ),
                 EXAMPLE_GROUP,
@@ -419,6 +421,7 @@ def help_page(*, width: int | None = None) -> str:
 def _box(title: str, lines: list[str]) -> list[str]:
     """Return lines of equal length in a box with a title; a terminal without UTF-8 gets a box of ASCII."""
     inner_width = len(lines[0]) + 2  # with a blank on both sides
+    # The 3 characters beside the title are one line and two blanks.
     box = [
         f"╭─ {title} {'─' * (inner_width - len(title) - 3)}╮",
         *(f"│ {line} │" for line in lines),

@@ -55,9 +55,9 @@ def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: 
 
     Example: `andy context show family`
     """
-    reading = context.read(_manager_of(home, group), now_ms=SystemClock().now_ms())
-    lines = context.show_lines(group, reading, zone=terminal.zone_of(home))
-    show(context.show(group, reading), lambda _: lines, as_json=as_json)
+    stored = context.read(_manager_of(home, group), now_ms=SystemClock().now_ms())
+    lines = context.show_lines(group, stored, zone=terminal.zone_of(home))
+    show(context.show(group, stored), lambda _: lines, as_json=as_json)
 
 
 @context_app.command
@@ -96,8 +96,8 @@ def restore(
     _manager_of(home, group).files.snapshots.read(snapshot)
     if not is_confirmed(f"Replace the stored context of '{group}' by {snapshot}?", yes=yes):
         return FAILED
-    taken = _change(home, group, lambda manager, now_ms: manager.restore(snapshot, now_ms=now_ms))
-    print(f"Restored.{f' The replaced context is {taken.name}.' if taken else ''}")
+    saved = _change(home, group, lambda manager, now_ms: manager.restore(snapshot, now_ms=now_ms))
+    print(f"Restored.{f' The replaced context is {saved.name}.' if saved else ''}")
     return 0
 
 
@@ -153,11 +153,13 @@ def correct(
         )
 
     options = {"--task": task, "--title": title, "--objective": objective, "--status": status}
-    named = [name for name, value in options.items() if value is not None]
-    if forget and named:
-        raise UsageError(f"--forget forgets the whole plan: leave out {', '.join(named)}, or --forget.")
-    if plan_id is None and (named or forget):
-        useless = ", ".join(named or ["--forget"])
+    plan_options = [name for name, value in options.items() if value is not None]
+    if forget and plan_options:
+        raise UsageError(
+            f"--forget forgets the whole plan: leave out {', '.join(plan_options)}, or --forget."
+        )
+    if plan_id is None and (plan_options or forget):
+        useless = ", ".join(plan_options or ["--forget"])
         raise UsageError(
             f"Without its plan, {useless} changes nothing: add --plan ID, see 'andy context plan {group}'."
         )
@@ -165,12 +167,12 @@ def correct(
         raise UsageError("A status is a task's: add --task ID, or leave out --status.")
     if summary is None and plan_id is None:
         raise UsageError("Say what is to be corrected: --summary TEXT, or --plan ID.")
-    taken = _change(
+    saved = _change(
         home,
         group,
         lambda manager, now_ms: manager.correct(lambda contents: change(contents, now_ms), now_ms=now_ms),
     )
-    print(f"Corrected.{f' The earlier context is {taken.name}.' if taken else ''}")
+    print(f"Corrected.{f' The earlier context is {saved.name}.' if saved else ''}")
 
 
 @context_app.command
@@ -223,8 +225,8 @@ def reset(
         """
         return manager.reset(now_ms=now_ms, with_plans=with_plans)
 
-    taken = _change(home, group, forget)
-    print(f"Forgotten.{f' The earlier context is {taken.name}.' if taken else ''}")
+    saved = _change(home, group, forget)
+    print(f"Forgotten.{f' The earlier context is {saved.name}.' if saved else ''}")
     return 0
 
 
@@ -357,20 +359,20 @@ def _manager_of(home: Path | None, folder: str) -> ContextManager:
     Raises:
         UnknownGroup: it is neither registered, nor has a stored context.
     """
-    root = terminal.home_of(home)
-    name = terminal.read(home, lambda tx: _folder_with_context(tx, root, folder))
+    own_home = terminal.home_of(home)
+    name = terminal.read(home, lambda tx: _folder_with_context(tx, own_home, folder))
     return ContextManager.of(
-        root.contexts,
+        own_home.contexts,
         name,
         counter=EncodingCounter(),
         project_name=name,
         report=_report_repair,
-        redactor=_redactor(root),
+        redactor=_redactor(own_home),
     )
 
 
 def _redactor(home: Home) -> Redactor:
-    """Return a redactor, which removes secrets from texts, that knows the same secrets as the host."""
+    """Return a redactor: it removes from texts the same secrets as that of the host does."""
     own_secrets = [home.token()] if home.token_file.exists() else []
     return Redactor(KnownSecrets(CredentialSource(home.root, os.environ), own=own_secrets))
 

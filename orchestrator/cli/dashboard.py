@@ -206,7 +206,7 @@ def worker(
     if limit:
         report = dashboard_service.query_group(home, group, partial(dashboard_service.cycles, limit=limit))
         show(report, partial(_cycle_lines, zone=terminal.zone_of(home)), as_json=as_json)
-    elif llm and not rules:
+    elif llm and not rules:  # with both options, the rules are run
         show(
             dashboard_service.ask_model(home, group),
             lambda report: [f"The worker's turn {report['turn']} is queued."],
@@ -275,15 +275,16 @@ def _table(
 
     if not rows:
         return [empty_text]
-    reader = terminal.zone_of(home)
-    cells = [tuple(_cell(row[name], zone_note(row["timezone"], reader)) for name in names) for row in rows]
+    own_zone = terminal.zone_of(home)
+    cells = [tuple(_cell(row[name], zone_note(row["timezone"], own_zone)) for name in names) for row in rows]
     return table(names, cells)
 
 
 def _cell(value: object, note: str = "") -> str:
     """Return a value as text on one line of at most 80 characters, for a cell of a table.
 
-    None is empty. A time is shown without its offset and seconds, and with `note` after it.
+    None is empty. A time is shown without its offset and seconds, and with `note` after it: so
+    `2026-11-22T09:00:00+01:00` becomes `2026-11-22 09:00`.
     """
     text = "" if value is None else short(str(value), 80)
     return f"{text[:10]} {text[11:16]}{note}" if _TIME.fullmatch(text) else text
@@ -294,6 +295,7 @@ def _report_lines(report: dict[str, Any]) -> list[str]:
 
     A dry run reports under `would` what would be done.
     """
+    # In a dry run `steps` is empty, since nothing was done.
     steps = report.get("would") or report["steps"]
     prefix = "would do" if "would" in report else "done"
     lines = [f"{prefix}: {_step_text(step)}" for step in steps]
@@ -308,7 +310,10 @@ def _step_text(step: dict[str, Any]) -> str:
 
 
 def _cycle_lines(cycles: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
-    """Return the runs of the dashboard's worker (cycles) as a table for people, with times in `zone`."""
+    """Return the runs of the dashboard's worker (cycles) as a table for people, with times in `zone`.
+
+    A cycle without an outcome still runs.
+    """
     from orchestrator.base.tables import table
 
     rows = [

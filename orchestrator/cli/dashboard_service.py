@@ -144,7 +144,10 @@ def _rows(
         zones = {group.folder: group_config.zone_of(group, default=zone) for group in await groups.every(tx)}
         known_folder = None if folder is None else (await groups.known(tx, folder)).folder
         rows = [(row, zones[row.folder]) for row in await read(tx, known_folder) if row.folder in zones]
-        return [{"group": row.folder, "timezone": own.key, **to_data(row, own)} for row, own in rows]
+        return [
+            {"group": row.folder, "timezone": row_zone.key, **to_data(row, row_zone)}
+            for row, row_zone in rows
+        ]
 
     return terminal.read(home, ask)
 
@@ -154,7 +157,7 @@ async def cycles(tx: Tx, place: GroupZone, *, limit: int) -> list[dict[str, Any]
     return await worker_cycles.newest(tx, place.group.folder, limit=limit)
 
 
-async def itself(tx: Tx, place: GroupZone) -> GroupZone:
+async def group_and_zone(tx: Tx, place: GroupZone) -> GroupZone:
     """Return the group and its time zone: for `query_group`, if only these are needed."""
     del tx
     return place
@@ -225,13 +228,15 @@ async def _find(
         BadRequest: there is no such row, or there are several; `kind` says in its text what the rows are.
     """
     searched = await groups.every(tx) if folder is None else [await groups.known(tx, folder)]
-    found = [(group, row_id) for group in searched for row_id in await ids_like(tx, group.folder, prefix)]
-    found = [(group, row_id) for group, row_id in found if row_id == prefix] or found
-    if len(found) == 1 and prefix:
-        return found[0]
-    if not found:
+    matches = [(group, row_id) for group in searched for row_id in await ids_like(tx, group.folder, prefix)]
+    # A whole id means that row, even if other ids begin with it.
+    matches = [(group, row_id) for group, row_id in matches if row_id == prefix] or matches
+    # An empty prefix names no row, even if there is only one.
+    if len(matches) == 1 and prefix:
+        return matches[0]
+    if not matches:
         raise BadRequest(f"There is no {kind} '{prefix}': see 'andy dashboard {kind}s'.")
-    several = ", ".join(f"{row_id} of '{group.folder}'" for group, row_id in found)
+    several = ", ".join(f"{row_id} of '{group.folder}'" for group, row_id in matches)
     raise BadRequest(f"'{prefix}' begins several: {several}. Name one and its group.")
 
 
@@ -290,8 +295,9 @@ def write_files(home: Path | None, folder: str | None, directory: Path) -> list[
         NoDashboard: the group has no dashboard.
         BadRequest: the directory cannot be written.
     """
-    place = query_group(home, folder, itself)
-    # By a connection of its own, as plain rows: a third of the time, and no transaction waits for it.
+    place = query_group(home, folder, group_and_zone)
+    # Read by a connection of its own and as plain rows: that takes a third of the time, and keeps nobody from
+    # writing meanwhile.
     exported = export.read(terminal.home_of(home).database, place.group.folder, place.zone)
     if exported is None:
         raise NoDashboard(place.group.folder)

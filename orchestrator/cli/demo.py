@@ -200,7 +200,8 @@ async def _wait_for_reminder(home: Home, events: asyncio.Queue[HostEvent]) -> No
 
     Raises `DemoFailed` if it is late, and `TimeoutError` if it does not come.
     """
-    (due,) = read(home.root, board_notifications.reminders)
+    # The only one in the demo's home.
+    (reminder,) = read(home.root, board_notifications.reminders)
     async with asyncio.timeout(STEP_SECONDS):
         while True:
             event = await events.get()
@@ -209,7 +210,7 @@ async def _wait_for_reminder(home: Home, events: asyncio.Queue[HostEvent]) -> No
                 break
     message = read(home.root, lambda tx: messages.by_id(tx, event.message or ""))
     assert message is not None
-    late_ms = message.sent_ms - due.due_ms
+    late_ms = message.sent_ms - reminder.due_ms
     print(f"  Andy  │ {message.text}")
     print(f"        │ sent {late_ms} ms after its time")
     if late_ms > LATE_MS:

@@ -137,7 +137,7 @@ def _checks(
 
     `running` is the status of the running Andy, None if none answers.
     """
-    in_force = _in_force(settings, running)
+    settings_in_force = _settings_in_force(settings, running)
     return (
         ("permissions", partial(doctor_checks.permissions, home, messengers)),
         ("store", partial(doctor_checks.store, home)),
@@ -146,9 +146,9 @@ def _checks(
         ("clock", partial(doctor_checks.clock, home, settings, running)),
         ("lists", partial(doctor_checks.lists)),
         ("engine", partial(doctor_checks.engine, settings)),
-        ("image", partial(doctor_checks.agent_image, in_force)),
-        ("compose", partial(doctor_checks.compose, home, in_force)),
-        ("firewall", partial(doctor_checks.firewall, home, in_force)),
+        ("image", partial(doctor_checks.agent_image, settings_in_force)),
+        ("compose", partial(doctor_checks.compose, home, settings_in_force)),
+        ("firewall", partial(doctor_checks.firewall, home, settings_in_force)),
         ("port", partial(doctor_checks.port, settings, running)),
         ("parts", partial(doctor_checks.parts, running)),
         ("credential", partial(doctor_checks.credential, home, settings, running, is_online=is_online)),
@@ -159,14 +159,18 @@ def _checks(
     )
 
 
-def _in_force(settings: Settings, running: dict[str, Any] | None) -> Settings:
+def _settings_in_force(settings: Settings, running: dict[str, Any] | None) -> Settings:
     """Return the settings with the running Andy's runtime, which an option of 'andy up' may have set."""
     runtime = (running or {}).get("runtime", settings.andy_runtime)
     return settings.model_copy(update={"andy_runtime": runtime})
 
 
 def on_the_host(finding: DoctorFinding) -> DoctorFinding:
-    """Return a finding from inside Compose's container, with its fix as it is typed on the host. Pure."""
+    """Return a finding from inside Compose's container, with its fix as it is typed on the host. Pure.
+
+    So `andy logs` becomes `docker compose exec andy andy logs`, and `/andy/.env` the file `.env` beside
+    `docker-compose.yml`.
+    """
     fix = _COMMAND.sub(
         lambda match: (
             "docker compose up -d" if match[1] == "up" else f"docker compose exec andy andy {match[1]}"

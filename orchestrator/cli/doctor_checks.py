@@ -65,7 +65,7 @@ ENOUGH_WATCHES = {"max_user_watches": 8_192, "max_user_instances": 128}
 AHEAD_MS = 5 * 60_000
 """Milliseconds by which the newest message may be ahead of the clock."""
 FIRST_YEAR = 2026
-FOR_OTHERS = 0o077
+ACCESS_OF_OTHERS = 0o077
 """Mode bits that let other users read or write a file."""
 ASK_SECONDS = 20.0
 """Seconds that the model service may take to answer."""
@@ -73,7 +73,7 @@ ENGINE_SECONDS = 25.0
 """Seconds that the container engine may take to answer."""
 CHEAP_MODEL = "claude-haiku-4-5"
 REJECTED = (401, 403)
-_OPEN = "agents can reach services of this machine on other addresses than 127.0.0.1"
+_OPEN_TEXT = "agents can reach services of this machine on other addresses than 127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +132,13 @@ def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> Doctor
             )
     logins = [home.root / path for messenger in messengers for path in messenger.secret_files]
     secrets = (home.token_file, home.root / ".env", home.database, *logins)
-    foreign = " ".join(str(path) for path in secrets if path.exists() and not os.access(path, os.R_OK))
-    if foreign:
-        fix = f"sudo chown {os.geteuid()} {foreign} && sudo chmod 600 {foreign}"
-        return bad("permissions", f"this user may not read {foreign}", fix=fix)
-    readable_by_others = [path for path in secrets if path.exists() and path.stat().st_mode & FOR_OTHERS]
+    unreadable = " ".join(str(path) for path in secrets if path.exists() and not os.access(path, os.R_OK))
+    if unreadable:
+        fix = f"sudo chown {os.geteuid()} {unreadable} && sudo chmod 600 {unreadable}"
+        return bad("permissions", f"this user may not read {unreadable}", fix=fix)
+    readable_by_others = [
+        path for path in secrets if path.exists() and path.stat().st_mode & ACCESS_OF_OTHERS
+    ]
     if readable_by_others:
         paths = " ".join(str(path) for path in readable_by_others)
         is_own = all(path.stat().st_uid == os.geteuid() for path in readable_by_others)
@@ -236,6 +238,7 @@ async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) 
         text = f"TZ is {settings.tz} in {place}; Andy runs with {zone} until it is started again"
         if installation.is_in_compose():
             return bad("clock", text, fix="docker compose restart andy")
+        # Such as "restart Andy: stop it, then 'andy up'".
         return bad("clock", text, fix=commands.hint_for("restart").removeprefix("To "))
     text = f"{now:%Y-%m-%d %H:%M} in {zone}"
     if zone in ("UTC", "Etc/UTC"):
@@ -281,6 +284,7 @@ def _lists() -> DoctorFinding:
 def _is_there(path: Path) -> bool:
     """Return whether something exists at a path that this user can reach. Blocks."""
     try:
+        # Everything that exists has a kind, such as a folder: this is true unless `stat` raises.
         return stat.S_IFMT(path.stat().st_mode) != 0
     except OSError:
         return False
@@ -397,8 +401,10 @@ def _firewall(home: Home) -> DoctorFinding:
         if rule.is_applied():
             return ok("firewall", f"agents on {rule.bridge} reach nothing of this machine but the proxies")
     except FirewallOutOfReach as error:
-        return note("firewall", f"{_OPEN} unless root set a rule, which cannot be seen ({error})", fix=fix)
-    return note("firewall", _OPEN, fix=f"start Andy as a user who may set it, or {fix}")
+        return note(
+            "firewall", f"{_OPEN_TEXT} unless root set a rule, which cannot be seen ({error})", fix=fix
+        )
+    return note("firewall", _OPEN_TEXT, fix=f"start Andy as a user who may set it, or {fix}")
 
 
 async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFinding:
@@ -505,6 +511,7 @@ async def models(
         fix = "choose another with 'andy models use SERVICE/MODEL', or correct the setting in .env"
         return bad("models", " ".join(reasons), fix=fix)
     rows = (running or {}).get("models") or await _stored_services(home, settings)
+    # The services that the owner has added have an address in their row; that of `.env` has none.
     added = [row for row in rows if row["url"] is not None]
     if not added:
         return ok("models", "the service of .env is the only one")
@@ -595,6 +602,8 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
             }
     secret = CredentialSource(home.root, os.environ).value
     for service in sorted(used):
+        # The others need no key here: with `anthropic` the model service searches, and with `off` nobody
+        # does.
         if not service.is_asked_by_host:
             continue
         try:

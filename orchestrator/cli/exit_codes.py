@@ -28,7 +28,11 @@ class UsageError(BadRequest):
 
 
 def exit_after(command: Callable[[], int]) -> NoReturn:
-    """Run a command and exit with the code that it returns, or with the code of the error that it raises."""
+    """Run a command and exit with the code that it returns, or with the code of the error that it raises.
+
+    If the reader of its output is gone, it exits with 0; after Ctrl-C, with `INTERRUPTED`. An error that is
+    neither Andy's nor one of the output is raised again.
+    """
     with escaped_output():
         try:
             code = command()
@@ -49,7 +53,8 @@ def exit_after(command: Callable[[], int]) -> NoReturn:
         except OSError as error:
             end_unwritten(error)
         except SystemExit as ended:
-            if isinstance(ended.__context__, BrokenPipeError):  # rich, which prints help pages, exits with 1
+            # rich, which prints help pages, exits with 1 when the reader of a pipe is gone.
+            if isinstance(ended.__context__, BrokenPipeError):
                 _end_quietly()
             raise
 

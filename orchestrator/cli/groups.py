@@ -75,7 +75,7 @@ def register(
     """
     from orchestrator.groups.registration import Registration
 
-    wish = Registration(
+    requested = Registration(
         folder=folder,
         jid=jid,
         name=name,
@@ -83,7 +83,7 @@ def register(
         requires_trigger=requires_trigger,
         config=_parse_object(settings or "{}"),
     )
-    terminal.run_async(register_chat(home, wish))
+    terminal.run_async(register_chat(home, requested))
     print(f"'{folder}' is registered.")
 
 
@@ -431,13 +431,13 @@ def undo(
         return change, await changes.current(tx, root, folder, change.part)
 
     change, current_text = terminal.read(home, change_and_current)
-    what = groups.part_text(change.part)
+    part_name = groups.part_text(change.part)
     if current_text == change.before:
-        print(f"The {what} of '{folder}' is as it was before change {change.number}.")
+        print(f"The {part_name} of '{folder}' is as it was before change {change.number}.")
         return 0
     show({}, lambda _: groups.diff_lines(current_text, change.before), as_json=False)
     if not is_confirmed(
-        f"Put the {what} of '{folder}' back as it was before change {change.number}?", yes=yes
+        f"Put the {part_name} of '{folder}' back as it was before change {change.number}?", yes=yes
     ):
         return FAILED
     terminal.run_async(_restore_part(home, change, shown=current_text))
@@ -454,8 +454,8 @@ def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
     print(terminal.run_async(_unregister(home, folder)))
 
 
-async def register_chat(home_option: Path | None, wish: Registration) -> None:
-    """Register a group for a chat, and create the home if it is missing.
+async def register_chat(home_option: Path | None, requested: Registration) -> None:
+    """Register a group for a chat, as it is `requested`, and create the home if it is missing.
 
     The main group is registered, too, if the home has none. Files with the group's memory are created.
     """
@@ -467,9 +467,9 @@ async def register_chat(home_option: Path | None, wish: Registration) -> None:
 
     async def act(tx: Tx, now_ms: int) -> Group:
         """Register the chat, and before it the main group if that does not exist."""
-        await model_choices.check_settings(tx, wish.config, has_gateway=has_gateway)
+        await model_choices.check_settings(tx, requested.config, has_gateway=has_gateway)
         await registration.ensure_main(tx, now_ms=now_ms)
-        return await registration.register_by_hand(tx, wish, now_ms=now_ms)
+        return await registration.register_by_hand(tx, requested, now_ms=now_ms)
 
     group = await terminal.change(home.root, act, makes_home=True)
     memory_templates.ensure_memory(home.root, group, assistant=assistant)

@@ -81,6 +81,7 @@ def run(
     say_aside("Andy starts …")
     # With an arena for each thread, the host's memory would grow in steps for hours.
     share_one_arena()
+    # Agents that run as processes of this user could read the host's secrets in its memory otherwise.
     hide_memory()
     overrides = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
     if asyncio.run(_serve(home, overrides, is_verbose=is_verbose)):
@@ -101,6 +102,7 @@ async def _serve(home_option: Path | None, overrides: Mapping[str, Any], *, is_v
     settings = settings_of(home, **overrides)
     await asyncio.to_thread(home.make)
     await asyncio.to_thread(warn_of_open_secrets, home.root / ".env")
+    # Until `started` is called, commands are told that Andy is starting.
     with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
         if await asyncio.to_thread(_carry_out_restore, home):
             settings = settings_of(home, **overrides)  # the backup may have replaced them

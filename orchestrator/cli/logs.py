@@ -70,10 +70,10 @@ def _with_local_time(line: str, *, zone: ZoneInfo) -> str:
 
     A line of JSON, as the host writes it, becomes one of text; a line without a time is unchanged.
     """
-    stamp, blank, rest = line.partition(" ")
+    stamp, blank, text = line.partition(" ")
     if _STAMP.fullmatch(stamp):
         at_ms = int(datetime.fromisoformat(stamp).timestamp() * 1000)
-        return f"{local_second(at_ms, zone)}{blank}{rest}"
+        return f"{local_second(at_ms, zone)}{blank}{text}"
     return read_line(line, zone).text
 
 

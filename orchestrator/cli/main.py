@@ -85,6 +85,7 @@ def _run(arguments: list[str]) -> int:
 def _refusal(error: CycloptsError) -> str:
     """Return one line that names the invalid arguments and the help page that explains them."""
     command = " ".join(("andy", *(error.command_chain or ())))
+    # Without a command in the error, an option stood before it.
     hint = "" if error.command_chain else " Options stand after the command."
     text = str(error)
     if isinstance(error, UnknownCommandError) and error.command_chain and error.unused_tokens:
@@ -130,14 +131,14 @@ def _check_text(arguments: list[str]) -> None:
             raise BadRequest(f"'{shown[:40]}' is no UTF-8: check the terminal's encoding.") from error
 
 
-def _check_command(name: str, *rest: str) -> None:
+def _check_command(name: str, *later_words: str) -> None:
     """Raise `UsageError` if `name` is neither a command nor an option, with the command that may be meant.
 
-    `rest` are the arguments after it. Cyclopts would load all commands to find the same.
+    `later_words` are the arguments after it. Cyclopts would load all commands to find the same.
     """
     if name.startswith("-") or any(entry.name == name for entry in commands.COMMANDS):
         return
-    hint = commands.hint_for(name, rest, is_group=_is_group)
+    hint = commands.hint_for(name, later_words, is_group=_is_group)
     raise UsageError(
         " ".join((f"There is no command '{name}'.", *([hint] if hint else []), "See 'andy --help'."))
     )

@@ -115,6 +115,7 @@ def remove(
     remaining = asyncio.run(
         terminal.change(home, lambda tx, now_ms: mcp.remove(tx, name, group, now_ms=now_ms))
     )
+    # With its last group the server is gone, and so its login is deleted.
     if not remaining:
         mcp_logins.write(terminal.home_of(home).data, name, None)
     print(f"'{name}' is removed from {group or 'all groups'}.")

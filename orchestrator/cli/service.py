@@ -248,7 +248,7 @@ def install(
         return
     _check_systemd()
     unit.check_home()
-    asyncio.run(_check_free(unit, home))
+    asyncio.run(_refuse_other_host(unit, home))
     try:
         unit.path.parent.mkdir(parents=True, exist_ok=True)
         unit.path.write_text(text, encoding="utf-8")
@@ -299,16 +299,16 @@ def status(
     unit = _unit(home, name, is_system=system)
     _check_systemd()
     output = unit.systemctl("show", unit.file_name, f"--property={','.join(SHOWN_PROPERTIES)}")
-    known = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+    properties = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     report = {
         "unit": unit.file_name,
         "file": str(unit.path),
         "installed": unit.path.exists(),
-        "enabled": known.get("UnitFileState") == "enabled",
-        "active": known.get("ActiveState") == "active",
-        "state": f"{known.get('ActiveState', 'unknown')} ({known.get('SubState', '')})",
-        "pid": int(known.get("MainPID") or 0) or None,
-        "restarts": int(known.get("NRestarts") or 0),
+        "enabled": properties.get("UnitFileState") == "enabled",
+        "active": properties.get("ActiveState") == "active",
+        "state": f"{properties.get('ActiveState', 'unknown')} ({properties.get('SubState', '')})",
+        "pid": int(properties.get("MainPID") or 0) or None,
+        "restarts": int(properties.get("NRestarts") or 0),
         "lingers": None if system else _lingers(),
     }
     show(report, _status_lines, as_json=as_json)
@@ -359,7 +359,7 @@ def _check_systemd() -> None:
         )
 
 
-async def _check_free(unit: ServiceUnit, home: Path | None) -> None:
+async def _refuse_other_host(unit: ServiceUnit, home: Path | None) -> None:
     """Raise `BadRequest` if another process than that of the unit runs Andy on the home, or starts him."""
     from orchestrator.cli import terminal
 

@@ -200,18 +200,19 @@ class Setup:
         """Raise `AndyError` if the settings or a flag cannot be used, before anything is written.
 
         `own_number` is the number of the paired WhatsApp account; empty if there is none. A credential of the
-        flag, or of stdin, is read and stored in `_pasted`.
+        flag, or of stdin, is read and stored in `_entered_key`.
         """
         from orchestrator.channels import discovery
         from orchestrator.channels.whatsapp.pairing import number_of
         from orchestrator.proxies.model.credentials import read_credential
 
+        # Each of these calls raises the error of a flag that cannot be used; most results are not needed.
         settings = self._settings()
-        self._pasted = self._read_pasted()
+        self._entered_key = self._key_of_flag()
         if self._flags.model is not None:
             self._other_service(self._flags.model, self._flags.model_url)
-        elif self._pasted:
-            read_credential(self._pasted)
+        elif self._entered_key:
+            read_credential(self._entered_key)
         if self._flags.phone:
             number_of(self._flags.phone)
         if self._flags.channel is not None:
@@ -226,7 +227,7 @@ class Setup:
                 is_own_number = settings.assistant_has_own_number and not self._prompts.is_possible
             chat_of(self._flags.main, own_number=own_number or number_to_be, is_own_number=is_own_number)
 
-    def _read_pasted(self) -> str:
+    def _key_of_flag(self) -> str:
         """Return the key of the flag `--credential`; for `-` a line of stdin, for `none` or no flag empty."""
         from orchestrator.cli import terminal
 
@@ -242,30 +243,35 @@ class Setup:
     # The steps: each returns a line about its result
 
     async def _credential(self) -> str:
-        """Set the key of Anthropic's service, or another service; return a line about the result."""
+        """Set the key of Anthropic's service, or another service; return a line about the result.
+
+        Without a flag for it, a model that is chosen already, or a key that is set already, stays. Without a
+        key, and for the flag `none`, nothing is set.
+        """
         from orchestrator.proxies.model.credentials import CredentialSource
 
         credential = await asyncio.to_thread(CredentialSource(self._home.root, os.environ).current)
-        if self._flags.model is None and not self._pasted:
+        if self._flags.model is None and not self._entered_key:
             if chosen := await asyncio.to_thread(self._chosen_model):
                 return f"{chosen} is chosen already: 'andy models use SERVICE/MODEL' changes it."
             if credential is not None:
                 return f"{credential.setting} is set already."
         if service := await self._wanted_service():
             return await self._choose_service(service)
-        if not self._pasted and self._flags.credential is None:
-            self._pasted = _prompt(
+        if not self._entered_key and self._flags.credential is None:
+            self._entered_key = _prompt(
                 self._prompts.secret,
                 "An API key or a subscription's token (it is not shown; empty for none):",
             )
-        if not self._pasted:
+        if not self._entered_key:
             return "None: the offline agent answers. Put one into .env when you have one."
         return await asyncio.to_thread(self._write_credential)
 
     def _chosen_model(self) -> str | None:
         """Return the model that is chosen for all work, as `SERVICE/MODEL`. Blocks.
 
-        None without one, as in a new home, and if its service still needs a key.
+        None without one, as in a new home, for a model of Anthropic's service, and for a service that still
+        needs a key.
         """
         from orchestrator.cli import terminal
         from orchestrator.domain.model_services import WorkKind
@@ -366,11 +372,12 @@ class Setup:
             """Store the service and choose its model for all kinds of work."""
             await models.add(tx, service, now_ms=now_ms)
             models_for_all = [ChosenModel(WorkKind.ALL, chosen)]
+            # `has_gateway` is about the service of `.env`, which is not the one that is chosen here.
             await model_choices.choose(tx, WorkKind.ALL, models_for_all, has_gateway=False, now_ms=now_ms)
 
         answer = f"{chosen} at {service.url} is chosen. 'andy models test {service.name}' says what it can."
         if service.key_env is not None:
-            key = self._pasted or _prompt(self._prompts.secret, f"Its key, {service.key_env}:")
+            key = self._entered_key or _prompt(self._prompts.secret, f"Its key, {service.key_env}:")
             if key:
                 values = {service.key_env: key}
                 await asyncio.to_thread(dotenv_file.put, self._home.root / ".env", values)
@@ -380,13 +387,13 @@ class Setup:
         return answer
 
     def _write_credential(self) -> str:
-        """Write the pasted key into `.env`, and turn other keys there into comments. Blocks.
+        """Write the entered key into `.env`, and turn other keys there into comments. Blocks.
 
         Return a line about the result.
         """
         from orchestrator.proxies.model.credentials import SETTINGS, read_credential
 
-        credential = read_credential(self._pasted)
+        credential = read_credential(self._entered_key)
         commented_out = dotenv_file.put(
             self._home.root / ".env", {credential.setting: credential.secret}, silences=SETTINGS
         )
@@ -428,19 +435,19 @@ class Setup:
         from orchestrator.channels import discovery
         from orchestrator.cli import channels
 
-        text = []
+        results = []
         for channel in discovery.installed():
             if channel.log_in is None:
                 continue
             account = await asyncio.to_thread(channel.account, self._home.root)
             if account and channel.name != self._flags.channel:
-                text.append(f"{channel.title}: {account}.")
+                results.append(f"{channel.title}: {account}.")
             elif channel.name == self._flags.channel or _prompt(
                 partial(self._prompts.yes, default=False), f"Log in to {channel.title}, too?"
             ):
                 answers = self._flags.answers if channel.name == self._flags.channel else {}
-                text.append(await channels.switch_on(self._home, channel.name, answers))
-        return " ".join(text) or "None: later with 'andy channels add NAME'."
+                results.append(await channels.switch_on(self._home, channel.name, answers))
+        return " ".join(results) or "None: later with 'andy channels add NAME'."
 
     async def _set_number_owner(self) -> None:
         """Write into `.env` whether the WhatsApp number is Andy's alone, by the flag or the person's answer.
@@ -587,6 +594,7 @@ def chat_of(text: str, *, own_number: str, is_own_number: bool) -> str:
     if any(channel.owns(ChatJid(text)) for channel in discovery.installed()):
         return text
     if "@" in text or text.startswith("local:"):
+        # An address of WhatsApp is accepted only in the form in which messages have it: without a device.
         address = addresses.parse(text)
         if str(address) != text and not text.startswith("local:"):
             raise BadRequest(f"'{text}' is no address of a chat, such as 1203…@g.us or local:main.")

@@ -69,6 +69,7 @@ def build(
 
     Example: `andy image build --with browser`
     """
+    # An empty list means no additional program; None, without `--with`, means those of the last build.
     chosen = [layer for layer in layers if layer != "none"] if layers else None
     _build_image(home, base=base, tag=tag, layers=chosen)
 
@@ -95,6 +96,8 @@ def push(
 
     image = tag or settings_of(home_of(home)).andy_image
     if installation.is_in_compose():
+        # The name is `andy-agent:1` for `ghcr.io/me/andy-agent:1@sha256:…`. If the owner has named the
+        # registry with `/andy-agent` at its end, that is left out, as it would come twice.
         name = image.partition("@")[0].rpartition("/")[2]
         place = registry.removesuffix(f"/{name.partition(':')[0]}")
         raise BadRequest(
