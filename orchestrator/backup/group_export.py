@@ -107,8 +107,8 @@ def _check_target(home: Home, target: Path) -> None:
 
 def _unwritten(home: Home, target: Path, error: OSError) -> BackupError:
     """Return the error that says why the export `target` could not be written, with the fix under Compose."""
-    place = archive.writable_place(home, target, error)
-    fix = f" Name a folder in {place.parent}, such as '--to {place}'." if place else ""
+    writable = archive.writable_place(home, target, error)
+    fix = f" Name a folder in {writable.parent}, such as '--to {writable}'." if writable else ""
     return BackupError(f"The export {target} cannot be written ({error}): nothing is left of it.{fix}")
 
 
@@ -542,6 +542,6 @@ def summary_lines(row: Mapping[str, Any]) -> list[str]:
     messages, files = counted(row["messages"], "message"), counted(len(row["files"]), "file")
     lines = [f"{row['path']}: {messages}, {files}, {size}."]
     if row["left_out"]:
-        named = ", ".join(row["left_out"][:5]) + (" …" if len(row["left_out"]) > 5 else "")
-        lines.append(f"Left out, for they are links or cannot be read: {named}")
+        shown_paths = ", ".join(row["left_out"][:5]) + (" …" if len(row["left_out"]) > 5 else "")
+        lines.append(f"Left out, for they are links or cannot be read: {shown_paths}")
     return lines

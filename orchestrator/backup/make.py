@@ -82,8 +82,8 @@ def back_up(
                 os.fsync(file.fileno())
             whole.replace(target)
     except (OSError, tarfile.TarError) as error:
-        place = archive.writable_place(home, target, error)
-        fix = f" Name a file in {place.parent}, such as {place}." if place else ""
+        writable = archive.writable_place(home, target, error)
+        fix = f" Name a file in {writable.parent}, such as {writable}." if writable else ""
         raise BackupError(
             f"The backup {target} cannot be written ({error}): nothing is left of it.{fix}"
         ) from error
@@ -253,9 +253,9 @@ class _Writer:
             return
         top = str(root.resolve())
         # Files are opened by the descriptor of their folder: no agent can put a link into the path meanwhile.
-        for place, folders, files, descriptor in os.fwalk(top, onerror=self._note_unreadable):
-            inside = name + place.removeprefix(top)
-            if place != top and inside not in self._folders:
+        for directory, folders, files, descriptor in os.fwalk(top, onerror=self._note_unreadable):
+            inside = name + directory.removeprefix(top)
+            if directory != top and inside not in self._folders:
                 # It was no directory when its parent was listed, so a container has swapped it since.
                 folders.clear()
                 continue
@@ -393,6 +393,8 @@ def summary_lines(result: BackupResult) -> list[str]:
     packed = f", {size_text(result.bytes)} packed" if result.bytes is not None else ""
     lines = [f"{result.path or 'The backup'}: {counted(result.contents.files, 'file')}{packed}."]
     if result.left_out:
-        named = ", ".join(result.left_out[:5]) + (" …" if len(result.left_out) > 5 else "")
-        lines.append(f"Left out, for no backup can contain them: {len(result.left_out)} ({printable(named)})")
+        shown_paths = ", ".join(result.left_out[:5]) + (" …" if len(result.left_out) > 5 else "")
+        lines.append(
+            f"Left out, for no backup can contain them: {len(result.left_out)} ({printable(shown_paths)})"
+        )
     return lines

@@ -143,12 +143,12 @@ class Import:
                 raise BadRequest("its chat is main's here: nothing of other groups comes there.")
             return existing, False
         folder = await self._free_folder(tx, foreign_group.folder)
-        wanted = Registration(
+        new_group = Registration(
             folder=folder, jid=chat, name=foreign_group.name, requires_trigger=foreign_group.requires_trigger
         ).to_group(now_ms)
         # With the other program's trigger: people go on calling the assistant as they did there.
         group = await registration.register(
-            tx, replace(wanted, trigger=_usable_trigger(foreign_group.trigger))
+            tx, replace(new_group, trigger=_usable_trigger(foreign_group.trigger))
         )
         await message_history.set_import_note(tx, key, group.folder)
         return group, True

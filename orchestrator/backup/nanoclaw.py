@@ -25,7 +25,7 @@ from orchestrator.base.tables import counted
 from orchestrator.domain.errors import BackupError
 
 DATABASE = "store/messages.db"
-NEEDED = {
+NEEDED_COLUMNS = {
     "messages": {"id", "chat_jid", "sender", "sender_name", "content", "timestamp", "is_from_me"},
     "registered_groups": {"jid", "name", "folder", "trigger_pattern"},
     "scheduled_tasks": {"id", "group_folder", "prompt", "schedule_type", "schedule_value", "status"},
@@ -49,8 +49,8 @@ def read(root: Path, scratch: Path) -> ForeignHome:
         raise BackupError(f"{root} is no home of NanoClaw: it has no {DATABASE}.")
     foreign = ForeignHome(program="nanoclaw", has_chat_ids=True)
     with foreign_home.database(root, DATABASE, scratch) as database:
-        for table, needed in NEEDED.items():
-            if not needed <= foreign_home.columns(database, table):
+        for table, needed_columns in NEEDED_COLUMNS.items():
+            if not needed_columns <= foreign_home.columns(database, table):
                 raise BackupError(f"{root / DATABASE} is of a version of NanoClaw that is not known.")
         _read_groups(database, root, foreign)
         _read_tasks(database, foreign)

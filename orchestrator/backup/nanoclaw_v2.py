@@ -28,7 +28,7 @@ from orchestrator.backup.foreign_home import (
 from orchestrator.domain.errors import BackupError
 
 DATABASE = "data/v2.db"
-NEEDED = {
+NEEDED_COLUMNS = {
     "agent_groups": {"id", "name", "folder"},
     "messaging_groups": {"id", "channel_type", "platform_id"},
     "messaging_group_agents": {"messaging_group_id", "agent_group_id"},
@@ -58,8 +58,8 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     """
     foreign = ForeignHome(program="nanoclaw")
     with foreign_home.database(root, DATABASE, scratch) as database:
-        for table, needed in NEEDED.items():
-            if not needed <= foreign_home.columns(database, table):
+        for table, needed_columns in NEEDED_COLUMNS.items():
+            if not needed_columns <= foreign_home.columns(database, table):
                 raise BackupError(f"{root / DATABASE} is of a version of NanoClaw that is not known.")
         groups = _groups(database, root, foreign)
         sessions = list(foreign_home.rows(database, "sessions", limit=MAX_SESSIONS))

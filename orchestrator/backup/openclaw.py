@@ -158,8 +158,8 @@ def _add_files(reading: _OpenClaw) -> None:
         topic = key.rpartition(":topic:")[2] if ":topic:" in key else ""
         for path in (f"{folder}/{name}.jsonl", f"{folder}/{name}-topic-{topic}.jsonl"):
             reading.add(group, (_message(reading, group, line) for line in lines_of(reading.root, path)))
-    ended = [name for name in names_in(reading.root, folder) if _ENDED_SESSION.search(name)]
-    reading.leave_out_some(len(ended), f"conversations in {folder} that were restarted or deleted")
+    ended_files = [name for name in names_in(reading.root, folder) if _ENDED_SESSION.search(name)]
+    reading.leave_out_some(len(ended_files), f"conversations in {folder} that were restarted or deleted")
 
 
 def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:

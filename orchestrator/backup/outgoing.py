@@ -69,11 +69,13 @@ def settle(database: Path, home: Home, files: Path) -> None:
     its owner can read it. Of a stored path only the file's name is used, since the path in a backup could be
     that of any file of the machine.
     """
-    place = home.root.absolute() / FOLDER
+    home_folder = home.root.absolute() / FOLDER
     with closing(sqlite3.connect(database)) as connection, connection:
         for row_id, path in _rows(database):
             name = Path(path).name
-            connection.execute("UPDATE outbox SET file_path = ? WHERE id = ?", (str(place / name), row_id))
+            connection.execute(
+                "UPDATE outbox SET file_path = ? WHERE id = ?", (str(home_folder / name), row_id)
+            )
             if not _FILE_NAME.fullmatch(name) or not (files / name).is_file():
                 connection.execute(
                     f"UPDATE outbox SET state = 'dead', error = ? WHERE id = ? AND {_IS_TO_BE_SENT}",  # noqa: S608

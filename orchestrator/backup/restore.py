@@ -245,10 +245,11 @@ def _check_store(path: Path, source: Path) -> int:
 
 def _refuse_newer(version: int, source: Path) -> None:
     """Raise `StoreTooNew` if this Andy does not know the database's version in the backup `source`."""
-    known = len(database.migrations())
-    if version > known:
+    known_version = len(database.migrations())
+    if version > known_version:
         raise StoreTooNew(
-            f"{source} has a database of version {version}, this Andy knows {known}: upgrade Andy first."
+            f"{source} has a database of version {version},"
+            f" this Andy knows {known_version}: upgrade Andy first."
         )
 
 

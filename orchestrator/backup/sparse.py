@@ -45,9 +45,9 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
         parts = whole
     finally:
         os.lseek(descriptor, 0, os.SEEK_SET)
-    stored = sum(length for _, length in parts)
+    data_bytes = sum(length for _, length in parts)
     # A file of more data is stored as an ordinary one, with its holes written as zeros.
-    return parts if stored < MOST_STORED_BYTES else whole
+    return parts if data_bytes < MOST_STORED_BYTES else whole
 
 
 def has_holes(data: Data, size: int) -> bool:

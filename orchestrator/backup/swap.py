@@ -171,8 +171,8 @@ def swap(
         OSError: a move failed; all moves were undone.
     """
     moves = tuple(_planned(home.root, stage, [name for name in names if stage.can_place(name)], aside))
-    earlier = read_record(home)
-    done = record.to(state="done", moves=(), error="")
+    earlier_record = read_record(home)
+    done_record = record.to(state="done", moves=(), error="")
     # The unpacked files are on the disk before the record that says where they go …
     os.sync()
     try:
@@ -181,16 +181,16 @@ def swap(
             _rename(home.root / move.before, home.root / move.after)
         # … and the moves before the record that makes them final.
         os.sync()
-        write_record(home, done)
+        write_record(home, done_record)
     except BaseException:
         # The record of the earlier restore comes back, as this one has changed nothing.
         _undo(home.root, moves)
-        if earlier is None:
+        if earlier_record is None:
             (home.restore_file).unlink(missing_ok=True)
         else:
-            write_record(home, earlier)
+            write_record(home, earlier_record)
         raise
-    return done
+    return done_record
 
 
 def recover(home: Home) -> RestoreRecord | None:

@@ -36,9 +36,9 @@ def add(
     """
     from orchestrator.cli import terminal
 
-    made = asyncio.run(terminal.change(home, partial(_add, group, name)))
+    new_address = asyncio.run(terminal.change(home, partial(_add, group, name)))
     origin = terminal.web_origin(home)
-    row = _address_row(made.address) | {"address": f"{origin}{made.path}"}
+    row = _address_row(new_address.address) | {"address": f"{origin}{new_address.path}"}
     show(row, partial(_new_address_lines, is_public=origin.startswith("https:")), as_json=as_json)
 
 

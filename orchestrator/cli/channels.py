@@ -40,7 +40,7 @@ def _channel_rows(home: Home) -> list[dict[str, Any]]:
     """
     from orchestrator.channels import discovery
 
-    wanted = settings_of(home).channels
+    switched_on = settings_of(home).channels
     rows: list[dict[str, Any]] = []
     for name in discovery.names():
         try:
@@ -53,7 +53,7 @@ def _channel_rows(home: Home) -> list[dict[str, Any]]:
             {
                 "name": name,
                 "title": channel.title,
-                "state": "on" if channel.is_always_on or name in wanted else "off",
+                "state": "on" if channel.is_always_on or name in switched_on else "off",
                 "about": channel.about["en"],
                 "can": sorted(channel.features),
                 "max_text_chars": channel.max_text_chars,
@@ -196,8 +196,8 @@ async def switch_off(home: Home, name: str) -> str:
     channel = discovery.find(name)
     if channel.is_always_on:
         raise UsageError(f"{channel.title} cannot be switched off.")
-    wanted = [other for other in settings_of(home).channels if other != name]
-    await asyncio.to_thread(switching.write_setting, home, wanted)
+    remaining_channels = [other for other in settings_of(home).channels if other != name]
+    await asyncio.to_thread(switching.write_setting, home, remaining_channels)
     text = f"{channel.title} is off from Andy's next start: {RESTART}."
     if channel.log_out is not None:
         try:

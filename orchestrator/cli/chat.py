@@ -79,8 +79,8 @@ def say_as_andy(
 
     Example: `andy say family "Dinner is at seven today."`
     """
-    done = asyncio.run(_say_as_andy(home, group, text))
-    show(done, lambda sent: [f"It is on its way to '{sent['group']}'."], as_json=as_json)
+    queued_text = asyncio.run(_say_as_andy(home, group, text))
+    show(queued_text, lambda sent: [f"It is on its way to '{sent['group']}'."], as_json=as_json)
 
 
 async def _say(

@@ -122,8 +122,8 @@ class Client:
 
     async def console_address(self) -> str:
         """Return the console's address with a one-time code that signs a browser in."""
-        made = _checked_content(await self._http.post("/sessions/codes"))
-        return f"{str(self._http.base_url).rstrip('/')}{made['path']}"
+        code = _checked_content(await self._http.post("/sessions/codes"))
+        return f"{str(self._http.base_url).rstrip('/')}{code['path']}"
 
     async def status(self) -> StatusView:
         """Return the status of the running Andy."""

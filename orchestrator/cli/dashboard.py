@@ -78,8 +78,8 @@ def tasks(
     """
     from orchestrator.cli import dashboard_service
 
-    wanted = None if with_all else "someday" if someday else "active"
-    rows = [row for row in dashboard_service.tasks(home, group) if wanted in (None, row["status"])]
+    wanted_status = None if with_all else "someday" if someday else "active"
+    rows = [row for row in dashboard_service.tasks(home, group) if wanted_status in (None, row["status"])]
     names = ("id", "group", "status", "progress", "deadline", "priority", "title")
     show(rows, partial(_table, home, names, "There are no tasks."), as_json=as_json)
 

@@ -236,8 +236,8 @@ async def _find(
         return matches[0]
     if not matches:
         raise BadRequest(f"There is no {kind} '{prefix}': see 'andy dashboard {kind}s'.")
-    several = ", ".join(f"{row_id} of '{group.folder}'" for group, row_id in matches)
-    raise BadRequest(f"'{prefix}' begins several: {several}. Name one and its group.")
+    shown_matches = ", ".join(f"{row_id} of '{group.folder}'" for group, row_id in matches)
+    raise BadRequest(f"'{prefix}' begins several: {shown_matches}. Name one and its group.")
 
 
 def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, Any]:

@@ -138,10 +138,10 @@ async def _run_steps(home: Home, bus: Any) -> None:
             _print_heading("A message that calls nobody is context, no more")
             await _say(client, "We need milk and bread for tomorrow.")
             _print_heading("A message that calls Andy")
-            first = await _ask(client, events, "@Andy add milk to the shopping list")
+            first_run = await _ask(client, events, "@Andy add milk to the shopping list")
             _print_heading("A follow-up, answered by the same container")
-            second = await _ask(client, events, "@Andy show the shopping list")
-            if first != second:
+            second_run = await _ask(client, events, "@Andy show the shopping list")
+            if first_run != second_run:
                 raise DemoFailed("The follow-up was answered by another container.")
             _print_heading("A reminder, sent at its time without a container")
             await _ask(client, events, f"@Andy remind us in {REMINDER_SECONDS} seconds to take the bread out")

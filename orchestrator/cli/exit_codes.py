@@ -44,10 +44,10 @@ def exit_after(command: Callable[[], int]) -> NoReturn:
             errors = leaves(group)
             if any(isinstance(error, BrokenPipeError) for error in errors):
                 _end_quietly()
-            known = [error for error in errors if isinstance(error, AndyError)]
-            if not known:
+            own_errors = [error for error in errors if isinstance(error, AndyError)]
+            if not own_errors:
                 raise
-            _fail(known[0])
+            _fail(own_errors[0])
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except OSError as error:

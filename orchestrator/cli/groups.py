@@ -295,11 +295,11 @@ def show_people(
     if address is not None and role is None:
         raise UsageError(f"Say which role: andy groups people {folder} '{address}' guest")
     if address is not None and role is not None:
-        wanted = None if role == people.DEFAULT else Role(role)
+        new_role = None if role == people.DEFAULT else Role(role)
 
         async def act(tx: Tx, now_ms: int) -> Group:
             """Give the person the role, or the default one for None; return the changed group."""
-            return await people.set_role(tx, folder, address, wanted, by=COMMAND_LINE, now_ms=now_ms)
+            return await people.set_role(tx, folder, address, new_role, by=COMMAND_LINE, now_ms=now_ms)
 
         terminal.run_async(terminal.change(home, act))
     lines = partial(groups.people_lines, zone=terminal.zone_of(home))

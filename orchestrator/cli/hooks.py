@@ -44,8 +44,8 @@ def add(
     """
     from orchestrator.cli import terminal
 
-    made = asyncio.run(terminal.change(home, partial(_add, group, name, asks)))
-    row = _hook_row(made.address) | {"address": f"{terminal.web_origin(home)}{made.path}"}
+    new_address = asyncio.run(terminal.change(home, partial(_add, group, name, asks)))
+    row = _hook_row(new_address.address) | {"address": f"{terminal.web_origin(home)}{new_address.path}"}
     show(row, _new_hook_lines, as_json=as_json)
 
 

@@ -122,9 +122,11 @@ def announce_migration(path: Path) -> None:
 
     migration = database.migration_ahead(path)
     if migration is not None:
-        old, new = migration.stored_version, migration.newest_version
-        copy = database.copy_before(path, new)
-        say_aside(f"The database goes from version {old} to {new}; a copy of the old one is {copy}.")
+        old_version, new_version = migration.stored_version, migration.newest_version
+        copy = database.copy_before(path, new_version)
+        say_aside(
+            f"The database goes from version {old_version} to {new_version}; a copy of the old one is {copy}."
+        )
 
 
 def _carry_out_restore(home: Home) -> bool:

@@ -28,10 +28,10 @@ def nodes(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     from orchestrator.containers.swarm.nodes import inspect_nodes
     from orchestrator.store.database import refuse_missing
 
-    own = home_of(home)
-    refuse_missing(own.database)
-    slots = settings_of(own).max_containers_per_node
-    report = inspect_nodes(own.data, install=own.install_id(), slots=slots)
+    own_home = home_of(home)
+    refuse_missing(own_home.database)
+    slots = settings_of(own_home).max_containers_per_node
+    report = inspect_nodes(own_home.data, install=own_home.install_id(), slots=slots)
     show(report, _report_lines, as_json=as_json)
 
 
@@ -57,11 +57,11 @@ def load_image(
     from orchestrator.containers.swarm.image_copies import CALL_SECONDS, copy_image
     from orchestrator.domain.errors import ContainerError
 
-    own = home_of(home)
-    image = settings_of(own).andy_image
+    own_home = home_of(home)
+    image = settings_of(own_home).andy_image
     with docker_client.translated(), closing(docker_client.connect(seconds=CALL_SECONDS)) as client:
         outcome = copy_image(
-            client, image, install=own.install_id(), data=own.data, through=through, say=say_aside
+            client, image, install=own_home.install_id(), data=own_home.data, through=through, say=say_aside
         )
     show([{"name": name, "problem": why} for name, why in outcome.items()], _copied_lines, as_json=as_json)
     if any(outcome.values()):

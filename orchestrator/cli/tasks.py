@@ -120,12 +120,12 @@ def add(
             await scheduled_task_service.add(tx, group, request, times, now_ms=now_ms)
         )
 
-    made = asyncio.run(terminal.change(home, act))
+    new_task = asyncio.run(terminal.change(home, act))
     if as_json:
-        show_task(made["id"], as_json=True, home=home)
+        show_task(new_task["id"], as_json=True, home=home)
         return
-    row = terminal.read(home, lambda tx: tasks.one(tx, made["id"]))
-    print(f"Task {made['id']} of '{group}' is made: {row['when']}.")
+    row = terminal.read(home, lambda tx: tasks.one(tx, new_task["id"]))
+    print(f"Task {new_task['id']} of '{group}' is made: {row['when']}.")
 
 
 @tasks_app.command

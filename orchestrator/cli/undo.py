@@ -48,8 +48,8 @@ def undo(
         raise UsageError("Name a group or a turn: 'andy undo family' or 'andy undo --turn 17'.")
     done = terminal.run_async(_undo(home, group, turn, is_forced=anyway))
     # In a chat a person says "undo"; in a shell it is a command.
-    again = f"'andy undo {done.plan.turn.folder}' again makes it as it was."
-    show(done.to_row(), lambda row: [row["text"].replace(SAY_AGAIN, again)], as_json=as_json)
+    again_text = f"'andy undo {done.plan.turn.folder}' again makes it as it was."
+    show(done.to_row(), lambda row: [row["text"].replace(SAY_AGAIN, again_text)], as_json=as_json)
 
 
 async def _undo(home: Path | None, group: str | None, number: int | None, *, is_forced: bool) -> UndoDone:

@@ -153,9 +153,9 @@ async def _pair_in_process(home: Home, *, phone: str, anew: bool) -> AsyncGenera
         while (progress := await changes.get()) is not None:
             if progress["state"] in ("paired", "expired", "failed"):
                 failure = progress["text"] if progress["state"] != "paired" else ""
-                stored = await asyncio.to_thread(condition.read, _status_path(home))
-                stored = stored.after_pairing(failure=failure, now_ms=clock.now_ms())
-                await asyncio.to_thread(condition.write, _status_path(home), stored)
+                channel_status = await asyncio.to_thread(condition.read, _status_path(home))
+                channel_status = channel_status.after_pairing(failure=failure, now_ms=clock.now_ms())
+                await asyncio.to_thread(condition.write, _status_path(home), channel_status)
             yield progress
         await task
     finally:

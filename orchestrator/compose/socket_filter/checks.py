@@ -152,13 +152,13 @@ class Checks:
         Without a filter, all of the project's. A name may be written as a pattern such as `^name$`.
         """
         key, value = only_filter(request.query.get("filters", ""), "name", "label")
-        own = await self._engine.networks(f"{PROJECT_LABEL}={(await self._survey()).project}")
+        project_networks = await self._engine.networks(f"{PROJECT_LABEL}={(await self._survey()).project}")
         if key == "label":
-            wanted = [network for network in own if has_label(network["Labels"], value)]
+            wanted = [network for network in project_networks if has_label(network["Labels"], value)]
         else:
             # A character that is escaped in the pattern, such as `\.`, counts as itself.
             wanted_name = value.removeprefix("^").removesuffix("$").replace("\\", "")
-            wanted = [network for network in own if wanted_name in ("", network["Name"])]
+            wanted = [network for network in project_networks if wanted_name in ("", network["Name"])]
         return FilteredResponse(document=wanted)
 
     async def _label_network(self, request: EngineRequest) -> EngineRequest:

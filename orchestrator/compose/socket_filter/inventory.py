@@ -198,13 +198,13 @@ class EngineInventory:
 
         The engine follows links as root, and a hostile orchestrator could plant one.
         """
-        own = mount_of_source(self.filter_mounts, source)
-        if own is None:
+        filter_mount = mount_of_source(self.filter_mounts, source)
+        if filter_mount is None:
             raise RequestForbidden(
                 f"The filter does not see {source}: give 'engine' the same folders as 'andy'."
             )
-        path = Path(own.destination)
-        for part in own.inside(source).relative_to(own.destination).parts:
+        path = Path(filter_mount.destination)
+        for part in filter_mount.inside(source).relative_to(filter_mount.destination).parts:
             path = path / part
             mode = _mode(path)
             if mode is None or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
@@ -247,18 +247,18 @@ async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> EngineI
     Raises:
         RequestForbidden: the filter's container is not in a Compose project, or there is no orchestrator.
     """
-    own, listed = await orchestrators(engine, own_id=own_id)
-    project = own["Config"]["Labels"][COMPOSE_LABEL]
+    filter_container, hosts = await orchestrators(engine, own_id=own_id)
+    project = filter_container["Config"]["Labels"][COMPOSE_LABEL]
     # While one orchestrator replaces another there are two, and the newer one's mounts count.
-    newest = max(listed, key=lambda container: int(container["Created"]), default=None)
+    newest = max(hosts, key=lambda container: int(container["Created"]), default=None)
     if newest is None:
         raise RequestForbidden(f"There is no orchestrator in the Compose project '{project}'.")
     return EngineInventory(
         project=project,
         home=home,
-        ids=frozenset(container["Id"] for container in listed),
+        ids=frozenset(container["Id"] for container in hosts),
         orchestrator_mounts=BindMount.of(newest["Mounts"]),
-        filter_mounts=BindMount.of(own["Mounts"]),
+        filter_mounts=BindMount.of(filter_container["Mounts"]),
     )
 
 
@@ -272,11 +272,11 @@ async def orchestrators(
     Raises:
         RequestForbidden: the filter's container is not one of a Compose project, or is not known.
     """
-    own = await engine.container(own_id)
-    project = ((own or {}).get("Config", {}).get("Labels") or {}).get(COMPOSE_LABEL)
-    if own is None or not project:
+    filter_container = await engine.container(own_id)
+    project = ((filter_container or {}).get("Config", {}).get("Labels") or {}).get(COMPOSE_LABEL)
+    if filter_container is None or not project:
         raise RequestForbidden("The filter does not know its own container: start it with docker compose.")
-    return own, await engine.containers(f"{COMPOSE_LABEL}={project}", f"{ROLE_LABEL}={ROLE}")
+    return filter_container, await engine.containers(f"{COMPOSE_LABEL}={project}", f"{ROLE_LABEL}={ROLE}")
 
 
 async def own_network(engine: Engine, inventory: EngineInventory, ref: str) -> Mapping[str, Any]:

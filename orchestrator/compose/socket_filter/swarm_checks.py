@@ -84,8 +84,8 @@ class SwarmChecks:
         match kind:
             case RequestKind.ASK_SWARM:
                 state = await self._engine.swarm()
-                own = {name: state[name] for name in ("LocalNodeState", "ControlAvailable")}
-                return FilteredResponse(document={"Swarm": own})
+                needed_fields = {name: state[name] for name in ("LocalNodeState", "ControlAvailable")}
+                return FilteredResponse(document={"Swarm": needed_fields})
             case RequestKind.LIST_NODES:
                 return FilteredResponse(document=[_plain_node(node) for node in await self._engine.nodes()])
             case RequestKind.LIST_SERVICES | RequestKind.LIST_SECRETS:
@@ -173,8 +173,8 @@ class SwarmChecks:
 
     async def _check_network(self, ref: str, labels: Mapping[str, str], inventory: EngineInventory) -> None:
         """Raise `RequestForbidden` if the network `ref` is not that of the group in the service's labels."""
-        own = (await own_network(self._engine, inventory, ref))["Labels"]
-        if any(own.get(name) != labels[name] for name in (INSTALL_LABEL, GROUP_LABEL)):
+        network_labels = (await own_network(self._engine, inventory, ref))["Labels"]
+        if any(network_labels.get(name) != labels[name] for name in (INSTALL_LABEL, GROUP_LABEL)):
             raise RequestForbidden(f"The network '{ref}' is not that of the group.")
 
     async def _check_secret(self, ref: str, labels: Mapping[str, str], inventory: EngineInventory) -> None:
@@ -190,10 +190,10 @@ def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> Non
 
     A named volume stays on its node with a group's files, so only that group may mount it.
     """
-    own = f"andy-{labels[INSTALL_LABEL]}-{labels[GROUP_LABEL]}"
+    own_name = f"andy-{labels[INSTALL_LABEL]}-{labels[GROUP_LABEL]}"
     group = mount["VolumeOptions"]["Labels"][GROUP_LABEL]
     # A volume without a name (`Source`) is a new one, which has nobody's files.
-    if mount.get("Source", own) != own or group != labels[GROUP_LABEL]:
+    if mount.get("Source", own_name) != own_name or group != labels[GROUP_LABEL]:
         raise RequestForbidden(f"The volume '{mount.get('Source')}' is not that of the group.")
 
 
