@@ -110,12 +110,14 @@ def stays_inside(name: str, target: str) -> bool:
     """Return whether a symbolic link leads to a place inside the folder of its group. Pure.
 
     `name` is the link's own path in the backup, such as `groups/family/notes/today`. `target` is the path
-    that the link contains. An absolute target leads outside.
+    that the link contains. An absolute target leads outside, and so does one that leaves the folder on its
+    way and comes back.
     """
     top = next((folder for folder in FOLDERS if name.startswith(f"{folder}/")), None)
     if top is None or target.startswith("/") or "\0" in target:
         return False
     # How deep the link is below its group's folder: the parts without the group's and the link's own name.
+    # For `family/notes/today` that is 1.
     depth = len(PurePosixPath(name).relative_to(top).parts) - 2
     # The empty part checks the depth of the link itself: one outside of any group's folder is refused.
     for part in ("", *target.split("/")):

@@ -254,14 +254,13 @@ def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
 
 
 def notes(
-    root: Path, folder: str, *, deep: tuple[str, ...], leave_out: Callable[[str], None]
+    root: Path, folder: str, *, subfolders: tuple[str, ...], leave_out: Callable[[str], None]
 ) -> list[ForeignNote]:
     """Return the notes (files `.md`) in `folder`, a path below `root`.
 
-    Notes in subfolders are returned only for the direct subfolders that `deep` names, down to `MAX_DEPTH`
-    levels. A missing folder has no notes, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called
-    with a text for each note and each folder that cannot be read; the notes of the other folders are
-    returned.
+    Of the folders in it, only those that `subfolders` names are searched, down to `MAX_DEPTH` levels. A
+    missing folder has no notes, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a text
+    for each note and each folder that cannot be read; the notes of the other folders are returned.
     """
     gathered: list[ForeignNote] = []
     try:
@@ -269,7 +268,7 @@ def notes(
             directory = stack.enter_context(opened(root))
             for part in PurePosixPath(folder).parts:
                 directory = stack.enter_context(inner(directory, part))
-            _gather(directory, "", deep, gathered, leave_out, MAX_DEPTH)
+            _gather(directory, "", subfolders, gathered, leave_out, MAX_DEPTH)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -280,7 +279,7 @@ def notes(
 def _gather(
     directory_fd: int,
     prefix: str,
-    deep: tuple[str, ...],
+    subfolders: tuple[str, ...],
     gathered: list[ForeignNote],
     leave_out: Callable[[str], None],
     depth: int,
@@ -288,10 +287,10 @@ def _gather(
     """Add the notes (files `.md`) in an open directory, and below it `depth` levels deep, to `gathered`.
 
     `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself.
-    Of its subfolders, only those that `deep` names are searched. Hidden files, links, empty notes, names with
-    unprintable characters, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a text for
-    each note, and each folder below, that cannot be read. Raises `OSError` if the open directory itself
-    cannot be read.
+    Of the folders in that one, only those that `subfolders` names are searched. Hidden files, links, empty
+    notes, names with unprintable characters, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called
+    with a text for each note, and each folder below, that cannot be read. Raises `OSError` if the open
+    directory itself cannot be read.
     """
     with os.scandir(directory_fd) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)
@@ -300,12 +299,12 @@ def _gather(
         if entry.name.startswith(".") or entry.is_symlink() or not path.isprintable():
             continue
         if entry.is_dir(follow_symlinks=False):
-            # `deep` names folders of the top one; with a prefix this is in one of these already.
-            if depth > 1 and (prefix or entry.name in deep):
+            # `subfolders` names folders at the top; with a prefix, this one is inside of one of them.
+            if depth > 1 and (prefix or entry.name in subfolders):
                 # The other program may still run, and remove the folder meanwhile.
                 try:
                     with inner(directory_fd, entry.name) as below:
-                        _gather(below, f"{path}/", deep, gathered, leave_out, depth - 1)
+                        _gather(below, f"{path}/", subfolders, gathered, leave_out, depth - 1)
                 except OSError as error:
                     leave_out(f"the notes in {path}: {error.strerror}")
         elif entry.name.endswith(".md") and len(gathered) < MAX_NOTES:

@@ -353,7 +353,10 @@ async def _write_messages(
 
 @dataclass(slots=True)
 class _Conversation:
-    """Writes messages, which must come in the order of time, to one page for each month."""
+    """Writes messages to one page for each month.
+
+    They come in two series, from the archive and from the database, each in the order of time.
+    """
 
     folder: _ExportFolder
     name: str

@@ -70,6 +70,7 @@ def back_up(
     Raises:
         BackupError: there is nothing to back up, or `target` cannot be written; nothing is left of it.
         StoreCorrupt: the database is damaged; no backup is made, since it might replace a good one.
+        StoreError: the database cannot be read or copied.
     """
     target = target.expanduser().absolute()
     try:
@@ -102,6 +103,7 @@ def stream(
         BackupError: there is nothing to back up, or the pipe cannot be written; `andy restore` refuses the
             incomplete backup.
         StoreCorrupt: the database is damaged.
+        StoreError: the database cannot be read or copied.
     """
     _check_source(home)
     try:
@@ -168,6 +170,7 @@ def _snapshot(source: Path, target: Path) -> int:
 
     Raises:
         StoreCorrupt: the database is damaged.
+        StoreError: it cannot be read, or the copy cannot be written.
     """
     try:
         with (

@@ -292,6 +292,7 @@ def _address(group: ForeignGroup) -> str:
     """
     if not group.chat:
         return ""
+    # A phone number can stand for the chat with that phone.
     number = group.chat.removeprefix("+")
     phone = [number + PHONE_CHAT_ENDING] if number.isdecimal() else []
     for channel in discovery.installed():

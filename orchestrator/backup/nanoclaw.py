@@ -94,7 +94,7 @@ def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome)
                 # Without a value, as in databases that lack this column, a group requires it.
                 requires_trigger=requires_trigger is None or bool(requires_trigger),
                 notes=foreign_home.notes(
-                    root, f"groups/{folder}", deep=NOTE_FOLDERS, leave_out=foreign.left_out.append
+                    root, f"groups/{folder}", subfolders=NOTE_FOLDERS, leave_out=foreign.left_out.append
                 )
                 if is_plain_name
                 else [],

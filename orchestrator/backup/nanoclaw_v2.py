@@ -126,7 +126,9 @@ def _notes(root: Path, folder: str, foreign: ForeignHome) -> list[ForeignNote]:
     """
     notes = [
         note
-        for note in foreign_home.notes(root, folder, deep=NOTE_FOLDERS, leave_out=foreign.left_out.append)
+        for note in foreign_home.notes(
+            root, folder, subfolders=NOTE_FOLDERS, leave_out=foreign.left_out.append
+        )
         if not (note.path == "CLAUDE.md" and note.body.startswith(COMPOSED))
     ]
     if any(note.path == "CLAUDE.md" for note in notes):

@@ -41,8 +41,8 @@ from orchestrator.domain.errors import BackupError
 JOBS = "cron/jobs.json"
 JOBS_DATABASE = "state/openclaw.sqlite"
 MAX_EVENT_CHARS, MAX_KEY_CHARS, MAX_SESSIONS = 2**22, 400, 10_000
-NEEDED_EVENTS = {"session_id", "event_json", "created_at"}
-NEEDED_INDEX = {"c0", "c1", "c2", "c3", "c4"}
+NEEDED_EVENT_COLUMNS = {"session_id", "event_json", "created_at"}
+NEEDED_INDEX_COLUMNS = {"c0", "c1", "c2", "c3", "c4"}
 """The columns of the full-text index, named by SQLite: text, session, message, role and time."""
 UPKEEP_JOBS = ("heartbeat:", "memory-core:", "skill-collection-review:")
 UPKEEP_BEGINNINGS = ("Read HEARTBEAT.md", "[OpenClaw heartbeat", "[cron:")
@@ -135,7 +135,7 @@ def _add_files(reading: _OpenClaw) -> None:
     """Add the conversations that are stored in files: the first `MAX_GROUPS` that their index lists.
 
     Without an index there are none. Further conversations, and an index of an unknown version, are noted as
-    left out.
+    left out. An entry whose session id cannot be the name of a file is skipped.
 
     Raises:
         BackupError: the index is no JSON, or too large.
@@ -152,6 +152,7 @@ def _add_files(reading: _OpenClaw) -> None:
     for key, entry in entries[:MAX_GROUPS]:
         name = text(entry, "sessionId") if isinstance(entry, dict) else ""
         group = _group(reading, key, entry)
+        # The session id becomes a part of the file's path.
         if group is None or not _SESSION_ID.fullmatch(name):
             continue
         # The file of a topic may have the topic in its name: both names are tried.
@@ -193,6 +194,7 @@ def _name(entry: Mapping[str, Any]) -> str:
     `entry` is what the index says of a conversation. Newer and older versions have different fields.
     """
     newer, older = part_of(part_of(entry, "delivery"), "origin"), part_of(entry, "origin")
+    # A label is a name, which may have ` id:` and the messenger's id of the chat after it.
     label = text(newer, "label") or text(older, "label")
     return text(entry, "subject") or label.partition(" id:")[0]
 
@@ -277,7 +279,7 @@ def _add_database(reading: _OpenClaw, scratch: Path) -> None:
         return
     try:
         with foreign_home.database(reading.root, path, scratch, allows_functions_in_checks=True) as database:
-            if foreign_home.columns(database, "transcript_events") >= NEEDED_EVENTS:
+            if foreign_home.columns(database, "transcript_events") >= NEEDED_EVENT_COLUMNS:
                 _add_events(reading, database, path)
             else:
                 reading.foreign.left_out.append(f"{path}: it is of a version of OpenClaw that is not known")
@@ -288,20 +290,21 @@ def _add_database(reading: _OpenClaw, scratch: Path) -> None:
 def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> None:
     """Add the messages of a database: from the events or, where these are compressed, from the text index.
 
-    `path` names the database in notes of what is left out.
+    Messages that neither has, and the conversations in the archive, are noted as left out. `path` names the
+    database in these notes.
     """
     groups = _sessions(reading, database)
-    compressed = set()
+    compressed_messages = set()
     for row in foreign_home.rows(database, "transcript_events", limit=MAX_MESSAGES, order="created_at"):
         group = groups.get(text(row, "session_id"))
         if group is None:
             continue
         event = object_of(text(row, "event_json", limit=MAX_EVENT_CHARS))
         if event is None:  # no JSON, so the event is compressed
-            compressed.add((group.key, _compressed_id(row)))
+            compressed_messages.add((group.key, _compressed_id(row)))
         else:
             reading.add(group, [_message(reading, group, event)])
-    if foreign_home.columns(database, "session_transcript_fts_content") >= NEEDED_INDEX:
+    if foreign_home.columns(database, "session_transcript_fts_content") >= NEEDED_INDEX_COLUMNS:
         # Longer messages are compressed in the events, but plain in the full-text index.
         for row in foreign_home.rows(database, "session_transcript_fts_content", limit=MAX_MESSAGES):
             group = groups.get(text(row, "c1"))
@@ -310,10 +313,12 @@ def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> 
                 # (`c4`).
                 entry = {"role": row["c3"], "content": row["c0"]}
                 reading.add(group, [_conversation_message(reading, group, entry, row["c4"], text(row, "c2"))])
-    unread = [message_id for _, message_id in compressed - reading.known_ids if message_id]
+    unread = [message_id for _, message_id in compressed_messages - reading.known_ids if message_id]
     reading.leave_out_some(len(unread), f"long messages in {path}, which are compressed")
-    archived = sum(1 for _ in foreign_home.rows(database, "session_transcript_archives", limit=MAX_GROUPS))
-    reading.leave_out_some(archived, f"conversations in {path} that were restarted or deleted")
+    archived_count = sum(
+        1 for _ in foreign_home.rows(database, "session_transcript_archives", limit=MAX_GROUPS)
+    )
+    reading.leave_out_some(archived_count, f"conversations in {path} that were restarted or deleted")
 
 
 def _sessions(reading: _OpenClaw, database: sqlite3.Connection) -> dict[str, ForeignGroup]:
@@ -322,6 +327,7 @@ def _sessions(reading: _OpenClaw, database: sqlite3.Connection) -> dict[str, For
     Only those of the `MAX_GROUPS` conversations that changed last, and at most `MAX_SESSIONS` earlier ones.
     """
     groups, by_session = {}, {}
+    # These rows are the conversations, each with its present session; those below are the earlier sessions.
     for row in foreign_home.rows(database, "session_nodes", limit=MAX_GROUPS, order="updated_at"):
         key = text(row, "session_key", limit=MAX_KEY_CHARS)
         group = _group(reading, key, object_of(text(row, "entry_json", limit=MAX_EVENT_CHARS)))

@@ -98,7 +98,7 @@ def message(exported: ExportedMessage, at: datetime, files: Mapping[str, str]) -
     """Return a message as Markdown, with its sender, its time, its quote and links to its files.
 
     `at` is the message's time in the zone that is shown. `files` maps the names of attachments to their paths
-    in the export; those that it lacks are not linked.
+    in the export; those that it lacks are not linked. The quote is cut to `MAX_QUOTE_CHARS`.
     """
     where = f" in {line(exported.chat)}" if exported.chat else ""
     parts = [f"\n**{line(exported.sender)}**{where}, {at:%H:%M}\n"]

@@ -139,7 +139,7 @@ def place(
         if _begins_with(source, SQLITE):
             manifest = None
             contents = _copy_database(home, source, stage)
-            names: list[str] = [*STORE]
+            replaced_paths: list[str] = [*STORE]
         else:
             unpacked = Unpacked.of(source, stage, BackupProgress(say, clock=clock))
             manifest = unpacked.manifest
@@ -147,12 +147,12 @@ def place(
             outgoing.settle(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
             _give_to_agents(stage)
             files = [name for name in (*archive.FILES, archive.SECRETS) if stage.path(name).exists()]
-            names = [*stage.children("groups"), *STORE, *REPLACED, *files]
+            replaced_paths = [*stage.children("groups"), *STORE, *REPLACED, *files]
         _keep_sign_ins(stage.path(archive.DATABASE), home.database)
-        placed = record.to(
+        record_with_facts = record.to(
             at_ms=clock.now_ms(), files=contents.files, made_ms=manifest.created_ms if manifest else None
         )
-        swap(home, stage, names, aside=aside, record=placed)
+        swap(home, stage, replaced_paths, aside=aside, record=record_with_facts)
         # The undo copies belong to turns of the replaced database, whose numbers are used again now.
         shutil.rmtree(home.undo, ignore_errors=True)
     finally:
@@ -356,7 +356,8 @@ class Unpacked:
                 raise self.refusal(f"'{member.name}' is a link with something in it")
             _extract(tar, member, self.stage.base(member.name))
             self.contents = self.contents.with_link()
-        # The inner ones first. The owner may always enter and write; nobody else may write.
+        # Inner folders come before those that contain them. The owner may always enter and write; nobody else
+        # may write.
         for member in reversed(self.folders):
             self.stage.path(member.name).chmod(member.mode & 0o755 | 0o700)
         if self.sums_at_end != self.contents:

@@ -107,7 +107,7 @@ class Reading:
             self.foreign.left_out.append(f"the notes of the agent: there is no {WORKSPACE}/ in this folder")
         self.main().notes.extend(
             foreign_home.notes(
-                self.root, WORKSPACE, deep=NOTE_FOLDERS, leave_out=self.foreign.left_out.append
+                self.root, WORKSPACE, subfolders=NOTE_FOLDERS, leave_out=self.foreign.left_out.append
             )
         )
 

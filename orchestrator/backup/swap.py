@@ -173,13 +173,14 @@ def swap(
     moves = tuple(_planned(home.root, stage, [name for name in names if stage.can_place(name)], aside))
     earlier_record = read_record(home)
     done_record = record.to(state="done", moves=(), error="")
-    # The unpacked files are on the disk before the record that says where they go …
+    # First the unpacked files are flushed to the disk: after a power cut, the record must not name files that
+    # are not there.
     os.sync()
     try:
         write_record(home, record.to(state="moving", moves=moves))
         for move in moves:
             _rename(home.root / move.before, home.root / move.after)
-        # … and the moves before the record that makes them final.
+        # The moves are flushed to the disk before the record that makes them final.
         os.sync()
         write_record(home, done_record)
     except BaseException:

@@ -119,7 +119,8 @@ def answers_of(assignments: Sequence[str]) -> dict[str, str]:
 async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
     """Log in to the channel (messenger) `name`, and add it to ANDY_CHANNELS; return a text about the result.
 
-    `provided` has answers to questions of its login by their names; the owner is asked for the others.
+    `provided` has answers to questions of its login by their names; the owner is asked for the others. For a
+    channel that is always on, nothing is done.
 
     Raises:
         UnknownChannel: no channel has this name.

@@ -412,6 +412,7 @@ def help_page(*, width: int | None = None) -> str:
     for title, rows in sections:
         lines = []
         for name, summary in rows:
+            # Only the first line of a summary has the name before it.
             for number, part in enumerate(textwrap.wrap(summary, summary_width)):
                 lines.append(f"{name if number == 0 else '':{name_width}}  {part:{summary_width}}")
         page += _box(title, lines)

@@ -109,6 +109,7 @@ def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
 def _settings_of_environment() -> Settings:
     """Return the settings of the environment alone; the defaults if those are invalid."""
     try:
+        # A home in which there is no file of settings.
         return config.load(Path(os.devnull))
     except SettingError:
         return Settings()
@@ -135,7 +136,8 @@ def _checks(
 ) -> Sequence[tuple[str, Check]]:
     """Return all checks of a home in their order, each with its name.
 
-    `running` is the status of the running Andy, None if none answers.
+    `running` is the status of the running Andy, None if none answers. Checks of what agents run in get the
+    settings with its runtime; the others get those of the files.
     """
     settings_in_force = _settings_in_force(settings, running)
     return (

@@ -227,6 +227,7 @@ async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) 
     now = datetime.now(ZoneInfo(zone))
     newest_ms = await asyncio.to_thread(_newest_ms, home.database)
     ahead_ms = newest_ms - int(time.time() * 1000)
+    # No clock that is right shows a year before this Andy was written.
     if now.year < FIRST_YEAR or ahead_ms > AHEAD_MS:
         behind = f", {ahead_ms // 60_000} minutes before the newest message" if ahead_ms > AHEAD_MS else ""
         return bad(
@@ -312,11 +313,14 @@ async def engine(settings: Settings) -> DoctorFinding:
 
 
 def _engine_version() -> str:
-    """Return the name and version of the engine. Blocks. Raises `ContainerError`, as if none answers."""
+    """Return the name and version of the engine. Blocks.
+
+    Raises `ContainerError`, for example if no engine answers.
+    """
     with docker_client.translated(), closing(docker_client.connect()) as client:
         version = client.version()
-    names = {str(part.get("Name")) for part in version.get("Components") or ()}
-    return f"{'Podman' if 'Podman Engine' in names else 'Docker'} {version['Version']}"
+    component_names = {str(part.get("Name")) for part in version.get("Components") or ()}
+    return f"{'Podman' if 'Podman Engine' in component_names else 'Docker'} {version['Version']}"
 
 
 async def agent_image(settings: Settings) -> DoctorFinding:
@@ -344,12 +348,14 @@ def _agent_image(tag: str) -> DoctorFinding:
             return bad("image", f"{tag} is not here, so no agent starts", fix=build)
         labels = details["Config"]["Labels"] or {}
         is_current = sources is None or image.is_current(client, tag, sources)
-    # An image without the label was built by Compose, together with this Andy.
-    spoken = labels.get(image.WIRE_LABEL, str(WIRE_VERSION))
+    # An image without the label was built by Compose together with this Andy, so its version is this one.
+    image_version = labels.get(image.WIRE_LABEL, str(WIRE_VERSION))
     text = f"{tag} of {details['Created'][:16]}, {labels.get(image.SOURCE_LABEL, 'built by Compose')}"
-    if spoken != str(WIRE_VERSION):
+    if image_version != str(WIRE_VERSION):
         return bad(
-            "image", f"{text}: its runner has protocol version {spoken}, Andy has {WIRE_VERSION}", fix=build
+            "image",
+            f"{text}: its runner has protocol version {image_version}, Andy has {WIRE_VERSION}",
+            fix=build,
         )
     if not is_current:
         return note("image", f"{text}: older than its sources; the next start builds it", fix=build)
@@ -383,19 +389,21 @@ async def firewall(home: Home, settings: Settings) -> DoctorFinding:
 def _firewall(home: Home) -> DoctorFinding:
     """Check that the firewall has this install's rule, which keeps agents from the servers of this machine.
 
-    The rule belongs to the install's network in Docker, so without an install or a network it is not set. The
-    call blocks, and raises the errors of `docker_client.translated`.
+    An install is a home that Andy has run on; the file `data/install` has its id. The rule belongs to the
+    install's network in Docker, so without an install or a network it is not set. The call blocks, and raises
+    the errors of `docker_client.translated`.
     """
-    install = home.data / "install"
+    install_file = home.data / "install"
     with docker_client.translated(), closing(docker_client.connect()) as client:
         network_info = (
-            network.find_network(client, install.read_text().strip()) if install.is_file() else None
+            network.find_network(client, install_file.read_text().strip()) if install_file.is_file() else None
         )
     if network_info is None:
         return note("firewall", "not set: Andy has not run with Docker yet", fix="andy up")
     rule = Firewall(
-        install=install.read_text().strip(), bridge=network_info.bridge, gateway=network_info.gateway
+        install=install_file.read_text().strip(), bridge=network_info.bridge, gateway=network_info.gateway
     )
+    # The ports of the proxies, which are all that agents may reach of this machine.
     ports = [int(port_file.read_text()) for name in PORT_FILES if (port_file := home.data / name).is_file()]
     fix = f"as root: {rule.commands(ports)}"
     try:

@@ -86,7 +86,7 @@ def run(
     overrides = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
     if asyncio.run(_serve(home, overrides, is_verbose=is_verbose)):
         say_aside("Andy restarts …")
-        # Replaces this process, so that a terminal, systemd or Docker keeps the same process.
+        # Replaces the program of this process, which a terminal, systemd or Docker goes on watching.
         os.execv(sys.executable, [sys.executable, "-m", "orchestrator", *sys.argv[1:]])  # noqa: S606
 
 

@@ -79,6 +79,7 @@ def _run(arguments: list[str]) -> int:
         result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         raise UsageError(_refusal(error)) from error
+    # A command that returns no code has succeeded.
     return result if isinstance(result, int) else 0
 
 

@@ -204,6 +204,7 @@ async def _wait_for_browser(
         else:
             if not login_result.done():
                 login_result.set_result(result)
+        # The address has the code of the login in it: the browser shows it to no other site.
         return PlainTextResponse(DONE_PAGE, headers={"referrer-policy": "no-referrer"})
 
     app = Starlette(routes=[Route(PATH, callback, methods=["GET"])])

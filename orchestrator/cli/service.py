@@ -173,7 +173,8 @@ def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
     `owner` is the user that a unit of the machine runs as; None for a unit of this user. `is_fenced` says
     that systemd can make namespaces for the unit.
     """
-    # If root runs Andy, agents have another user id, and must be able to enter folders that he creates.
+    # If root runs Andy, agents have another user id, and must be able to enter folders that he creates. So
+    # the mask that closes these to other users is left out.
     umask_line = "" if _is_of_root(owner) else "UMask=0077\n"
     if not is_fenced:
         return COMMON_LIMITS + umask_line
@@ -216,7 +217,8 @@ def _escape_percent(text: str) -> str:
 def _quote(word: str, *, is_command: bool = False) -> str:
     """Return a word in quotation marks for a line of a unit file.
 
-    systemd gives `%` a meaning, and in a command (`is_command`) also `$`: both are escaped.
+    systemd gives `%` a meaning, and in a command (`is_command`) also `$`: both are escaped, as are quotation
+    marks and backslashes.
     """
     escaped = _escape_percent(word).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped.replace("$", "$$") if is_command else escaped}"'

@@ -97,10 +97,11 @@ def setup(
     """
     from orchestrator.cli import channels
 
-    wish = SetupFlags(
+    flags = SetupFlags(
         credential=credential,
         model=model,
         model_url=model_url,
+        # To name a phone alone means to pair it.
         whatsapp=True if phone and whatsapp is None else whatsapp,
         phone=phone or "",
         own_number=own_number,
@@ -109,7 +110,7 @@ def setup(
         main=main,
         test=test,
     )
-    asyncio.run(Setup(home, wish, SetupPrompts(is_possible=sys.stdin.isatty())).run())
+    asyncio.run(Setup(home, flags, SetupPrompts(is_possible=sys.stdin.isatty())).run())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,8 +281,8 @@ class Setup:
 
         async def choice_and_service(tx: Tx) -> tuple[str, ModelService | None]:
             """Return the choice, empty without one, and the service that it names, if it names one."""
-            every = await model_services.choices(tx)
-            chosen = next((choice.model for choice in every if choice.work is WorkKind.ALL), "")
+            choices = await model_services.choices(tx)
+            chosen = next((choice.model for choice in choices if choice.work is WorkKind.ALL), "")
             return chosen, await model_services.by_name(tx, chosen.partition("/")[0])
 
         try:
@@ -330,7 +331,8 @@ class Setup:
     async def _wanted_service(self) -> ModelService | None:
         """Return the model service that a flag names or a person chooses; None for Anthropic's with its key.
 
-        A person is prompted again until the service can be used.
+        Without a terminal, or with only the flag for a key, it is Anthropic's. A person is prompted again
+        until the service can be used.
         """
         from orchestrator.domain.model_services import PRESETS
 
@@ -430,7 +432,8 @@ class Setup:
     async def _messengers(self) -> str:
         """Log in to the messenger of the flag, and to others that the person chooses.
 
-        Only messengers whose login needs nothing but answers are offered. Return a line about the result.
+        Only messengers whose login needs nothing but answers are offered, and of these only those that nobody
+        is logged in to. Return a line about the result.
         """
         from orchestrator.channels import discovery
         from orchestrator.cli import channels

@@ -98,7 +98,7 @@ def revoke(
 async def _revoke(session: str | None, tx: Any, now_ms: int) -> int:
     """Sign out the browser with the session `session`, or all browsers for None; return how many.
 
-    The change is written to the audit log. `tx` is the transaction.
+    The change is written to the audit log. `tx` is the transaction. Raises `UnknownSession`.
     """
     from orchestrator.store import audit
     from orchestrator.store.access import web_sessions

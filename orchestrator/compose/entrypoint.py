@@ -16,7 +16,7 @@ from orchestrator.domain.home import home_directory
 
 ROOT, ORDINARY = 0, 1000
 """The numbers of root, and of the ordinary user that the image has."""
-OWN = ("groups", "data", "store", "backups")
+OWN_FOLDERS = ("groups", "data", "store", "backups")
 """The directories of a home that Andy itself writes."""
 ORDINARY_HOME = "/home/andy"
 """The home directory of the ordinary user; that of root, in `HOME` so far, is closed to it."""
@@ -36,6 +36,7 @@ def main() -> None:
     Before `up`, root's files in the home become those of the new user.
     """
     if os.geteuid() == ROOT:
+        # Without an option: the home that `ANDY_HOME` names.
         home = home_directory(None)
         user = owner_of(home)
         if sys.argv[1:2] == ["up"]:
@@ -68,7 +69,7 @@ def take_over(home: Path, user: User) -> None:
     `sudo andy restore`, for example, leaves such files.
     """
     # Only Andy's own directories: the home may be a checkout with files of its owner in it.
-    for name in OWN:
+    for name in OWN_FOLDERS:
         if (home / name).is_dir():
             _give(home / name, user)
 

@@ -227,13 +227,13 @@ def _is_for_agents(path: PurePosixPath, *, is_writable: bool) -> bool:
     match path.parts:
         case ("groups",):  # main may read the folders of all groups
             return not is_writable
-        case ("groups", *_):
+        case ("groups", *_):  # a group's own folder, and what is in it
             return True
         case ("mcp", _):  # the owner's programs, which agents may run and nobody may change
             return not is_writable
-        case ("data", kind, _, *_) if kind in PER_GROUP:
+        case ("data", kind, _, *_) if kind in PER_GROUP:  # such as `data/ipc/family`
             return True
-        case (name, *_) if name in SHOWN_TO_MAIN:
+        case (name, *_) if name in SHOWN_TO_MAIN:  # the parts of the project that main may read
             return not is_writable
     # Only main has this empty folder, in which the files that it may read are mounted.
     return path == PROJECT_VIEW and not is_writable

@@ -173,11 +173,12 @@ def read(method: str, target: str, body: bytes) -> EngineRequest:
         RequestForbidden: no rule allows it, or a parameter or a field is not in the rule.
     """
     path, _, query = target.partition("?")
-    # docker-py escapes the '@' before an image's digest like this; no other rule contains one.
+    # docker-py escapes the `@` before an image's digest as `%40`. No other rule allows a path with `@`, so
+    # this makes no other request an allowed one.
     path = path.replace("%40", "@")
     version = VERSION.match(path)
-    bare = path[version.end() :] if version else path
-    rule, match = _matching(method, bare)
+    path_without_version = path[version.end() :] if version else path
+    rule, match = _matching(method, path_without_version)
     parameters = _parameters(rule, query)
     return EngineRequest(
         kind=rule.kind,

@@ -96,7 +96,7 @@ class SwarmChecks:
                 return await self._check_service(request)
             case RequestKind.CREATE_SECRET:
                 return request.labelled((await self._survey()).project)
-            case RequestKind.REMOVE_SERVICE | RequestKind.REMOVE_SECRET:
+            case RequestKind.REMOVE_SERVICE | RequestKind.REMOVE_SECRET:  # named by id
                 if not any(
                     item["ID"] == request.ref for item in await self._own_services_or_secrets(request)
                 ):
