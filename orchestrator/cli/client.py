@@ -153,7 +153,7 @@ def running_status(home: Home) -> StatusView:
     """Return the answer of the running Andy to `GET /status`. Blocks.
 
     Raises:
-        NotRunning: nothing answers.
+        NotRunning: nothing answers; `Starting`, which is one, while Andy is starting.
         AndyError: the answer is an error.
     """
     # The standard library, because loading httpx takes ten times as long as Andy's answer.

@@ -479,7 +479,9 @@ async def credential(
 async def _check_key_online(credential: Credential, upstream: str, model: str) -> DoctorFinding:
     """Check whether the model service at the address `upstream` accepts a key.
 
-    It is asked to count the tokens of one word, which costs nothing.
+    It is asked to count the tokens of one word, which costs nothing. The statuses 401 and 403 mean that it
+    refuses the key, and an error of the server means nothing. Any other answer counts as accepted, such as
+    that of a service which cannot count tokens.
     """
     import httpx
 

@@ -106,6 +106,7 @@ def _fail(error: AndyError) -> NoReturn:
 
     fix = " See 'andy tasks list'." if isinstance(error, UnknownTask) else ""
     text = f"{shortened(str(error))}{fix}"
+    # In Compose's container, the commands in the text are shown as they are typed on the host.
     print(f"andy: {typed_on_host(text) if is_in_compose() else text}", file=sys.stderr)
     match error:
         case NotRunning():

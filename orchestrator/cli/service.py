@@ -195,7 +195,8 @@ def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
     `owner` is that user of a unit of the machine; None for a unit of this user.
     """
     is_of_root = _is_of_root(owner)
-    # Not for root: in its own user namespace it could give no folder to the agents' user.
+    # A unit of the machine needs no such line. One of root must not have it: in a user namespace of its own,
+    # root could give no folder to the agents' user.
     own_namespace = "" if is_system or is_of_root else OWN_NAMESPACE
     return (
         f"{own_namespace}{NAMESPACE_LIMITS}CapabilityBoundingSet={ROOT_CAPABILITIES if is_of_root else ''}\n"
