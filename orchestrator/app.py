@@ -145,7 +145,7 @@ class Orchestrator:
     def _build_features(self) -> None:
         """Build the features that can be built before the pool of containers, each only from those before it.
 
-        No task is started here. `_serve` builds the others, which need the pool or a group of tasks.
+        No task is started here. `_serve` builds those that need the pool or a group of tasks.
         """
         host, orders, redactor = self._host, self._containers.orders, self._containers.redactor
         self._channels = build_channels(host)
