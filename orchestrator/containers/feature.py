@@ -143,8 +143,8 @@ class ContainersFeature:
         """
         self._proxies = proxies
         await self.selected.block_other_ports(proxies.ports, self._say)
-        token = await asyncio.to_thread(self._host.home.token)
-        self.redactor = Redactor(KnownSecrets(credentials, own=[token]))
+        api_token = await asyncio.to_thread(self._host.home.token)
+        self.redactor = Redactor(KnownSecrets(credentials, own=[api_token]))
         self.orders = RunOrders(
             self._host,
             credentials=credentials,
@@ -154,11 +154,11 @@ class ContainersFeature:
         )
 
     async def prepare(self) -> None:
-        """Load modules and proxies that the first turn needs.
+        """Build the validators of frames and prepare the proxies, because the first turn needs both.
 
         Called after the host's start, not to delay it.
         """
-        await asyncio.to_thread(_load)
+        await asyncio.to_thread(_build_frame_validators)
         await self._proxies.prepare()
 
     def start_pool(self, ports: RunPorts, tasks: asyncio.TaskGroup) -> RunPool:
@@ -170,6 +170,7 @@ class ContainersFeature:
             ports,
             limits=timeouts.RunTimeouts(
                 idle_ms=settings.idle_timeout,
+                # One setting for both: the age at which a container is replaced, and the length of a turn.
                 age_ms=settings.container_timeout,
                 turn_ms=settings.container_timeout,
             ),
@@ -297,6 +298,6 @@ class ImageWatch:
         self._host.wakeups.lanes.set()
 
 
-def _load() -> None:
+def _build_frame_validators() -> None:
     """Build the validators of frames, the lines by which containers report, before the first one arrives."""
     frames.build()

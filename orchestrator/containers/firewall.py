@@ -112,6 +112,7 @@ class Firewall:
 
     def _jumps(self) -> list[list[str]]:
         """Return the rules that jump to the chain, each as its iptables arguments."""
+        # Each line is such as `-A INPUT -i br-1a2b -j ANDY-3c4d`; the first word is left out.
         rules = [line.split()[1:] for line in self._call("-S", "INPUT").splitlines()]
         return [arguments for arguments in rules if arguments[-1] == self.chain]
 

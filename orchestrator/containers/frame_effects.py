@@ -135,9 +135,10 @@ async def store_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bo
 async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> bool:
     """Put a result, a text for the chat, into the outbox, where it is held back until its turn has ended.
 
-    Return False if it is left out, because the turn has reached its limit of results. A text that is not
-    meant for the chat, such as one of the dashboard worker, is dropped, which counts as done: True. A frame
-    is applied once, so no result is in the outbox already.
+    It is cut to `MAX_TEXT_CHARS`. Return False if it is left out, because the turn has reached its limit of
+    results. A text that is not meant for the chat is dropped, which counts as done: True. That is an empty
+    one, one by which the agent says that it stays silent, and any of the dashboard worker. A frame is applied
+    once, so no result is in the outbox already.
     """
     text = (frame.result or "")[:MAX_TEXT_CHARS]
     if not text or turn.kind is TurnKind.WORKER or is_silence(text):
@@ -209,8 +210,8 @@ async def _add_checkpoint(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_m
 async def _settle_notices(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> list[int]:
     """Record which of the turn's notices reached the agent, and return their ids.
 
-    A notice is a line for the agent about something that happened on the host. Those that did not reach it
-    are offered to a later turn.
+    A notice is a line for the agent about something that happened on the host. `frame.told` names those that
+    reached it; the others are offered to a later turn.
     """
     session_id = None if run.is_isolated else await sessions.current(tx, run.folder)
     return await notice_claims.settle(tx, turn, frame.told, session_id=session_id, now_ms=now_ms)

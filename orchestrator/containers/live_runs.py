@@ -114,7 +114,8 @@ class LiveRunState:
     def begin(self, run: Run, group: Group, *, now_ms: int) -> None:
         """Take over `run` as the database has recorded it, with the configuration of its group.
 
-        The time that the container may take to start counts from `now_ms` of the steady clock.
+        Its turn, if it has one, is in the database too by then, so `turn_id` becomes None. The time that the
+        container may take to start counts from `now_ms` of the steady clock.
         """
         self.run, self.turn_id, self.started_ms = run, None, now_ms
         self.apply_config(group)
@@ -168,7 +169,8 @@ class ForesightFigures:
     def count_miss(self, live: LiveRunState, *, now_ms: int) -> None:
         """Count a container that was started ahead and ended without a turn, and the processor time it used.
 
-        `now_ms` is the time of its end by the steady clock.
+        At most `MAX_BOOT_SECONDS` of processor time are counted for one. `now_ms` is the time of its end by
+        the steady clock.
         """
         if live.sign is not None:
             self.misses[live.sign] += 1

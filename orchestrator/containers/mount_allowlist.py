@@ -222,7 +222,7 @@ def _write_denial(root: Root, rules: MountRules, requester: MountRequester) -> s
 def _expand_home(path: str, requester: MountRequester) -> Path:
     """Return a path of the owner's list or of a request, with a leading `~` replaced by the owner's home."""
     if path == "~" or path.startswith("~/"):
-        return requester.own_home / path[2:]
+        return requester.own_home / path[2:]  # `~/a` → `a`; after `~` alone nothing is left
     return Path(path)
 
 

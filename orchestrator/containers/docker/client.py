@@ -36,7 +36,7 @@ def ping(*, seconds: float) -> None:
     engine whose address is no Unix socket (`DOCKER_HOST`) is not checked.
 
     Raises:
-        EngineGone: nothing listens at the socket.
+        EngineGone: nothing listens at the socket, or the connection is not accepted in time.
     """
     scheme, _, path = os.environ.get("DOCKER_HOST", DEFAULT_ENGINE).partition("://")
     if scheme != "unix":

@@ -104,6 +104,7 @@ class DockerContainer:
         Raises:
             EngineGone: the engine does not answer.
         """
+        # Rounded up, because the engine accepts whole seconds only.
         await self._calls.call(partial(_stop, ref=self.ref, seconds=math.ceil(grace_seconds)))
 
     async def remove(self) -> None:
@@ -138,7 +139,8 @@ class DockerContainer:
     ) -> AsyncGenerator[bytes, None]:
         """Open a stream of the engine and yield its chunks.
 
-        A thread, named by `stream_name` and the run's id, reads it and ends with this generator.
+        A thread, named by `stream_name` and the run's id, reads it and ends with this generator. Errors of
+        docker-py are raised as this project's, such as `EngineGone`.
         """
         pump = Pump(open_source, name=f"{stream_name}-{self.run_id}")
         self._pumps.add(pump)

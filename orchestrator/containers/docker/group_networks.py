@@ -75,7 +75,8 @@ class GroupNetworks:
     def _find_or_create(self, client: APIClient, name: str) -> dict[str, Any]:
         """Return the engine's description of the internal network `name`, which is created if missing.
 
-        If the engine has no addresses left, unused group networks are removed, and it is tried once more.
+        The host has no address on it. If the engine has no addresses left for a new network, unused group
+        networks are removed, and it is tried once more.
         """
         create = partial(
             network.find_or_create,
@@ -100,6 +101,8 @@ class GroupNetworks:
         """
         now = time.monotonic()
         for group_network in self._group_networks(client):
+            # A network that this process has not handed out, such as an earlier host's, counts as old: for it
+            # the difference is at least `START_SECONDS`.
             if now - self._joined_at.get(group_network["Name"], -START_SECONDS) < START_SECONDS:
                 continue
             network_id = group_network["Id"]
@@ -131,7 +134,7 @@ class GroupNetworks:
 
 
 def _remove(client: APIClient, ref: str) -> None:
-    """Remove a network, unless a container was connected to it meanwhile."""
+    """Remove a network, unless a container was connected to it meanwhile. A missing one is no error."""
     import docker.errors
 
     try:

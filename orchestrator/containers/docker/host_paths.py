@@ -68,7 +68,11 @@ class HostPaths:
 
 
 def mount_instruction(path: Path) -> str:
-    """Return the sentence that tells the owner how to mount a folder of the host into Andy's container."""
+    """Return the sentence that tells the owner how to mount a folder of the host into Andy's container.
+
+    A folder of Andy's home (`groups`, `data` or `store`) is the one beside docker-compose.yml, and writable.
+    Any other has the same path on the host, is only read, and is added to the owner's override file.
+    """
     if path.name in MOUNTED_FOLDERS:
         place, file = f"./{path.name}:{path}", "docker-compose.yml"
     else:
@@ -77,9 +81,9 @@ def mount_instruction(path: Path) -> str:
 
 
 def find() -> HostPaths | None:
-    """Return the mounts of the container in which this process runs; None if it runs in none. Blocks.
+    """Return the id, the mounts and the address of the container in which this process runs. Blocks.
 
-    None is also returned for a container that the engine does not know.
+    Return None if it runs in none, or in one that the engine does not know.
 
     Raises:
         EngineGone: no engine answers.

@@ -141,6 +141,7 @@ def find_by_name(client: APIClient, name: str) -> dict[str, Any] | None:
 
     The engine can create two of one name at the same time: of several, the oldest is returned.
     """
+    # The engine reads the name as a pattern, so the names that it returns are compared again.
     same_name = [listed for listed in client.networks(names=[f"^{name}$"]) if listed["Name"] == name]
     return min(same_name, key=_age) if same_name else None
 
@@ -169,7 +170,8 @@ def _create(
             options=dict([option]),
         )["Id"]
     except docker.errors.APIError as error:
-        # With its default settings, an engine has addresses for 31 networks.
+        # With its default settings, an engine has addresses for 31 networks. Then it says that all address
+        # pools are in use.
         if "address pool" in str(error.explanation):
             raise NoAddresses(NO_ADDRESSES) from error
         if error.status_code != ANOTHER_WAS_FASTER:

@@ -326,10 +326,11 @@ class DockerRuntime:
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
             mem_limit=spec.memory_bytes,
-            memswap_limit=spec.memory_bytes,
+            memswap_limit=spec.memory_bytes,  # memory and swap together, so there is no swap
             nano_cpus=round(spec.cpus * 1e9),
             pids_limit=spec.pids,
             network_mode=self._network_of(client, spec.folder) or "none",
+            # None leaves the engine's own name server to an open container; any other gets none that answers.
             dns=None if spec.is_open else list(NO_NAMES),
             log_config=LogConfig(type=LOG_DRIVER, config=LOG_LIMITS),
         )
@@ -362,12 +363,15 @@ def container_name(spec: ContainerSpec) -> str:
 
 
 def _create(client: APIClient, name: str, options: dict[str, Any]) -> str:
-    """Create a container and return its id. Raises docker-py's errors."""
+    """Create a container and return its id. Raises docker-py's errors.
+
+    If the engine's response is lost, the container is removed in case it exists.
+    """
     import docker.errors
 
     try:
         return str(client.create_container(name=name, **options)["Id"])
-    except docker.errors.APIError:
+    except docker.errors.APIError:  # the engine refused, so there is no container
         raise
     except BaseException:
         # The response was lost, but the container may exist. Its name contains the run's id, so that this

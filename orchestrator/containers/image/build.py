@@ -119,7 +119,7 @@ def build(
 
 
 def layers_of(client: docker.APIClient, tag: str = TAG) -> tuple[str, ...]:
-    """Return the optional layers of the image; empty if there is no image."""
+    """Return the optional layers of the image, as far as this version knows them; empty without an image."""
     names = labels_of(client, tag).get(LAYERS_LABEL, "").split()
     return tuple(name for name in names if name in LAYERS)
 
@@ -138,7 +138,7 @@ def _remove_replaced(client: docker.APIClient, tag: str, before: dict[str, Any] 
 
 
 def _remove_if_unused(client: docker.APIClient, image_id: str) -> None:
-    """Remove an image unless it has another tag or a container uses it."""
+    """Remove an image unless it has another tag or a container uses it. A missing image is no error."""
     from docker.errors import APIError
 
     description = inspect(client, image_id)
@@ -152,7 +152,9 @@ def _remove_if_unused(client: docker.APIClient, image_id: str) -> None:
 
 
 def build_arguments(base_image: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the build arguments: the base image, and each variable of `PASSED_ON` that is set."""
+    """Return the build arguments: the base image, and those variables of the host's `environment` that name
+    package indexes and proxies (`PASSED_ON`), if they are set.
+    """
     passed_on = {name: environment[name] for name in PASSED_ON if environment.get(name)}
     return {"BASE_IMAGE": base_image, **passed_on}
 

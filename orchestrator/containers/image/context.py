@@ -92,8 +92,9 @@ def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -
         files[f"{HOST_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        # `docker build` and Compose send an entry for each folder, too. Without them, the engine's cache
-        # would not recognise this context as the same, and would build everything again.
+        # `docker build` and Compose send an entry for each folder, too. The Dockerfile copies the folder of
+        # certificates first. Without its entries, the engine's cache would not recognise that copy as the
+        # same, and would build everything again.
         _add_folder(tar, CERTIFICATES)
         for folder in _folders_below(CERTIFICATES, files):
             _add_folder(tar, folder)

@@ -90,9 +90,9 @@ def _follow_line(raw: str, progress: BuildProgress) -> None:
     The command of a step is only remembered, for the text of an error.
     """
     line = _COLOUR.sub("", raw).rstrip()
-    if stage := _STAGE.match(line):
+    if stage := _STAGE.match(line):  # `Step 3/20 : FROM base AS runner` begins the phase `runner`
         progress.enter(stage[1])
-    elif step := _STEP.match(line):
+    elif step := _STEP.match(line):  # `Step 4/20 : RUN apt-get update`: the command is remembered
         progress.remember(step[1])
     elif line and not _NOISE.match(line):
         progress.report(textwrap.shorten(line, _LINE_CHARS, placeholder=" …"))

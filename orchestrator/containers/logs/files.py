@@ -67,7 +67,7 @@ def event_line(at_ms: int, kind: str, facts: Mapping[str, object]) -> str:
 
     `facts` are the fields after the event's name, `kind`. A field whose value is None is left out.
     """
-    fields = "".join(f" {name}={_value(value)}" for name, value in facts.items() if value is not None)
+    fields = "".join(f" {name}={_format_value(value)}" for name, value in facts.items() if value is not None)
     return f"{utc_stamp(at_ms)} {kind}{fields}\n"
 
 
@@ -76,7 +76,7 @@ def read_event(line: str) -> LoggedEvent | None:
     match = _EVENT.match(line.rstrip("\n"))
     if match is None:
         return None
-    facts = {name: _plain(value) for name, value in _FACT.findall(match["facts"])}
+    facts = {name: _parse_value(value) for name, value in _FACT.findall(match["facts"])}
     at = datetime.fromisoformat(match["at"])
     return LoggedEvent(at_ms=round(at.timestamp() * 1000), kind=match["kind"], facts=facts)
 
@@ -95,6 +95,7 @@ def printable(text: str) -> str:
         return text
     return "".join(
         character
+        # Blanks that stay: the tab, the wide one of East Asian texts, and the one that breaks no line.
         if character.isprintable() or character in "\t\u3000\xa0"
         else character.encode("unicode_escape").decode()
         for character in text
@@ -123,7 +124,11 @@ def append(path: Path, text: str, *, creates: bool) -> int:
 
 
 def handled_bytes(path: Path) -> int:
-    """Return the number of bytes of a container's stderr that its log already covers; 0 without a log."""
+    """Return the number of bytes of a container's stderr that its log already covers; 0 without a log.
+
+    The last line of stderr in the log names the number. It is looked for in the last `_TAIL_BYTES` of the
+    file; without one there, 0 is returned.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -168,7 +173,7 @@ def _surplus(root: Path, folder: str, now_ms: int) -> list[Path]:
     return surplus
 
 
-def _value(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return the value of an event's field as it is written to the log, on one line.
 
     It is plain if it has only simple characters, else a JSON string.
@@ -177,6 +182,6 @@ def _value(value: object) -> str:
     return text if _BARE.match(text) else json.dumps(text, ensure_ascii=False)
 
 
-def _plain(value: str) -> str:
+def _parse_value(value: str) -> str:
     """Return the value of an event's field from its written form, which is plain or a JSON string."""
     return str(json.loads(value)) if value.startswith('"') else value

@@ -286,7 +286,7 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
         case LoggedPiece() as piece:
             yield from _stderr_lines(opened, item.at_ms, piece)
         case LogGap() as gap:
-            yield from _flush(opened, item.at_ms)
+            yield from _flush(opened, item.at_ms)  # the line that the gap has cut off
             yield files.event_line(item.at_ms, "stderr.left_out", {"bytes": gap.dropped})
             for line in gap.tail.splitlines():
                 yield files.stderr_line(item.at_ms, gap.end, line)
@@ -319,7 +319,10 @@ def _flush(opened: _Log, at_ms: int) -> Iterator[str]:
 
 
 def _split_line(line: bytes, at_ms: int, end: int) -> Iterator[str]:
-    """Yield log lines for one line of stderr, broken into parts of `LINE_BYTES`."""
+    """Yield log lines for one line of stderr, broken into parts of `LINE_BYTES`.
+
+    Each of them names `end`, the position in the stream at which the whole line ends, in bytes.
+    """
     for start in range(0, len(line), LINE_BYTES):
         text = line[start : start + LINE_BYTES].decode(errors="backslashreplace")
         yield files.stderr_line(at_ms, end, text.rstrip("\r"))
