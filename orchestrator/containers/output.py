@@ -217,7 +217,7 @@ class OutputReader:
             case Standby():
                 self._note_standby(live, frame.cpu_seconds)
                 return
-            case Heartbeat() | Ready():
+            case Heartbeat() | Ready():  # the store does not record the numbers of these frames
                 if is_new:
                     await self._store_session(live, frame.new_session_id)
                 return

@@ -66,7 +66,7 @@ class RunOrders:
         """Return the order of a run: one document that tells the program in the container what to do.
 
         It contains the first `turn`, the group's settings and the chosen model, but no secret. `session_id`
-        is the session to resume; None starts a new one.
+        is the session to resume; None starts a new one. Raises `SettingError` as `agent` does.
         """
         config = group_config.of(group)
         choice = self._choice(group, turn.kind, is_isolated=run.is_isolated)
@@ -194,14 +194,15 @@ class RunOrders:
         to the role's rights. A role that may not call MCP servers gets no mount of their programs.
         """
         rights = None if role is None else roles.rights_of(role, group_config.of(group))
-        made = await asyncio.to_thread(self._make_folders, group, rights)
-        plugin = await self._skills(group)
+        folder_mounts = await asyncio.to_thread(self._make_folders, group, rights)
+        skill_mounts = await self._skill_mounts(group)
         extra = await asyncio.to_thread(self.granted, group)
         if extra.refusals:
             await self._report_refusals(group, extra)
+        mounts_for_all = (*folder_mounts, *skill_mounts, *extra.mounts)
         if rights is not None and Permission.MCP not in rights.may:
-            return (*made, *plugin, *extra.mounts)
-        return (*made, *plugin, *extra.mounts, *await self._programs(group))
+            return mounts_for_all
+        return (*mounts_for_all, *await self._mcp_program_mounts(group))
 
     def granted(self, group: Group) -> mount_allowlist.ExtraMounts:
         """Return which of the group's additional mounts are granted now, and why others are not. Blocks."""
@@ -218,39 +219,41 @@ class RunOrders:
         """
         file_rights = None
         if rights is not None:
+            # The right `HISTORY` includes reading the group's files, and `MEMORY` includes writing them.
             file_rights = mounts.FileRights(
                 reads=Permission.HISTORY in rights.may, writes=Permission.MEMORY in rights.may
             )
-        made = mounts.prepare(group, home=self._host.home.root, uid=self._uid, rights=file_rights)
+        folder_mounts = mounts.prepare(group, home=self._host.home.root, uid=self._uid, rights=file_rights)
         self.ensure_memory_files(group)
-        return made
+        return folder_mounts
 
-    async def _skills(self, group: Group) -> Sequence[Mount]:
+    async def _skill_mounts(self, group: Group) -> Sequence[Mount]:
         """Copy the group's skills into a folder for its containers, and return the mount of that folder.
 
-        Nothing is returned if there are no skills, or if they cannot be read.
+        Older copies are deleted, unless another container of the group may use them. Nothing is returned if
+        there are no skills, or if they cannot be read.
         """
         live = await self._host.database.read(runs.live)
         # One of the group's live runs is the one that is prepared; any other uses the skills already.
         is_in_use = sum(run.folder == group.folder for run in live) > 1
         home, requested = self._host.home.root.resolve(), group_config.of(group).skills
         try:
-            made = await asyncio.to_thread(
+            copied_folder = await asyncio.to_thread(
                 skills.make_plugin, home, group.folder, requested, is_in_use=is_in_use
             )
         except OSError as error:
             log.warning("skills.not_laid", group=group.folder, reason=str(error))
             return ()
-        return () if made is None else (Mount(source=made, target="/workspace/skills"),)
+        return () if copied_folder is None else (Mount(source=copied_folder, target="/workspace/skills"),)
 
-    async def _programs(self, group: Group) -> Sequence[Mount]:
+    async def _mcp_program_mounts(self, group: Group) -> Sequence[Mount]:
         """Return the mounts of the group's MCP servers that are programs; missing folders are left out."""
         async with self._host.database.reading() as tx:
             servers = await mcp_servers.of_group(tx, group.folder)
         names = [server.name for server in servers if server.command]
-        return await asyncio.to_thread(self._program_mounts, group, names)
+        return await asyncio.to_thread(self._existing_program_mounts, group, names)
 
-    def _program_mounts(self, group: Group, names: Sequence[str]) -> Sequence[Mount]:
+    def _existing_program_mounts(self, group: Group, names: Sequence[str]) -> Sequence[Mount]:
         """Return the mounts of the folders of the MCP servers with these names; log missing ones. Blocks."""
         home = self._host.home.root.resolve()
         program_mounts = []

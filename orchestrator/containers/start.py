@@ -134,7 +134,7 @@ class RunCreator:
             narrowed_group=group,
             order=order.model_copy(update={"is_standby": True}),
             environment=dict(ports.orders.environment(group, order.agent, token)),
-            restoration=None,
+            restoration=None,  # it is decided again, and published, with the run's first turn
         )
         self._context.logs.begin(run, new.log_fields())
         return new
@@ -162,7 +162,7 @@ class RunCreator:
         live.run = run
         live.session_id = order.session_id
         self._publish_restored(turn, run, restoration)
-        return order.first_turn()
+        return order.first_turn()  # with the model, the session and the limits in it
 
     async def recreate_first_turn(self, run: Run, turn: Turn, group: Group) -> TurnOrder:
         """Return the order of a run's first turn anew.

@@ -60,7 +60,8 @@ class DraftText:
         """Add a piece of text, which begins at the character `frame.at` of the whole text.
 
         A piece of another turn, or one that begins at 0, starts a new text. If earlier pieces are missing, as
-        after a restart of the host, the mark `MISSING` is added first.
+        after a restart of the host, the mark `MISSING` is added first. What is beyond `MAX_DRAFT_CHARS` is
+        dropped.
         """
         if frame.turn != self.turn or frame.at == 0:
             self.turn = frame.turn

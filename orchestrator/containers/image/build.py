@@ -152,8 +152,9 @@ def _remove_if_unused(client: docker.APIClient, image_id: str) -> None:
 
 
 def build_arguments(base_image: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the build arguments: the base image, and those variables of the host's `environment` that name
-    package indexes and proxies (`PASSED_ON`), if they are set.
+    """Return the build arguments: the base image, and some variables of the host's `environment`.
+
+    These are the ones of `PASSED_ON`, for package indexes and proxies, as far as they are set.
     """
     passed_on = {name: environment[name] for name in PASSED_ON if environment.get(name)}
     return {"BASE_IMAGE": base_image, **passed_on}

@@ -30,10 +30,10 @@ class _ProcessPipes(SubprocessStreamProtocol):
     """The pipes of a process, which leads a process group. When it exits, the rest of its group is killed."""
 
     def __init__(self) -> None:
-        """Create the pipes before the process is started; `ended` is resolved when it has exited."""
+        """Create the pipes before the process is started; `exit_future` is resolved when it has exited."""
         loop = asyncio.get_running_loop()
         super().__init__(limit=CHUNK_BYTES, loop=loop)
-        self.ended: asyncio.Future[None] = loop.create_future()
+        self.exit_future: asyncio.Future[None] = loop.create_future()
         self._leader: int | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -43,11 +43,11 @@ class _ProcessPipes(SubprocessStreamProtocol):
         self._leader = transport.get_pid()
 
     def process_exited(self) -> None:
-        """Kill the rest of the process group, and resolve `ended`."""
+        """Kill the rest of the process group, and resolve `exit_future`."""
         assert self._leader is not None
         kill_group(self._leader)
         super().process_exited()
-        self.ended.set_result(None)
+        self.exit_future.set_result(None)
 
 
 class _Started:
@@ -57,7 +57,7 @@ class _Started:
         """`transport` and `pipes` are what asyncio's event loop returns for a started process."""
         self.transport = transport
         self.process = Process(transport, pipes, asyncio.get_running_loop())
-        self.ended = pipes.ended
+        self.exit_future = pipes.exit_future
         """Resolved when the process has exited."""
         assert pipes.stdin is not None
         assert pipes.stdout is not None
@@ -96,7 +96,8 @@ class ProcessContainer:
     async def begin(self, command: Sequence[str]) -> None:
         """Create the run's directory and start the process. After an error, call `remove` to clean up.
 
-        `command` is the program that runs the agent, with its arguments.
+        `command` is the program that runs the agent, with its arguments. Two tasks begin: one reads stderr,
+        and one waits for the end of the process. Its identity is written to a file.
 
         Raises:
             ContainerError: the directory cannot be created, or the process cannot be started.
@@ -151,14 +152,14 @@ class ProcessContainer:
             with suppress(ProcessLookupError):
                 started.process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(grace_seconds):
-                await asyncio.shield(started.ended)
+                await asyncio.shield(started.exit_future)
         except TimeoutError:
             await self._kill(started)
         await self._wait_until_ended()
 
     async def remove(self) -> None:
         """End the process, whatever its state, and remove its directory without following links."""
-        if self._disk_work is not None:
+        if self._disk_work is not None:  # it goes on in its thread, even if `begin` was cancelled
             await asyncio.wait([self._disk_work])
         if self._process is not None:
             await self._end(self._process)
@@ -190,7 +191,7 @@ class ProcessContainer:
 
     async def _end(self, started: _Started) -> None:
         """End the process, whatever its state, and close its pipes."""
-        if not started.ended.done():
+        if not started.exit_future.done():
             await self._kill(started)
         await self._wait_until_ended()
         started.transport.close()
@@ -202,7 +203,7 @@ class ProcessContainer:
         The children are killed first, while they can be found through it.
         """
         await asyncio.to_thread(kill_marked, self._layout.mark)
-        if not started.ended.done():
+        if not started.exit_future.done():
             kill_group(started.process.pid)
 
     async def _watch_end(self, started: _Started) -> None:
@@ -210,7 +211,7 @@ class ProcessContainer:
 
         None of them may run at the same time as the turn's next attempt.
         """
-        await started.ended
+        await started.exit_future
         await asyncio.to_thread(kill_marked, self._layout.mark)
 
     async def _wait_until_ended(self) -> None:

@@ -106,7 +106,8 @@ class CarrierDoor:
 
         The host's certificate is created if there is none. Sets `port`. Raises `OSError`.
         """
-        # Instead of 256 KiB. It has no other place: asyncio makes the object for each connection.
+        # For each TLS connection, asyncio allocates a buffer of 256 KiB unless its class has another size.
+        # The size is set there, because asyncio itself makes the objects of this class.
         sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -164,7 +165,7 @@ class CarrierDoor:
         # Also those whose TLS is being ended in order, which may wait for a node that is gone.
         for accepted in tuple(self._accepted):
             accepted.end()
-        for _ in range(CLOSING_TURNS):
+        for _ in range(CLOSING_TURNS):  # asyncio closes a socket, which then has no number, in a later turn
             if all(accepted.fileno() == -1 for accepted in tuple(self._accepted)):
                 break
             await asyncio.sleep(0)
@@ -203,7 +204,7 @@ class CarrierDoor:
                     # Its last messages are short. A node that is gone would hold it for much longer.
                     asyncio.get_running_loop().call_later(SILENCE_SECONDS, accepted.end)
         except (ConnectionLost, OSError, TimeoutError) as error:
-            drop_frames(error)  # the other side connects again
+            drop_frames(error)  # else the buffers of TLS would stay in memory; the other side connects again
         finally:
             if connection is not None:
                 if session is None or self._is_closed:
@@ -254,7 +255,7 @@ class CarrierDoor:
             other = await asyncio.open_connection(
                 "127.0.0.1", port, local_addr=(loopback_of(session.run_id), 0)
             )
-            await connection.send("welcome", out=0)
+            await connection.send("welcome", out=0)  # `out` counts output, of which a relay has none
             await relay(connection.reader, connection.writer, other)
         finally:
             session.relays.discard(task)
@@ -263,7 +264,7 @@ class CarrierDoor:
 async def begin_tls(
     accepted: AcceptedSocket, context: ssl.SSLContext
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return the reader and the writer of an accepted connection after its handshake.
+    """Do the handshake of TLS on an accepted connection, and return the connection's reader and writer.
 
     The connection is closed if this fails or is cancelled. Raises `OSError`.
     """
@@ -307,7 +308,8 @@ def loopback_of(run_id: str) -> str:
     It is computed from the run's id. Each run needs an address of its own, because the proxies accept a run's
     token from one address only.
     """
-    # Never in 127.0.*, where this machine's own programs listen, and never with 0 or 255 at the end.
+    # The second and the last number are 1 to 254: the address is never in 127.0.*, where this machine's own
+    # programs listen, and never ends with 0 or 255.
     digest = hashlib.sha256(run_id.encode()).digest()
     return f"127.{digest[0] % 254 + 1}.{digest[1]}.{digest[2] % 254 + 1}"
 

@@ -159,8 +159,8 @@ class _Copy:
     def _serve(self, path: str) -> None:
         """Start a container that serves the packed image at `path` to the nodes, on a network of its own."""
         client = self._client
-        with suppress(ContainerError):  # one that an interrupted copy left
-            self._drop_network()
+        with suppress(ContainerError):
+            self._drop_network()  # one that an interrupted copy left
         self._network = client.create_network(
             self._name, driver="overlay", internal=True, attachable=True, scope="swarm", labels=self._labels
         )["Id"]
@@ -202,7 +202,7 @@ class _Copy:
         container: dict[str, Any] = {
             "Image": image,
             "Command": command,
-            "Env": ["NODE={{.Node.ID}}"],
+            "Env": ["NODE={{.Node.ID}}"],  # Swarm puts the node's id in
             "User": "0:0",
             "ReadOnly": True,
             "CapabilityDrop": ["ALL"],

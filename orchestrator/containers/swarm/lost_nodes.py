@@ -24,19 +24,20 @@ class SilenceWatch:
     def __init__(self, heard_at: Callable[[], float]) -> None:
         """`heard_at` returns the time of the last received message, by the event loop's clock."""
         self._heard_at = heard_at
-        self._handled = 0
+        self._handling_count = 0
         """The number of messages that are being handled now."""
-        self._handled_at = 0.0
+        self._last_handled_at = 0.0
+        """The time at which the handling of a message ended last, by the event loop's clock."""
 
     @contextmanager
     def handling(self) -> Iterator[None]:
         """Count no silence while this context is open, in which the host handles a message."""
-        self._handled += 1
+        self._handling_count += 1
         try:
             yield
         finally:
-            self._handled -= 1
-            self._handled_at = asyncio.get_running_loop().time()
+            self._handling_count -= 1
+            self._last_handled_at = asyncio.get_running_loop().time()
 
     async def watch(self, seconds: float, give_up: Callable[[str], None]) -> None:
         """Wait until the carrier was silent for this many seconds, and give its run up, with the reason."""
@@ -52,5 +53,5 @@ class SilenceWatch:
             await asyncio.sleep(seconds / CHECKS)
             # Checks are counted and not seconds. If the host is held up, the time between two checks is long,
             # but it counts only once.
-            was_heard = self._handled > 0 or max(self._heard_at(), self._handled_at) >= begun
+            was_heard = self._handling_count > 0 or max(self._heard_at(), self._last_handled_at) >= begun
             silent_checks = 0 if was_heard else silent_checks + 1

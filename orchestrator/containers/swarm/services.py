@@ -148,7 +148,7 @@ class SwarmServices:
                 # Not a job, because engines before version 24 do not end a job's container when its service
                 # is removed. A service with one task and no restarts runs once too.
                 mode={"Replicated": {"Replicas": 1}},
-                endpoint_spec={"Mode": "dnsrr"},
+                endpoint_spec={"Mode": "dnsrr"},  # no virtual address: nothing connects to the service
             )
         except BaseException:
             self.remove(client, name)
@@ -506,7 +506,7 @@ class ManagerEngine:
         return await self._calls.call(self.services.run_services)
 
     async def task(self, ref: str) -> TaskState:
-        """Return how far the engine is with the container of the service `ref`."""
+        """Return the state of the newest container of the service with the id `ref`."""
         return await self._calls.call(partial(self.services.task, ref=ref))
 
     async def keep_gate(self) -> None:

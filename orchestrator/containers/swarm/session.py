@@ -283,7 +283,7 @@ class CarrierSession:
                     is_whole=shared.single_file is None,
                     is_writable=shared.is_writable,
                 )
-        await connection.send("laid")
+        await connection.send("laid")  # all lists were sent
         while (message := await connection.receive()).kind != "ready":
             if message.kind != "need":
                 raise ConnectionLost(f"a '{message.kind}' before the start")
@@ -359,6 +359,7 @@ class CarrierSession:
             is_live = shared.target in LIVE_TARGETS
             if not is_live and not has_new_turn:
                 continue
+            # Without stored hashes (`{}`), the files of a live folder are all hashed again.
             now = shared.read({} if is_live else self._cache(key))
             if changed := trees.changes(shared.base or {}, now):
                 changed_trees.append((shared, now, changed))
@@ -570,7 +571,8 @@ def _has_room(mailbox: Path, name: str, text: str) -> bool:
     """Return whether a request can be written into a mailbox, a directory, under a name. Blocks.
 
     It cannot while the mailbox is full, or has another request under this name. The same one, with the same
-    text, was sent again after a connection broke.
+    text, was sent again after a connection broke. For a mailbox that does not exist, return True: the caller
+    finds the error when it writes.
     """
     try:
         if (mailbox / name).read_text(encoding="utf-8") != text:

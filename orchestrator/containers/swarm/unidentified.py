@@ -58,6 +58,7 @@ class AcceptedSocket(socket.socket):
         # these first ones come together.
         headers = self.recv(_RECORD_HEADER_BYTES + _MESSAGE_HEADER_BYTES, socket.MSG_PEEK)
         record, message = headers[:_RECORD_HEADER_BYTES], headers[_RECORD_HEADER_BYTES:]
+        # The header of a message is its type, a byte, and its length, three bytes.
         if (
             len(message) < _MESSAGE_HEADER_BYTES
             or (record[0], message[0]) != (_HANDSHAKE_RECORD, _CLIENT_HELLO)
@@ -120,19 +121,23 @@ class UnidentifiedConnections:
         accepted.bytes_left = None
 
     def close(self) -> None:
-        """End none any more."""
+        """Stop the timer that ends the oldest connections."""
         if self._trim_timer is not None:
             self._trim_timer.cancel()
 
     def _trim(self) -> None:
-        """End the oldest until no more than `MAX_UNDISTURBED` are left, but none that is still young."""
+        """End the oldest until no more than `MAX_UNDISTURBED` are left.
+
+        None that is younger than `UNDISTURBED_SECONDS` is ended: this is called again when the oldest of
+        these is that old.
+        """
         self._trim_timer = None
         loop = asyncio.get_running_loop()
         for accepted, (serving, began) in tuple(self._open.items()):
             if len(self._open) <= MAX_UNDISTURBED:
                 return
             if loop.time() - began < UNDISTURBED_SECONDS:
-                # The others are younger still.
+                # The connections are in the order in which they came, so the others are younger still.
                 self._trim_timer = loop.call_at(began + UNDISTURBED_SECONDS, self._trim)
                 return
             serving.cancel()
