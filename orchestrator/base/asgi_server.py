@@ -265,6 +265,7 @@ class Server(uvicorn.Server):
     async def serve_on(self, *listeners: socket.socket) -> None:
         """Serve until cancelled. Then requests have the configured grace period before they are cut.
 
+        A connection of a client that has too many (`BoundedConfig.is_full`) is closed as soon as it comes.
         The `listeners` stay open and can be served on again.
         """
         # Copies, because uvicorn closes the sockets that it is passed.

@@ -45,8 +45,8 @@ def local_minute(at_ms: int, zone: ZoneInfo) -> str:
 def zone_note(name: str, reader: ZoneInfo | None) -> str:
     """Return ` (Asia/Seoul)` to stand after a time that is shown in the zone `name`.
 
-    It is empty if that is the zone of the reader, by whose clock other times are shown. None if that is not
-    known.
+    `reader` is the zone by whose clock the reader is shown other times; None if it is not known. If it is the
+    zone `name`, the note would say nothing new: an empty text is returned.
     """
     return "" if reader is not None and reader.key == name else f" ({name})"
 

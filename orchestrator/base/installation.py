@@ -79,13 +79,18 @@ def command(*words: str) -> str:
     the one for the host.
     """
     if is_in_compose():
+        # `typed_on_host` looks for commands after a quotation mark, which is taken off again.
         return typed_on_host(" ".join(("'andy", *words)))[1:]
     program = ".venv/bin/andy" if clone() is not None else "andy"
     return " ".join((program, *words))
 
 
 def typed_on_host(text: str) -> str:
-    """Return a text whose quoted commands such as 'andy status' are those for the host of Compose. Pure."""
+    """Return a text whose quoted commands such as 'andy status' are those for the host of Compose. Pure.
+
+    There, 'andy up' is 'docker compose up -d'. Any other command is as for 'andy status': 'docker compose
+    exec andy andy status'.
+    """
     return _QUOTED_COMMAND.sub(
         lambda match: (
             "'docker compose up -d" if match[1] == "up" else f"'docker compose exec andy andy {match[1]}"

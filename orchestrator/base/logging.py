@@ -35,7 +35,7 @@ _LEVEL = re.compile(r"(?:\[|\b)(debug|info|warning|error|critical)\b(?=\s*\]|\s)
 """The level in a line that structlog or `logging` writes for a terminal."""
 _CONSOLE = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*) \[(?P<level>[a-z]+) *\] "
-    r"(?P<event>.*?)(?: +(?P<rest>\w+=.*))?"
+    r"(?P<event>.*?)(?: +(?P<fields>\w+=.*))?"
 )
 _FIELD = re.compile(r"(\w+)=('[^']*'|\"[^\"]*\"|\S+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -58,7 +58,8 @@ def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = F
     """Set up structlog and pass the libraries' own logging from `warning` on.
 
     `log_file` gets a copy of every line, as JSON. With `is_quiet` a terminal shows only errors, because its
-    user reads sentences there; a program that reads stderr still gets every line.
+    user reads sentences there; a program that reads stderr still gets every line. The libraries' loggers that
+    write a line for whatever a client does (`_NOISY`) are throttled.
     """
     to_person = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
@@ -74,7 +75,7 @@ def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = F
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *([log_file] if log_file else []),
             *([_drop_below_error] if to_person and is_quiet else []),
-            _write_out if to_person else structlog.processors.format_exc_info,
+            _escape_texts if to_person else structlog.processors.format_exc_info,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
@@ -83,9 +84,11 @@ def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = F
         ),
         cache_logger_on_first_use=True,
     )
-    shown = logging.StreamHandler(sys.stderr)
-    shown.setLevel(logging.ERROR if to_person and is_quiet else logging.WARNING)
-    logging.basicConfig(level=logging.WARNING, handlers=[shown], format="%(levelname)s %(name)s %(message)s")
+    to_stderr = logging.StreamHandler(sys.stderr)
+    to_stderr.setLevel(logging.ERROR if to_person and is_quiet else logging.WARNING)
+    logging.basicConfig(
+        level=logging.WARNING, handlers=[to_stderr], format="%(levelname)s %(name)s %(message)s"
+    )
     for name in _NOISY:
         logging.getLogger(name).addFilter(ThrottledLogger())
     if log_file is not None:
@@ -127,7 +130,7 @@ def _drop_below_error(
     return event
 
 
-def _write_out(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def _escape_texts(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Return an event with the control characters in its texts escaped; a processor of structlog.
 
     It comes before the event is coloured, which adds control characters.
@@ -267,8 +270,8 @@ def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return _read_console_line(line, zone)
     exception = fields.pop("exception", "")
-    rest = " ".join(f"{name}={value}" for name, value in fields.items())
-    text = f"{at:%Y-%m-%d %H:%M:%S} [{level}] {event}" + (f"  {rest}" if rest else "")
+    fields_text = " ".join(f"{name}={value}" for name, value in fields.items())
+    text = f"{at:%Y-%m-%d %H:%M:%S} [{level}] {event}" + (f"  {fields_text}" if fields_text else "")
     return HostLogLine(
         level=level,
         text=f"{text}\n{exception}" if exception else text,
@@ -298,7 +301,7 @@ def _read_console_line(line: str, zone: ZoneInfo) -> HostLogLine:
         text=bare,
         at=at.astimezone(zone) if at.tzinfo else at.replace(tzinfo=zone),
         event=match["event"],
-        fields={name: value.strip("'\"") for name, value in _FIELD.findall(match["rest"] or "")},
+        fields={name: value.strip("'\"") for name, value in _FIELD.findall(match["fields"] or "")},
     )
 
 

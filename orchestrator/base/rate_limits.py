@@ -37,7 +37,7 @@ class TokenBucket:
         self._token_ms = 1000 / a_second
         # When it is full again. This one number replaces a count with its time, and can also take future
         # tokens: those of a message that is sent later.
-        self._full_ms = float(clock.steady_ms())
+        self._full_at_ms = float(clock.steady_ms())
         self._waited_ms = 0.0
 
     @property
@@ -61,8 +61,10 @@ class TokenBucket:
 
     def wait_ms(self, cost: int = 1) -> float:
         """Return in how many milliseconds `cost` tokens will be available, without taking any."""
-        missing_ms = max(0.0, self._full_ms - self._clock.steady_ms())
-        return max(0.0, missing_ms + (cost - self._at_once) * self._token_ms)
+        # The bucket has `cost` tokens before it is full: once only `at_once - cost` of them are missing, each
+        # of which takes `_token_ms`.
+        until_full_ms = max(0.0, self._full_at_ms - self._clock.steady_ms())
+        return max(0.0, until_full_ms + (cost - self._at_once) * self._token_ms)
 
     def take(self, cost: int, *, at_ms: int | None = None) -> float:
         """Take `cost` tokens, and return in how many seconds from now they are available.
@@ -72,8 +74,10 @@ class TokenBucket:
         """
         now_ms = self._clock.steady_ms()
         begin_ms = now_ms if at_ms is None else at_ms
-        self._full_ms = max(self._full_ms, begin_ms) + cost * self._token_ms
-        return max(0.0, self._full_ms - now_ms - self._at_once * self._token_ms) / 1000
+        # Each token that is taken puts off the time at which the bucket is full again. All that were taken
+        # are there once it is no longer in debt: as long before that time as an empty bucket takes to fill.
+        self._full_at_ms = max(self._full_at_ms, begin_ms) + cost * self._token_ms
+        return max(0.0, self._full_at_ms - now_ms - self._at_once * self._token_ms) / 1000
 
 
 class CallerPace:

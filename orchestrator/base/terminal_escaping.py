@@ -40,7 +40,7 @@ _SIGNS = frozenset(
 """Signs that look like `.`, `:`, `/` and `\\`, and so make one address of another."""
 _OTHER_LATIN = frozenset("ÆÐÞØŁŒŊĦßæðþøłœŋħđ")
 """Letters of European languages that are no letter of ASCII with a mark, and look like none."""
-_RAISED = ("<super>", "<sub>")
+_RAISED_FORMS = ("<super>", "<sub>")
 _BESIDE_LATIN = ("HANGUL SYLLABLE", "CJK UNIFIED", "HIRAGANA LETTER", "KATAKANA LETTER")
 """Writing that is set right beside Latin letters, as in `Andy야`, and looks like none of them."""
 
@@ -54,9 +54,11 @@ def all_visible(text: str) -> str:
     """Return `text` in one line, with each character escaped that is invisible or could pass for another.
 
     These are control characters; zero-width and other format characters; fillers that look like blanks;
-    unassigned characters; and letters that look like ASCII ones in a word with ASCII letters, as in an
-    address where one letter is Cyrillic. All other letters, digits and signs stay, and so do the plain blank,
-    words that are wholly in another script, and the first `MAX_SHOWN_MARKS` marks on each letter.
+    unassigned characters; signs that look like the ones of addresses (`_SIGNS`), and most other signs right
+    between two ASCII letters; ASCII letters and digits in another font or width; and letters that look like
+    ASCII ones in a word with ASCII letters, as in an address where one letter is Cyrillic. All other letters,
+    digits and signs stay, and so do the plain blank, words that are wholly in another script, and the first
+    `MAX_SHOWN_MARKS` marks on each letter.
     """
     alike = {word.start() + at for word in _WORD.finditer(text) for at in _look_alikes(word[0])}
     alike |= {sign.start() for sign in _BETWEEN_LETTERS.finditer(text) if _is_sign(sign[0])}
@@ -82,9 +84,9 @@ def _passes_for_ascii(character: str) -> bool:
     """Return whether a letter that is not ASCII can be mistaken for one that is."""
     if not character.isalnum() or character in _OTHER_LATIN:
         return False
-    kind, *parts = _parts_of(character)
+    form, *parts = _form_and_parts(character)
     # A decomposition without a form and with several parts is a letter with its marks.
-    if kind in _RAISED or (not kind and len(parts) > 1 and _letter_of(character).isascii()):
+    if form in _RAISED_FORMS or (not form and len(parts) > 1 and _letter_of(character).isascii()):
         return False  # `m²`, or a letter of ASCII with its marks
     return not unicodedata.name(character, "").startswith(_BESIDE_LATIN)
 
@@ -105,28 +107,32 @@ def _is_sign(character: str) -> bool:
 
 
 def _is_ascii_in_disguise(character: str) -> bool:
-    """Return whether a character is an ASCII one in another font or width, as many programs read it."""
+    """Return whether a character is an ASCII letter or digit in another font or width, such as a wide `a`.
+
+    Many programs read it as the ASCII one. Raised and lowered ones, as in `m²`, do not count.
+    """
     if character.isascii():
         return False
-    kind, *parts = _parts_of(character)
-    return kind not in _RAISED and len(parts) == 1 and parts[0].isascii() and parts[0].isalnum()
+    form, *parts = _form_and_parts(character)
+    return form not in _RAISED_FORMS and len(parts) == 1 and parts[0].isascii() and parts[0].isalnum()
 
 
-def _parts_of(character: str) -> tuple[str, ...]:
+def _form_and_parts(character: str) -> tuple[str, ...]:
     """Return Unicode's decomposition of a character: first its form, then the characters it is made of.
 
     The form is such as `<font>` or `<wide>`, and empty if the character equals its parts, as `é` does.
     """
-    kind, *codes = unicodedata.decomposition(character).split() or [""]
-    if kind and not kind.startswith("<"):
-        kind, codes = "", [kind, *codes]
-    return kind, *(chr(int(code, 16)) for code in codes)
+    # Such as `<wide> 0061`, a form and then numbers of characters; for `é`, `0065 0301` without a form.
+    form, *codes = unicodedata.decomposition(character).split() or [""]
+    if form and not form.startswith("<"):
+        form, codes = "", [form, *codes]
+    return form, *(chr(int(code, 16)) for code in codes)
 
 
 def _letter_of(character: str) -> str:
     """Return a letter without its marks: `e` for `é`, and `a` for `ấ`, which has two."""
-    while len(parts := _parts_of(character)) > 1 and not parts[0]:
-        character = parts[1]
+    while len(form_and_parts := _form_and_parts(character)) > 1 and not form_and_parts[0]:
+        character = form_and_parts[1]  # the letter; its mark follows
     return character
 
 

@@ -190,6 +190,7 @@ class ContainersFeature:
         reconciler = GroupReconciler(
             self._host.database,
             ensure_folder=self.orders.ensure_memory_files,
+            # Clears the setuid and setgid bits of the files that agents have written.
             clear=partial(set_id.clear_group, home=self._host.home.root),
             live=self.pool.live,
             retire=self.pool.retire,
@@ -293,6 +294,7 @@ class ImageWatch:
                 await turn_outages.try_at_once(tx, Outage.ENGINE, now_ms=now_ms)
                 if was_missing:  # not at the first check of a host, before which nothing was reported
                     log.info("image.is_there", image=self._selected.image)
+                    # This replaces the message about the missing image if it was not sent yet.
                     await owner.notify_anew(tx, IMAGE_IS_THERE, about="image", now_ms=now_ms)
         self._host.wakeups.outbox.set()
         self._host.wakeups.lanes.set()

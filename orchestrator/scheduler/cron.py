@@ -23,7 +23,7 @@ LONGEST_SHIFT = timedelta(hours=3)
 """More than any zone sets its clocks back at once today."""
 
 _ITEM = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d{1,2}))?", re.ASCII)
-_COUNTED = re.compile(
+_STEPPED = re.compile(
     r"(?P<fields>.+) every (?P<step>[1-9]\d{0,3}) (?P<unit>days|weeks|months)"
     r" from (?P<start>\d{4}-\d\d-\d\d)",
     re.ASCII,
@@ -117,13 +117,13 @@ def checked(text: str) -> str:
     # The 30th of February passes each field alone, and every look would search all years for it. An
     # expression without a start may be tried from any day.
     from_day = parsed.rhythm.start or date(2024, 1, 1)
-    if next(_walls(expression, datetime.combine(from_day, datetime.min.time())), None) is None:
+    if next(_wall_times(expression, datetime.combine(from_day, datetime.min.time())), None) is None:
         raise BadSchedule(f"cron: '{expression}' never comes: there is no such date.")
     words = expression.split()
     if parsed.rhythm.month_day == LAST:
         words[2] = "L"  # the third field: the day of the month
     elif parsed.rhythm.nth == LAST:
-        words[4] = f"{words[4][:-1]}L"  # the fifth field: the day of the week
+        words[4] = f"{words[4][:-1]}L"  # the fifth field, the day of the week: `5l` → `5L`
     return " ".join(words)
 
 
@@ -133,8 +133,8 @@ def _parsed(expression: str) -> _Expression:
     The rhythm has `L`, the last day of a month; `2#1`, its first Tuesday; `5L`, its last Friday; and words
     after the fields, such as `every 2 weeks from 2026-11-24`. Raises `BadSchedule`.
     """
-    counted = _COUNTED.fullmatch(expression.lower())
-    fields = (counted["fields"] if counted else expression.lower()).split()
+    stepped = _STEPPED.fullmatch(expression.lower())
+    fields = (stepped["fields"] if stepped else expression.lower()).split()
     if len(fields) != len(_FIELDS):
         raise BadSchedule(
             f"cron: '{expression}' has {len(fields)} fields; use five: minute hour day month weekday,"
@@ -148,21 +148,22 @@ def _parsed(expression: str) -> _Expression:
         nth = LAST if placed["place"] == "l" else int(placed["place"][1:])  # without the `#`
         weekday = placed["weekday"]
     rhythm = Rhythm(month_day=month_day, nth=nth)
-    if counted is not None:
-        rhythm = _counted(expression, counted, rhythm)
+    if stepped is not None:
+        rhythm = _with_step(expression, stepped, rhythm)
     return _Expression(fields=(minute, hour, day, month, weekday), rhythm=rhythm)
 
 
-def _counted(expression: str, counted: re.Match[str], rhythm: Rhythm) -> Rhythm:
+def _with_step(expression: str, stepped: re.Match[str], rhythm: Rhythm) -> Rhythm:
     """Return the rhythm with the step of an expression such as `… every 2 weeks from 2026-11-24`.
 
-    `counted` is the match of that expression. Raises `BadSchedule`.
+    `stepped` is the match of that expression. Raises `BadSchedule` if the date does not exist, or the step is
+    longer than `MAX_YEARS`.
     """
-    step, unit = int(counted["step"]), StepUnit(counted["unit"])
+    step, unit = int(stepped["step"]), StepUnit(stepped["unit"])
     try:
-        start = date.fromisoformat(counted["start"])
+        start = date.fromisoformat(stepped["start"])
     except ValueError:
-        raise BadSchedule(f"cron: '{expression}' has no such date: {counted['start']}.") from None
+        raise BadSchedule(f"cron: '{expression}' has no such date: {stepped['start']}.") from None
     if step > _LONGEST_STEP[unit]:
         raise BadSchedule(f"cron: '{expression}' counts further than {MAX_YEARS} years.")
     return replace(rhythm, step=step, unit=unit, start=start)
@@ -190,7 +191,7 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     # When clocks are set back, a later moment shows an earlier time. When they skip an hour, the times in it
     # are due after times that follow it. So the first wall time is not always the first moment: the search
     # goes on until a wall time is later than a moment that was found.
-    for wall in _walls(expression, _first_wall(after, zone)):
+    for wall in _wall_times(expression, _search_start(after, zone)):
         moments = _moments(wall, zone, dst)
         if candidates and moments and moments[0] > min(candidates):
             break
@@ -200,7 +201,7 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     return min(candidates) * 1000
 
 
-def _walls(expression: str, after: datetime) -> Iterator[datetime]:
+def _wall_times(expression: str, after: datetime) -> Iterator[datetime]:
     """Yield the times later than `after` that an expression names, as if clocks were never changed.
 
     `after` and the yielded times have no zone. It ends when there is none within `MAX_YEARS`.
@@ -223,7 +224,7 @@ def _walls(expression: str, after: datetime) -> Iterator[datetime]:
         return
 
 
-def _first_wall(after_seconds: int, zone: ZoneInfo) -> datetime:
+def _search_start(after_seconds: int, zone: ZoneInfo) -> datetime:
     """Return the time, as the clocks of `zone` show it, after which due times have to be searched.
 
     That is the time of `after_seconds` (epoch), but an earlier one if the clocks change within a few
@@ -244,7 +245,8 @@ def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
     A wall time that the clocks skip has one moment with `Dst.ONCE`, as much later as they skip, else none.
     One that they show twice has the first moment with `Dst.ONCE`, else both.
     """
-    # The two readings differ only in an hour that is skipped or repeated.
+    # `fold` chooses between two readings of a wall time. They differ only in an hour that is skipped or
+    # repeated.
     first, second = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     if first == second:
         return [first]

@@ -105,7 +105,7 @@ async def create(
     others get a new one.
 
     Raises:
-        BadSchedule, BadTime: the schedule is invalid, or the task can never be due.
+        BadSchedule, BadTime: the schedule or an option is invalid, or the task can never be due.
         TaskRefused: the group has too many tasks.
     """
     if await tasks.count_open(tx, group.folder) >= MAX_OPEN:
@@ -140,7 +140,7 @@ async def update(
     the old prompt. After a change by somebody of a lesser `role`, the task has no more rights than they.
 
     Raises:
-        BadSchedule, BadTime: the new schedule is invalid; nothing is changed.
+        BadSchedule, BadTime: the new schedule or an option is invalid; nothing is changed.
         TaskRefused: the task is cancelled, or it is completed and the request sets no schedule.
         UnknownGroup: the request sets a schedule, but the task's group is no longer registered.
     """
@@ -342,7 +342,7 @@ async def add(
     Raises:
         UnknownGroup: there is no group with this folder.
         TextEmpty, TextTooLong: the prompt is not acceptable.
-        BadSchedule, BadTime: the schedule is invalid, or the task can never be due.
+        BadSchedule, BadTime: the schedule or an option is invalid, or the task can never be due.
         TaskRefused: the group has too many tasks.
     """
     group = await groups.known(tx, folder)
@@ -374,9 +374,11 @@ async def apply_action(
 async def change(tx: Tx, request: UpdateTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
     """Change the fields of a scheduled task that the request sets, for the owner, with an audit entry.
 
+    Return the task.
+
     Raises:
         UnknownTask: there is no such task.
-        BadSchedule, BadTime: the new schedule is invalid; nothing is changed.
+        BadSchedule, BadTime: the new schedule or an option is invalid; nothing is changed.
         TaskRefused: the task is cancelled, or it is completed and the request sets no schedule.
         UnknownGroup: the request sets a schedule, but the task's group is no longer registered.
     """

@@ -98,7 +98,7 @@ def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Pl
     """
     is_span = _MILLISECONDS.fullmatch(value) or when.duration(value) is not None
     if not is_span:
-        text = f"every {value.removeprefix('every ')}"
+        text = f"every {value.removeprefix('every ')}"  # `every` may be left out: `Monday at 8:00`
         planned = _in_words(text, dst=dst, now_ms=now_ms, zone=zone)
         if planned is not None:
             return planned
@@ -160,7 +160,7 @@ def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | Non
     """Return the first due time of a schedule after `after_ms`; None when there is none.
 
     Times are epoch milliseconds. The steps of an interval are counted from `due_ms`, an earlier or later due
-    time.
+    time; one that is later than `after_ms` is the first itself.
     """
     match schedule.kind:
         case ScheduleKind.CRON:
@@ -184,6 +184,7 @@ def due_times(schedule: Schedule, due_ms: int, *, now_ms: int) -> tuple[int, ...
         case ScheduleKind.INTERVAL:
             every_ms = int(schedule.value)
             passed = (now_ms - due_ms) // every_ms
+            # Numbers of steps since `due_ms`: if 25 have passed, 16 to 25 are the newest ten.
             return tuple(
                 due_ms + step * every_ms for step in range(max(0, passed + 1 - MAX_CAUGHT_UP), passed + 1)
             )

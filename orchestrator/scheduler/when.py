@@ -16,7 +16,7 @@ FURTHEST = timedelta(days=3660)
 """The furthest ahead that a time may lie: ten years."""
 POLICY = times.TimePolicy(days_ahead=FURTHEST.days)
 FORMS = "give an ISO time such as 2026-11-22T18:30, a duration such as 1h30m, or words such as 'tomorrow 9am'"
-_ANY_DAYS = 400_000
+_UNLIMITED_DAYS = 400_000
 """Days, more than any duration that is meant: the caller judges the length, and names its own bounds."""
 _CRON = re.compile(r"[\d*][\d*/,L#-]*( [\w*][\w*/,#-]*){4}", re.ASCII)
 """Five fields of cron, as opposed to words."""
@@ -97,7 +97,8 @@ def duration(text: str) -> timedelta | None:
 
     Return None if the text is no duration, or one of months, whose length is not fixed.
     """
-    read = times.read(text, now=_EPOCH, zone=UTC, policy=times.TimePolicy(days_ahead=_ANY_DAYS))
+    # How long a duration is does not depend on the present time, so any will do for `now`.
+    read = times.read(text, now=_EPOCH, zone=UTC, policy=times.TimePolicy(days_ahead=_UNLIMITED_DAYS))
     # A text with several meanings is refused with all of them; one of these may be a duration.
     meanings = read.choices if isinstance(read, TimeRefusal) else (read,)
     span = next(

@@ -61,18 +61,18 @@ class _Log:
     """Since when stderr is left out, by the steady clock; None if it is not."""
     is_full_noted: bool = False
     """Whether it was logged that the log takes no more stderr."""
-    is_break_noted: bool = False
+    is_failure_logged: bool = False
     """Whether the last write failed; the host's own log has one warning for all writes that fail in a row."""
     has_ended: bool = False
     """Whether its run has ended."""
     # The fields below are used by the writing thread only.
-    rest: bytes = b""
+    partial_line: bytes = b""
     """The incomplete last line of stderr."""
-    rest_end: int = 0
-    """The position in the stream at which `rest` ends, in bytes."""
+    partial_line_end: int = 0
+    """The position in the stream at which `partial_line` ends, in bytes."""
     size: int = 0
     """The size of the file in bytes."""
-    is_begun: bool = False
+    has_file: bool = False
     """Whether the file exists."""
 
 
@@ -235,9 +235,9 @@ class RunLogs:
         work = partial(self._append, opened, pending, live, is_last=opened.has_ended)
         # Shielded, because the lines would be lost if the call were cancelled before its thread starts.
         error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
-        if error is not None and not opened.is_break_noted:
+        if error is not None and not opened.is_failure_logged:
             log.warning("run_log.not_written", run=opened.run, reason=error)
-        opened.is_break_noted = error is not None
+        opened.is_failure_logged = error is not None
         if opened.has_ended and not opened.pending:  # entries may have been added during the write
             self._logs.pop(opened.run, None)
 
@@ -253,14 +253,14 @@ class RunLogs:
         """
         text = "".join(line for item in pending if _fits(opened, item) for line in _lines(opened, item))
         if is_last:
-            text += "".join(_flush(opened, self._clock.now_ms()))
+            text += "".join(_flush_partial_line(opened, self._clock.now_ms()))
         try:
-            opened.size = files.append(opened.path, text, creates=not opened.is_begun)
-            if not opened.is_begun:
+            opened.size = files.append(opened.path, text, creates=not opened.has_file)
+            if not opened.has_file:
                 files.prune(self._root, now_ms=self._clock.now_ms(), keep=live)
         except OSError as error:
             return str(error)
-        opened.is_begun = True
+        opened.has_file = True
         return None
 
 
@@ -286,7 +286,7 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
         case LoggedPiece() as piece:
             yield from _stderr_lines(opened, item.at_ms, piece)
         case LogGap() as gap:
-            yield from _flush(opened, item.at_ms)  # the line that the gap has cut off
+            yield from _flush_partial_line(opened, item.at_ms)  # the line that the gap has cut off
             yield files.event_line(item.at_ms, "stderr.left_out", {"bytes": gap.dropped})
             for line in gap.tail.splitlines():
                 yield files.stderr_line(item.at_ms, gap.end, line)
@@ -297,25 +297,25 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
 def _stderr_lines(opened: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]:
     """Yield log lines for the complete lines of stderr in a piece.
 
-    An incomplete line at the end is stored in `opened.rest` until it is complete or has `LINE_BYTES`.
+    An incomplete line at the end is stored in `opened.partial_line` until it is complete or has `LINE_BYTES`.
     """
-    unwritten = opened.rest + piece.data
+    unwritten = opened.partial_line + piece.data
     # A position in the stream, in bytes, as `piece.end`: each log line names the one at which it ends.
     line_end = piece.end - len(unwritten)
-    *whole, opened.rest = unwritten.split(b"\n")
-    opened.rest_end = piece.end
+    *whole, opened.partial_line = unwritten.split(b"\n")
+    opened.partial_line_end = piece.end
     for line in whole:
         line_end += len(line) + 1
         yield from _split_line(line, at_ms, line_end)
-    if len(opened.rest) >= LINE_BYTES:
-        yield from _flush(opened, at_ms)
+    if len(opened.partial_line) >= LINE_BYTES:
+        yield from _flush_partial_line(opened, at_ms)
 
 
-def _flush(opened: _Log, at_ms: int) -> Iterator[str]:
-    """Yield log lines for the incomplete line in `opened.rest`, and empty it."""
-    rest, opened.rest = opened.rest, b""
-    if rest:
-        yield from _split_line(rest, at_ms, opened.rest_end)
+def _flush_partial_line(opened: _Log, at_ms: int) -> Iterator[str]:
+    """Yield log lines for the incomplete line in `opened.partial_line`, and empty it."""
+    partial_line, opened.partial_line = opened.partial_line, b""
+    if partial_line:
+        yield from _split_line(partial_line, at_ms, opened.partial_line_end)
 
 
 def _split_line(line: bytes, at_ms: int, end: int) -> Iterator[str]:

@@ -115,7 +115,7 @@ def _environment(pid: int) -> bytes | None:
         fields = _stat(pid)  # counted from 1; none if the process has ended
         if len(fields) < ENVIRONMENT_END_FIELD or int(fields[FLAGS_FIELD - 1]) & KERNEL_THREAD:
             return b""
-        if fields[ENVIRONMENT_END_FIELD - 1] == "0":
+        if fields[ENVIRONMENT_END_FIELD - 1] == "0":  # the environment has no address in its memory yet
             return None
         return path.read_bytes()  # it has one now, or was started with an empty one
     except OSError:
