@@ -97,7 +97,7 @@ class EventBus:
         """Add an event to the queues of the listeners that want it; a full queue loses its oldest event."""
         for queue, kinds in listeners.items():
             if kinds and not any(fnmatchcase(event.kind, wanted) for wanted in kinds):
-                continue
+                continue  # without any pattern in `kinds`, the listener wants all events
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(event)

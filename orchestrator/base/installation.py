@@ -38,7 +38,10 @@ def clone() -> Path | None:
 
 @cache
 def installer() -> Installer:
-    """Return the program that installed Andy, guessed from the path of its Python environment."""
+    """Return the program that installed Andy; a clone and the image for Compose were installed by none.
+
+    Otherwise it is guessed from the path of the Python environment: pip, unless that names pipx or uv.
+    """
     if clone() is not None:
         return Installer.CLONE
     if is_in_compose():

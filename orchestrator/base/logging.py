@@ -326,22 +326,22 @@ class LogThrottle:
         """
         self._seconds = seconds
         self._monotonic = monotonic
-        self._next: dict[Hashable, float] = {}
+        self._passes_at: dict[Hashable, float] = {}
         """Map each key to the time, by `monotonic`, from which its next event passes; the earliest first."""
-        self._held: dict[Hashable, int] = {}
+        self._dropped_counts: dict[Hashable, int] = {}
         """Map each key to the number of its events that were dropped since the last that passed."""
 
     def passes(self, key: Hashable) -> bool:
         """Return whether an event of this key may be written now; count it as dropped if not."""
         now = self._monotonic()
-        if key not in self._next:
+        if key not in self._passes_at:
             key = self._key_for_new(key, now)
-        if now < self._next.get(key, now):
-            self._held[key] = self._held.get(key, 0) + 1
+        if now < self._passes_at.get(key, now):
+            self._dropped_counts[key] = self._dropped_counts.get(key, 0) + 1
             return False
         # Removed first, so that it comes to the end: the order is that of the times.
-        self._next.pop(key, None)
-        self._next[key] = now + self._seconds
+        self._passes_at.pop(key, None)
+        self._passes_at[key] = now + self._seconds
         return True
 
     def take_held(self, key: Hashable) -> int:
@@ -350,21 +350,22 @@ class LogThrottle:
         Call it after `passes`. For a key that is throttled together with others, the events of all of them
         count, and those of keys that were forgotten before they were reported.
         """
-        return self._held.pop(key if key in self._next else _OTHER_KEYS, 0)
+        return self._dropped_counts.pop(key if key in self._passes_at else _OTHER_KEYS, 0)
 
     def _key_for_new(self, key: Hashable, now: float) -> Hashable:
         """Return the key by which to throttle a key that is not remembered: itself, if there is room for it.
 
-        If there is none, the key whose next event passes first is forgotten, if it would pass by `now`.
+        If there is none, the key whose next event passes first is forgotten, if it would pass by `now`: its
+        dropped events go to the key that stands for all others. If it would not, that key is returned.
         """
-        if len(self._next) < MAX_THROTTLE_KEYS:
+        if len(self._passes_at) < MAX_THROTTLE_KEYS:
             return key
-        oldest, due = next(iter(self._next.items()))
+        oldest, due = next(iter(self._passes_at.items()))
         if now < due:
             return _OTHER_KEYS
-        del self._next[oldest]
-        if held := self._held.pop(oldest, 0):
-            self._held[_OTHER_KEYS] = self._held.get(_OTHER_KEYS, 0) + held
+        del self._passes_at[oldest]
+        if held := self._dropped_counts.pop(oldest, 0):
+            self._dropped_counts[_OTHER_KEYS] = self._dropped_counts.get(_OTHER_KEYS, 0) + held
         return key
 
 

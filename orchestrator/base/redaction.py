@@ -111,7 +111,10 @@ def redact(text: str) -> str:
 
 
 def _redact(text: str) -> str:
-    """Return a text with its secrets replaced, after as many passes as change it, at most `MOST_PASSES`."""
+    """Return a text with its secrets replaced.
+
+    Passes are repeated until one changes nothing, but `MOST_PASSES` times at most.
+    """
     # A text that is too short for a key can only have a secret after a word such as `password:`.
     if len(text) < SHORTEST and not _has_any(text, ("=", ":", "비번", "암호", "비밀번호", "패스워드")):
         return text

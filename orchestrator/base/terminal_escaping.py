@@ -81,7 +81,11 @@ def _look_alikes(word: str) -> Iterator[int]:
 
 
 def _passes_for_ascii(character: str) -> bool:
-    """Return whether a letter that is not ASCII can be mistaken for one that is."""
+    """Return whether a letter that is not ASCII can be mistaken for one that is.
+
+    Return False for letters of European languages (`é`, `ß`), for raised ones (`m²`), for Chinese, Japanese
+    and Korean writing, and for a character that is neither a letter nor a digit.
+    """
     if not character.isalnum() or character in _OTHER_LATIN:
         return False
     form, *parts = _form_and_parts(character)

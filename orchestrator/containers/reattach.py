@@ -61,7 +61,7 @@ class Reattachment:
         containers = {container.run_id: container for container in await self._context.runtime.adopt()}
         async with self._context.database.reading() as tx:
             recorded = {run.id: run for run in await runs.live(tx)}
-            busy = {run_id for run_id in recorded if await turns.running_in(tx, run_id) is not None}
+            runs_with_turn = {run_id for run_id in recorded if await turns.running_in(tx, run_id) is not None}
         # Files in an input folder for any other run will be read by nobody.
         files = self._context.ports.files
         await asyncio.to_thread(files.remove_files_of_others, containers.keys() & recorded.keys())
@@ -76,7 +76,7 @@ class Reattachment:
                 continue
             await self._context.logs.resume(run)
             # A host that stops under Compose ends idle containers, too: nobody lost anything by that.
-            await self._termination.settle(run, LOST if run_id in busy else STOPPED_IDLE)
+            await self._termination.settle(run, LOST if run_id in runs_with_turn else STOPPED_IDLE)
 
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
         """Read a container of an earlier host again, from the start of its output, in a task of its own.

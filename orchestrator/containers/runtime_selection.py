@@ -533,7 +533,11 @@ def has_image(tag: str) -> bool:
 
 
 def image_fix() -> str:
-    """Return the command by which the owner of this install gets the agent image onto this machine."""
+    """Return the command by which the owner of this install gets the agent image onto this machine.
+
+    With Docker Compose, it builds the image if Andy's own folder is a clone of the repository, else it pulls
+    the image.
+    """
     if not is_behind_filter():
         return "andy image build"
     is_clone = (Path(COMPOSE_HOME) / installation.DOCKERFILE).is_file()

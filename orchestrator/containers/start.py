@@ -513,7 +513,10 @@ class ContainerStarter:
 
 
 def _container_spec(new: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
-    """Return the description of the container to start: its mounts and the limits of its group."""
+    """Return the description of the container to start: its mounts and the limits of its group.
+
+    A limit that the group does not set is the default of `ContainerSpec`.
+    """
     run, config = new.run, settings.of(new.narrowed_group)
     spec = ContainerSpec(run_id=run.id, folder=run.folder, mounts=mounts, environment=new.environment)
     return replace(

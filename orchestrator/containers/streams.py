@@ -57,7 +57,7 @@ class Pump:
         while (item := await self._queue.get()) is not None:
             if isinstance(item, Exception):
                 raise item
-            self._slots.release()
+            self._slots.release()  # the thread may read one more chunk
             yield item
 
     def close(self) -> None:

@@ -76,7 +76,10 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
 async def _carry_out(
     tx: Tx, task: ScheduledTask, group: Group, decision: DueDecision, *, now_ms: int
 ) -> FiredTask:
-    """Queue the runs that were decided for a task, record those left out, and set its next due time."""
+    """Queue the runs that were decided for a task, record those left out, and set its next due time.
+
+    A one-time task whose run is left out is completed. Return what was done.
+    """
     # The next time is set with the turn in one transaction: a crash neither loses a run nor repeats it.
     await tasks.advance(tx, task.id, decision.next_ms)
     if decision.left_out_ms is not None:

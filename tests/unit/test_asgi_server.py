@@ -68,8 +68,8 @@ def test_keys_that_others_choose_do_not_pile_up():
         assert throttle.passes(number)
         assert not throttle.passes(number)
 
-    assert len(throttle._next) <= MAX_THROTTLE_KEYS + 1
-    assert len(throttle._held) <= MAX_THROTTLE_KEYS + 1
+    assert len(throttle._passes_at) <= MAX_THROTTLE_KEYS + 1
+    assert len(throttle._dropped_counts) <= MAX_THROTTLE_KEYS + 1
 
 
 def test_many_keys_within_one_interval_neither_pile_up_nor_pass_without_end():
@@ -77,8 +77,8 @@ def test_many_keys_within_one_interval_neither_pile_up_nor_pass_without_end():
     passed = [number for number in range(5 * MAX_THROTTLE_KEYS) if throttle.passes(number)]
 
     assert passed == list(range(MAX_THROTTLE_KEYS + 1))
-    assert len(throttle._next) <= MAX_THROTTLE_KEYS + 1
-    assert len(throttle._held) <= MAX_THROTTLE_KEYS + 1
+    assert len(throttle._passes_at) <= MAX_THROTTLE_KEYS + 1
+    assert len(throttle._dropped_counts) <= MAX_THROTTLE_KEYS + 1
 
 
 def test_a_key_keeps_its_count_when_the_table_is_full():

@@ -92,7 +92,11 @@ def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> st
 
 
 def fetch(client: docker.APIClient, name: str, *, say: Say) -> None:
-    """Pull an image by its name with a digest, unless it exists here. Raises `RegistryRefused`."""
+    """Pull an image by its name with a digest, unless it exists here. `say` shows that it begins.
+
+    Raises:
+        RegistryRefused: the registry does not give it; the text has the fix.
+    """
     if inspect(client, name) is not None:
         return
     say(f"Pulling {name} …")

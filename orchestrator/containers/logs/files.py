@@ -52,7 +52,10 @@ def path_of(root: Path, folder: str, run: str, started_ms: int) -> Path:
 
 
 def of_group(root: Path, folder: str) -> list[RunFile]:
-    """Return a group's logs, the oldest first; none if the group has no folder of logs."""
+    """Return a group's logs, the oldest first; none if the group has no folder of logs.
+
+    Files with other names than logs have are left out.
+    """
     try:
         # Names begin with the time of the run's start.
         names = sorted(path.name for path in (root / folder).iterdir())

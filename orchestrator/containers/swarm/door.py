@@ -123,7 +123,11 @@ class CarrierDoor:
         self._accepting = asyncio.create_task(self._accept(listener, context), name="carrier-door:accept")
 
     async def _accept(self, listener: socket.socket, context: ssl.SSLContext) -> None:
-        """Serve each new connection in a task of its own, until cancelled."""
+        """Serve each new connection in a task of its own, until cancelled.
+
+        It is closed at once while too many others have not shown a token. After an error, such as for too
+        many open files, this pauses.
+        """
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -151,7 +155,10 @@ class CarrierDoor:
         return self._certificate_file.read_text(encoding="ascii")
 
     async def close(self) -> None:
-        """Accept no more connections, and end the open ones."""
+        """Accept no more connections, end the open ones, and wait until they are closed.
+
+        The last wait is for `CLOSING_TURNS` turns of the event loop at most.
+        """
         self._is_closed = True
         self._unidentified.close()
         if self._accepting is not None and self._listener is not None:

@@ -104,7 +104,10 @@ class _Copy:
         return [node for node in nodes if ended.get(node.id) != "complete"]
 
     def earlier_images(self) -> list[str]:
-        """Return the ids of other agent images on this engine, newest first; nodes may have them too."""
+        """Return the ids of the newest other agent images on this engine, at most `EARLIER`, newest first.
+
+        Nodes may have them, too.
+        """
         agent_images = self._client.images(filters={"label": WIRE_LABEL})
         others = [image for image in agent_images if image["Id"] != self._id]
         newest_first = sorted(others, key=lambda image: image["Created"], reverse=True)
@@ -112,7 +115,10 @@ class _Copy:
 
     @contextmanager
     def served(self, data: Path) -> Iterator[list[str]]:
-        """Pack the image and serve it from a container on this machine; yield the hashes of its blocks."""
+        """Pack the image and serve it from a container on this machine; yield the hashes of its blocks.
+
+        After the `with` block the container, its network and the packed file are removed.
+        """
         with tempfile.NamedTemporaryFile(prefix="image-", suffix=".tar", dir=data) as archive:
             hashes = self._pack(archive)
             Path(archive.name).chmod(0o644)  # for the user of the container that serves it

@@ -309,7 +309,10 @@ def list_nodes(client: APIClient, *, install: str, memory: NodeMemory, slots: in
 
 
 def _node(engine_node: Mapping[str, Any]) -> Node:
-    """Return the node that the engine describes as `engine_node`, with its problem if it is not usable."""
+    """Return the node that the engine describes as `engine_node`.
+
+    It has a `problem` if it is down or drained; not if it is paused, which its `state` shows.
+    """
     state, availability = engine_node["Status"]["State"], engine_node["Spec"]["Availability"]
     problem = None
     if state != "ready":

@@ -77,6 +77,7 @@ class AcceptedSocket(socket.socket):
             return super().recv_into(buffer, nbytes, flags)
         if not self.bytes_left:
             raise ConnectionAbortedError("it sends too much before its token")
+        # `nbytes` is 0 for as many bytes as the buffer has room for.
         received = super().recv_into(buffer, min(nbytes or len(buffer), self.bytes_left), flags)
         self.bytes_left -= received
         return received
