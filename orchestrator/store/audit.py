@@ -12,6 +12,7 @@ from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.store.database import Tx, returned
 
 FIRST_HASH = "0" * 64
+"""The hash that the first row of the audit names as that of the row before."""
 TRIGGERS = frozenset({"audit_is_not_changed", "audit_is_not_deleted"})
 
 
@@ -58,13 +59,15 @@ async def registered_folders(tx: Tx) -> list[Folder]:
     rows = await tx.execute_fetchall(
         "SELECT DISTINCT group_folder FROM audit WHERE kind = 'group.registered'"
     )
+    # The column may be NULL, because some kinds of rows are about no group.
     return [Folder(row["group_folder"]) for row in rows if row["group_folder"]]
 
 
 async def append(tx: Tx, event: AuditEvent) -> None:
     """Add one row at the end of the audit, with a hash over its content and the hash of the row before.
 
-    Call it in a transaction that writes: two concurrent writers would give two rows the same predecessor.
+    The first row has `FIRST_HASH` in place of the hash of a row before. Call it in a transaction that writes:
+    two concurrent writers would give two rows the same predecessor.
     """
     row = await returned(
         await tx.execute(
@@ -83,11 +86,11 @@ async def append(tx: Tx, event: AuditEvent) -> None:
         INSERT INTO audit (id, at_ms, kind, group_folder, run_id, turn_id, detail, previous_hash, hash)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
-        (*content, row["previous"], sealed(row["previous"], content)),
+        (*content, row["previous"], row_hash(row["previous"], content)),
     )
 
 
-def sealed(previous: str, content: tuple[Any, ...]) -> str:
+def row_hash(previous: str, content: tuple[Any, ...]) -> str:
     """Return the hash of an audit row: the SHA-256, in hex, of `previous` and `content`.
 
     `previous` is the hash of the row before, `content` has the values of the row's own columns.
@@ -110,7 +113,8 @@ async def newest(
     They are of the group `folder` (None: of all groups), not older than `since_ms`, and have an id below
     `before_id` unless it is None. With `only_refused`, only rows that record a refused action.
     """
-    # `1 << 62` is above every id: without `before_id`, no row is left out.
+    # `1 << 62` is above every id: without `before_id`, no row is left out. A refusal has a kind such as
+    # `egress.refused`, or `"ok": false` in its detail.
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM audit WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)
@@ -186,18 +190,19 @@ def _fault(row: sqlite3.Row, expected: int, previous: str) -> str | None:
     content = tuple(
         row[name] for name in ("id", "at_ms", "kind", "group_folder", "run_id", "turn_id", "detail")
     )
-    return None if sealed(previous, content) == row["hash"] else f"row {expected} was changed"
+    return None if row_hash(previous, content) == row["hash"] else f"row {expected} was changed"
 
 
 async def _fault_of_table(tx: Tx, last: int) -> str | None:
-    """Return the text that says what was deleted around the audit's rows; None if nothing was.
+    """Return the text that says that rows at the end of the audit, or one of its triggers, were deleted.
 
-    Rows after the id `last`, or a trigger of the database that forbids to change rows, may have been deleted.
+    `last` is the id of the last row that is there. The triggers (`TRIGGERS`) forbid to change and to delete
+    rows. None if nothing was deleted.
     """
-    # SQLite remembers the highest number it ever assigned, even after that row was deleted.
+    # SQLite remembers the highest id that it ever assigned in a table, even after that row was deleted.
     cursor = await tx.execute("SELECT max(seq) AS last FROM sqlite_sequence WHERE name = 'audit'")
-    ever = (await returned(cursor))["last"] or 0
-    if ever > last:
+    highest_ever = (await returned(cursor))["last"] or 0
+    if highest_ever > last:
         return f"row {last + 1} is missing"
     rows = await tx.execute_fetchall("SELECT name FROM sqlite_master WHERE type = 'trigger'")
     missing = TRIGGERS - {row["name"] for row in rows}

@@ -70,7 +70,7 @@ class Database:
     ) -> None:
         """`direct` is the connection that `connection` wraps; `read_path` is set for a read-only database.
 
-        `announce` takes the changes that committed transactions announce.
+        `announce` is called with each change that a committed transaction has announced.
         """
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
@@ -88,11 +88,14 @@ class Database:
 
     @classmethod
     async def open(cls, path: Path, *, announce: Announce = announce_to_nobody) -> Self:
-        """Open `path` for writing; create and migrate it if needed. `announce` takes announced changes.
+        """Open `path` for writing; create and migrate it if needed.
+
+        `announce` is called with each change that a committed transaction has announced.
 
         Raises:
             StoreTooNew: a newer Andy wrote it.
-            StoreError: it cannot be opened, is corrupt, or a migration failed; it is unchanged then.
+            StoreError: it cannot be opened, is corrupt, or a migration failed, which changes nothing then; the
+                migrations before that one stay.
         """
         import asyncio
 
@@ -112,7 +115,11 @@ class Database:
 
     @classmethod
     async def open_readonly(cls, path: Path) -> Self:
-        """Open `path` for commands that only read. Raises `StoreError` when there is no database."""
+        """Open `path` for commands that only read.
+
+        Raises:
+            StoreError: there is no database, or a newer Andy wrote it.
+        """
         import asyncio
 
         uri = await asyncio.to_thread(readonly_uri, path)
@@ -130,7 +137,7 @@ class Database:
         from orchestrator.store.loop_connection import LoopConnection
 
         connection = LoopConnection(lambda: direct, ROWS_A_STEP)
-        await connection
+        await connection  # starts its thread, which takes `direct` over
         return cls(connection, direct, read_path=read_path, announce=announce)
 
     async def write(self, work: Callable[[Tx], Awaitable[T]]) -> T:
@@ -176,6 +183,8 @@ class Database:
         """Return the result of `query` over committed rows. It runs in a thread: it may await only the
         database.
 
+        It waits while a transaction of this connection is open.
+
         Raises:
             StoreError: for a read-only connection, when the database cannot be read or is damaged. A
                 connection that also writes raises the `sqlite3.Error` itself.
@@ -209,7 +218,8 @@ class Database:
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call `function` with these arguments in the database's thread, and return its result.
 
-        If the caller is cancelled, wait for the end of the call first: only then may the lock be released.
+        If the caller is cancelled, the cancellation is raised only after the end of the call: until then the
+        caller must not release the lock of the database.
         """
         import asyncio
 
@@ -233,6 +243,8 @@ class Database:
                 yield self._connection
                 await _run_to_end(self._commit(), name="commit")
             except BaseException as error:
+                # Also after a commit during which the block was cancelled: then no transaction is open any more,
+                # and nothing is rolled back.
                 self._connection.follow_ups.clear()
                 await _run_to_end(self._roll_back(), name="roll-back")
                 if isinstance(error, sqlite3.Error):
@@ -257,7 +269,7 @@ class Database:
             StoreError: for a read-only connection, when the database cannot be read or is damaged. A
                 connection that also writes raises the `sqlite3.Error` itself.
         """
-        if self._read_path is not None:
+        if self._read_path is not None:  # a read-only connection has no transactions to wait for
             try:
                 yield self._connection
             except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
@@ -287,7 +299,8 @@ class Database:
 
     async def _roll_back(self) -> None:
         """End the open transaction, if there is one, without its changes."""
-        # A cancelled await still runs its statement: wait behind it in the queue, then check.
+        # A statement whose await was cancelled is still run by the connection's thread. This one runs after it,
+        # so the check below sees its effect.
         await self._connection.execute("SELECT 1")
         if self._connection.in_transaction:
             await self._connection.execute("ROLLBACK")
@@ -340,7 +353,7 @@ def announce(
 
 @asynccontextmanager
 async def all_or_nothing(tx: Tx) -> AsyncIterator[None]:
-    """Undo the changes of the block, and drop what it wants after the commit, if it raises.
+    """Undo the changes of the block if it raises, and drop its functions and announcements after the commit.
 
     The transaction goes on: what it changed before the block stays. Only if SQLite has rolled back the whole
     transaction by itself, as it may on a full disk, nothing of it stays.
@@ -429,6 +442,7 @@ def check(path: Path) -> None:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            # `1`: the check ends at the first problem. Without one, its only row is "ok".
             result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
         raise unusable(path, error) from error
@@ -451,13 +465,16 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def _damaged_text(path: Path, problem: object) -> str:
-    """Return the text that a database is damaged by `problem`, with the copy to restore."""
+    """Return the text that a database is damaged by `problem`, with the copies that can be restored.
+
+    These are the owner's own backups, and the newest copy that Andy made before a migration, if there is one.
+    """
     copies = sorted(path.parent.glob(f"{path.stem}.before-v*.db"), key=lambda copy: copy.stat().st_mtime)
-    newest = f", or {copies[-1]}, made before the last upgrade" if copies else ""
+    newest_copy = f", or {copies[-1]}, made before the last upgrade" if copies else ""
     reason = " ".join(str(problem).split())
     return (
         f"The database {path} is damaged ({reason}). It was left as it is. Restore what 'andy backup FILE'"
-        f" wrote{newest}: andy restore FILE --force"
+        f" wrote{newest_copy}: andy restore FILE --force"
     )
 
 
@@ -479,6 +496,8 @@ def _connect(database: Path | str, *pragmas: str) -> sqlite3.Connection:
 
 def _prepare(path: Path) -> None:
     """Create the database and its folder if they are missing, and migrate it to the newest version. Blocks.
+
+    Afterwards only the owner of the file can read it.
 
     Raises:
         StoreTooNew: a newer Andy wrote it.
@@ -545,7 +564,11 @@ class PendingMigration(NamedTuple):
 
 
 def migration_ahead(path: Path) -> PendingMigration | None:
-    """Return the migration that the next opening of a database makes, or None. Blocks."""
+    """Return the migration that the next opening of a database makes. Blocks.
+
+    None for a database that is new (version 0), has the newest version or a later one, is missing, or cannot
+    be read.
+    """
     newest_version = len(_migration_files())
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
@@ -598,6 +621,9 @@ def migrations() -> tuple[str, ...]:
 
 @cache
 def _migration_files() -> tuple[Path, ...]:
-    """Return the paths of the migration scripts in order. Cached, since each opening uses their number."""
+    """Return the paths of the migration scripts, such as `0001_first.sql`, in order.
+
+    Cached, since each opening of a database has to know how many there are.
+    """
     folder = Path(__file__).with_name("migrations")
     return tuple(sorted(path for path in folder.iterdir() if re.fullmatch(r"\d{4}_\w+\.sql", path.name)))

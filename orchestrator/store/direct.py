@@ -32,8 +32,8 @@ def run_at_once(
 ) -> T:
     """Run `work` with a transaction on `connection` in this thread, and return its result. Blocks.
 
-    The functions and announcements that `work` wants after the commit are appended to `follow_ups`; the
-    caller commits.
+    The functions and announcements that `work` wants after the commit are appended to `follow_ups`; None
+    drops them. The caller commits.
 
     Raises:
         RuntimeError: `work` awaited something other than the database.

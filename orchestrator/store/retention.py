@@ -195,8 +195,8 @@ def removable_rows(database: Path, policy: RetentionPolicy, *, before_ms: int, l
     """Return at most `limit` rows of a table that ended before `before_ms` and may be removed. Blocks.
 
     `policy` names the table, and has the SQL that says when a row has ended and may be removed. The rows come
-    in the order in which they were stored. Each is a dict by column name, with its rowid as `ROWID` and its
-    end in epoch ms as `OVER_MS`.
+    in the order in which they were stored. Each is a dict by column name, with its rowid as `ROWID`, its end
+    in epoch ms as `OVER_MS`, and the column that `policy.more` adds for the archive, if it adds one.
 
     Raises:
         StoreError: there is no database, or a newer Andy wrote it.
@@ -231,6 +231,7 @@ async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
     # A row that has changed since it was read is not in the archive as it is now, so it stays until the next
     # time.
     unchanged_ids = json.dumps([row[ROWID] for row in present_rows if dict(row) == by_id[row[ROWID]]])
+    # Only the policy of `turns` names such tables, and the rowid of a turn is its id.
     for table in policy.removed_with_it:
         await tx.execute(
             f"DELETE FROM {table} WHERE turn_id IN (SELECT value FROM json_each(?))",  # noqa: S608 - ours

@@ -155,15 +155,16 @@ class RowMapper(Generic[RecordT]):
         if kind not in self._writers:
             source = _Source()
             items = (
-                f"{column!r}: {value}"
-                for column, value in source.values(kind, self._places_in(kind), "record")
+                f"{column!r}: {expression}"
+                for column, expression in source.write_expressions(kind, self._places_in(kind), "record")
                 if column not in self.assigned and column not in self.joined
             )
-            self._writers[kind] = source.function("record", f"return {{{', '.join(items)}}}")
+            self._writers[kind] = source.compile_function("record", f"return {{{', '.join(items)}}}")
         return self._writers[kind](record)
 
     def _places_in(self, kind: type) -> Mapping[str, Place]:
         """Return the declared columns of those fields that the dataclass `kind` has, keyed by field."""
+        # Of the record's own class none is left out, so that `_fields` reports a declared name that is no field.
         names = {field.name for field in fields(kind)}
         return {name: place for name, place in self.columns.items() if kind is self.record or name in names}
 
@@ -174,11 +175,13 @@ class RowMapper(Generic[RecordT]):
         names = tuple(row.keys())
         if names not in self._readers:
             source = _Source()
-            # Of two columns with one name the first counts, as when the row is asked for it.
+            # Of two columns with one name the first counts, as when the row is asked for it: in the reversed
+            # order it is put into the dictionary last.
             variables = {name: f"c{index}" for index, name in reversed(list(enumerate(names)))}
-            record = source.record(self.record, self.columns, variables)
+            record = source.record_expression(self.record, self.columns, variables)
+            # The function has two lines, such as `c0, c1, = row` and `return Record(id=c0, name=c1)`.
             unpacked = "".join(f"c{index}, " for index in range(len(names)))
-            self._readers[names] = source.function("row", f"{unpacked} = row", f"return {record}")
+            self._readers[names] = source.compile_function("row", f"{unpacked} = row", f"return {record}")
         return self._readers[names]
 
 
@@ -211,6 +214,7 @@ def _fields(record: type, columns: Mapping[str, Place]) -> Iterator[_Field]:
     for column_field in fields(record):
         declared = _declared(record.__module__, cast("str", column_field.type))
         is_optional = NoneType in get_args(declared)
+        # The types of its values other than None. Values of a union such as `int | str` need no conversion.
         types = (
             [member for member in get_args(declared) if member is not NoneType] if is_optional else [declared]
         )
@@ -238,22 +242,26 @@ class _Source:
     def __init__(self) -> None:
         self._names: dict[str, object] = {"loads": json.loads, "dumps": _dumps}
 
-    def function(self, argument: str, *lines: str) -> Callable[[Any], Any]:
+    def compile_function(self, argument: str, *lines: str) -> Callable[[Any], Any]:
         """Compile and return a function of one `argument`, whose body has these `lines` of Python."""
         text = "\n    ".join((f"def made({argument}):", *lines))
         exec(text, self._names)  # noqa: S102 - made of our own names of columns and fields
         return cast("Callable[[Any], Any]", self._names["made"])
 
-    def record(self, record: type, columns: Mapping[str, Place], variables: Mapping[str, str]) -> str:
+    def record_expression(
+        self, record: type, columns: Mapping[str, Place], variables: Mapping[str, str]
+    ) -> str:
         """Return the Python expression that makes an instance of the dataclass `record`.
 
         `columns` has the columns of fields that are not stored under their own names, `variables` the name of
         the variable that has the value of each column.
         """
-        arguments = (f"{field.name}={self._read(field, variables)}" for field in _fields(record, columns))
-        return f"{self._name(record)}({', '.join(arguments)})"
+        arguments = (
+            f"{field.name}={self._read_expression(field, variables)}" for field in _fields(record, columns)
+        )
+        return f"{self._name_for(record)}({', '.join(arguments)})"
 
-    def _read(self, field: _Field, variables: Mapping[str, str]) -> str:
+    def _read_expression(self, field: _Field, variables: Mapping[str, str]) -> str:
         """Return the Python expression that makes the value of `field` from the `variables` of its columns.
 
         For a field that may be None, the expression gives None where the column (for a part, its first
@@ -262,11 +270,11 @@ class _Source:
         match field.place:
             case Part():
                 column = _first_column(field.place)
-                text = self.record(field.place.record, field.place.columns, variables)
+                text = self.record_expression(field.place.record, field.place.columns, variables)
             case Json(column):
                 text = self._read_json(field.type, variables[column])
             case Column(column, read):
-                text = f"{self._name(read)}({variables[column]})"
+                text = f"{self._name_for(read)}({variables[column]})"
             case str(column):
                 text = self._read_plain(field.type, variables[column])
         variable = variables[column]
@@ -275,7 +283,10 @@ class _Source:
         return f"None if {variable} is None else {text}" if field.is_optional and is_converted else text
 
     def _read_json(self, kind: Any, variable: str) -> str:
-        """Return the Python expression that parses the JSON in `variable` to a value of the type `kind`."""
+        """Return the Python expression that parses the JSON in `variable` to a value of the type `kind`.
+
+        A tuple and a frozenset are stored as a JSON list, a value of any other type as a JSON object.
+        """
         # Most values are empty, and those need no parser.
         outer = get_origin(kind)
         if outer in (tuple, frozenset):
@@ -292,41 +303,45 @@ class _Source:
             return f"bool({variable})"
         if isinstance(kind, type) and issubclass(kind, Enum):
             # A dictionary of the members takes a fraction of the time that calling the enum takes.
-            return f"{self._name({member.value: member for member in kind})}[{variable}]"
+            return f"{self._name_for({member.value: member for member in kind})}[{variable}]"
         return variable
 
-    def values(self, record: type, columns: Mapping[str, Place], path: str) -> Iterator[tuple[str, str]]:
+    def write_expressions(
+        self, record: type, columns: Mapping[str, Place], path: str
+    ) -> Iterator[tuple[str, str]]:
         """Yield each column to write, and the Python expression for its value.
 
         `path` is the expression for the record of the class `record`, such as `record.schedule`. `columns`
         has the columns of fields that are not stored under their own names. A column without a way to write
-        it is left out. Where a `Part` may be None, its columns then get the values in its `absent`, else
-        None.
+        it is left out. Where the value of a `Part` is None, its columns get the values in its `absent`, and
+        None if they are not in there.
         """
         for field in _fields(record, columns):
             value = f"{path}.{field.name}"
             match field.place:
                 case Part():
                     absent = field.place.absent or {}
-                    for column, text in self.values(field.place.record, field.place.columns, value):
+                    for column, text in self.write_expressions(
+                        field.place.record, field.place.columns, value
+                    ):
                         if field.is_optional:
-                            if_absent = self._name(absent.get(column))
+                            if_absent = self._name_for(absent.get(column))
                             yield column, f"{if_absent} if {value} is None else {text}"
                         else:
                             yield column, text
                 case Json(column):
-                    yield column, self._guarded(field, value, f"dumps({value})")
+                    yield column, self._unless_none(field, value, f"dumps({value})")
                 case Column(column, _, write):
                     if write is not None:
-                        yield column, self._guarded(field, value, f"{self._name(write)}({value})")
+                        yield column, self._unless_none(field, value, f"{self._name_for(write)}({value})")
                 case str(column):
                     yield column, value
 
-    def _guarded(self, field: _Field, value: str, text: str) -> str:
+    def _unless_none(self, field: _Field, value: str, text: str) -> str:
         """Return the expression `text`, for an optional field one that gives None where `value` is None."""
         return f"None if {value} is None else {text}" if field.is_optional else text
 
-    def _name(self, value: object) -> str:
+    def _name_for(self, value: object) -> str:
         """Store a value for the compiled function, and return the new name by which its text refers to it."""
         name = f"v{len(self._names)}"
         self._names[name] = value
