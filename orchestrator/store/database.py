@@ -94,8 +94,8 @@ class Database:
 
         Raises:
             StoreTooNew: a newer Andy wrote it.
-            StoreError: it cannot be opened, is corrupt, or a migration failed, which changes nothing then; the
-                migrations before that one stay.
+            StoreError: it cannot be opened, is corrupt, or a migration failed. A migration that fails changes
+                nothing; the migrations before it stay.
         """
         import asyncio
 
@@ -243,8 +243,8 @@ class Database:
                 yield self._connection
                 await _run_to_end(self._commit(), name="commit")
             except BaseException as error:
-                # Also after a commit during which the block was cancelled: then no transaction is open any more,
-                # and nothing is rolled back.
+                # Also after a commit during which the caller was cancelled: then no transaction is open any
+                # more, and nothing is rolled back.
                 self._connection.follow_ups.clear()
                 await _run_to_end(self._roll_back(), name="roll-back")
                 if isinstance(error, sqlite3.Error):
@@ -299,8 +299,8 @@ class Database:
 
     async def _roll_back(self) -> None:
         """End the open transaction, if there is one, without its changes."""
-        # A statement whose await was cancelled is still run by the connection's thread. This one runs after it,
-        # so the check below sees its effect.
+        # A statement whose await was cancelled is still run by the connection's thread. This one runs after
+        # it, so the check below sees its effect.
         await self._connection.execute("SELECT 1")
         if self._connection.in_transaction:
             await self._connection.execute("ROLLBACK")

@@ -164,7 +164,7 @@ class RowMapper(Generic[RecordT]):
 
     def _places_in(self, kind: type) -> Mapping[str, Place]:
         """Return the declared columns of those fields that the dataclass `kind` has, keyed by field."""
-        # Of the record's own class none is left out, so that `_fields` reports a declared name that is no field.
+        # Of the record's own class none is left out, so that `_fields` reports a name that is no field.
         names = {field.name for field in fields(kind)}
         return {name: place for name, place in self.columns.items() if kind is self.record or name in names}
 

@@ -94,9 +94,10 @@ async def add(tx: Tx, request: ApprovalRequest, *, now_ms: int, expires_ms: int)
 async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval | None:
     """Return the stored approval that applies to `request` now, or None.
 
-    It is a decision in force, or the same request while it waits for the owner. A decision for a single tool
-    call counts only for the same call hash, a permanent approval for every call of the subject. A refusal of
-    this very call precedes a permanent approval.
+    It is a decision in force, or the same request while it waits for the owner. The subject is an address
+    (`host:port`) or a tool (`server/tool`). A decision for a single tool call counts only for the same
+    `call_hash`, a permanent approval for every call of the tool. A refusal of this very call precedes a
+    permanent approval.
     """
     return await _MAPPER.fetch_one(
         tx,
@@ -119,6 +120,7 @@ async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval
 
 async def temporary_destinations(tx: Tx, folder: Folder, *, now_ms: int) -> list[str]:
     """Return the outside addresses (`host:port`) that a group may reach now by a temporary approval."""
+    # An address with the state `once` is allowed any number of times until `expires_ms`.
     rows = await tx.execute_fetchall(
         """
         SELECT subject FROM approvals
@@ -130,7 +132,7 @@ async def temporary_destinations(tx: Tx, folder: Folder, *, now_ms: int) -> list
 
 
 async def end_standing(tx: Tx, folder: Folder, kind: ApprovalKind, subject: str, *, now_ms: int) -> None:
-    """End the temporary decisions and the permanent refusal that are in force about a subject, at once.
+    """End at once the temporary decisions and the permanent refusal about a subject, such as `host:port`.
 
     Permanent approvals stay, and so do decisions about single tool calls.
     """
@@ -235,7 +237,10 @@ async def newest(
 
 
 async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
-    """Return all groups' waiting requests, approvals in force and permanent refusals, oldest first."""
+    """Return all groups' waiting requests, approvals in force and permanent refusals, oldest first.
+
+    Temporary refusals are left out.
+    """
     return await _MAPPER.fetch_all(
         tx,
         """

@@ -130,8 +130,9 @@ async def count_notified(tx: Tx, *, since_ms: int) -> int:
 
 
 async def decide(tx: Tx, number: int, state: AccessState, *, by: str, now_ms: int) -> None:
-    """Record the decision `state`, made `by` this person, on a request, and delete the stored text of the
-    call.
+    """Record the decision `state` on a chat's request, and that this person made it (`by`).
+
+    The stored text of the chat's call to Andy is deleted.
     """
     await tx.execute(
         """
@@ -157,8 +158,8 @@ async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
 
 
 async def ignore_unregistered(tx: Tx, jids: Sequence[ChatJid], *, now_ms: int) -> None:
-    """Record that chats whose group was unregistered are ignored: the owner is not asked about their next
-    call.
+    """Record that chats whose group was unregistered are ignored: for a while, the owner is not asked about
+    their calls.
 
     A chat that is not stored, or whose messenger is not known, is left out.
     """

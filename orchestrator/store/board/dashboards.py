@@ -134,7 +134,7 @@ async def hasten_rules(tx: Tx) -> None:
 async def note_zone(tx: Tx, folder: Folder, zone: str | None) -> None:
     """Store the time zone in which the deadlines of a dashboard were last computed, such as `Asia/Seoul`.
 
-    With None, they are computed again at the next look.
+    With None, the dashboard worker computes them again at its next pass.
     """
     await tx.execute("UPDATE dashboards SET zone = ? WHERE group_folder = ?", (zone, folder))
 

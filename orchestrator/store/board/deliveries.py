@@ -35,7 +35,8 @@ class DueNotification:
 async def due(tx: Tx, now_ms: int, *, limit: int) -> list[DueNotification]:
     """Return at most `limit` notifications of all groups that are due and that no dispatcher has claimed.
 
-    Each comes with its group, task and question. The longest due come first.
+    Each comes with its group, task and question. If a rule has made it, it also says whether somebody has
+    changed the rule's text since. The longest due come first.
     """
     return [
         DueNotification(
@@ -77,10 +78,11 @@ async def claim(
     Return False, and change nothing, when another dispatcher has claimed it, or when it was changed or has
     ended.
 
-    `token` identifies the claim, which lasts until `until_ms` (epoch ms). `poll` is its question if people
-    choose among answers. The present `notification.message` is stored with it, and one more attempt is
-    counted. A notification that was tried before keeps its message id; if its message is already on its way,
-    that is left unchanged. A pause that the messenger asked for holds.
+    `token` identifies the claim, which lasts until `until_ms` (epoch ms). If the notification asks a question
+    with options, `poll` is stored for its message. The present `notification.message` is stored with the
+    notification, and one more attempt is counted. A notification that was tried before keeps its message id;
+    if its message is already on its way, that is left unchanged. The message is not sent before the end of a
+    pause that the messenger has asked for.
     """
     # Another process may have claimed it since it was read: the version in the row decides.
     cursor = await tx.execute(
@@ -142,6 +144,7 @@ async def _requester_of(tx: Tx, notification: Notification) -> str | None:
     """
     if notification.asked_by is not None:
         return notification.asked_by
+    # Else it is who asked in the turn that last changed the notification or, if nobody did there, its task.
     cursor = await tx.execute(
         "SELECT changed_turn FROM dashboard_tasks WHERE group_folder = ? AND id = ?",
         (notification.folder, notification.task_id),
@@ -195,6 +198,7 @@ async def hold(tx: Tx, outgoing: Outgoing, *, error: str, not_before_ms: int | N
     `not_before_ms` is the time until which the messenger has asked to wait, and then the attempt does not
     count; None if it has not.
     """
+    # In SQL, `:until IS NOT NULL` is the number 1 or 0.
     await tx.execute(
         """
         UPDATE outbox SET state = 'held', error = :error, not_before_ms = :until,
@@ -237,6 +241,7 @@ async def hold_claimed(tx: Tx, notification: Notification) -> bool:
 
 async def drop_held(tx: Tx, *, now_ms: int) -> int:
     """End the messages set aside whose notification has ended and will not be sent; return how many."""
+    # A held message with a `turn_id` is no notification: its turn holds it back until the turn's end.
     cursor = await tx.execute(
         """
         UPDATE outbox SET state = ?, sent_ms = NULL, next_attempt_ms = ?
@@ -266,13 +271,13 @@ async def count_automatic(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def delivered_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite3.Row]:
-    """Return a group's alerts, nudges and deadline reminders that were delivered or cancelled since
-    `since_ms`.
+    """Return a group's notifications that were delivered or cancelled since `since_ms` (epoch ms).
 
-    The rules use them to decide when the next may come. A row has the columns `task_id`, `question_id`,
-    `type`, `cause`, `delivered_ms`, `cancelled_ms` and `cancel_reason`.
+    Only reminders that were requested, and not made by a rule, are left out. The rules use the rest to decide
+    when the next notification may come. A row has the columns `task_id`, `question_id`, `type`, `cause`,
+    `delivered_ms`, `cancelled_ms` and `cancel_reason`.
     """
-    # A reminder without a `cause` was requested by a person, not made by the rules.
+    # A reminder without a `cause` was made by no rule.
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, question_id, type, cause, delivered_ms, cancelled_ms, cancel_reason
@@ -295,6 +300,7 @@ async def last_question_times(tx: Tx, folder: Folder) -> dict[tuple[str, Questio
 
     The keys are the task's id and the type of question. A pair without such a time is left out.
     """
+    # The inner `max` takes the latest of the three times of a row, the outer one the latest of all rows.
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, type,

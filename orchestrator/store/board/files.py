@@ -178,6 +178,8 @@ class _DashboardReader:
         They are ordered by the whole seconds of the column `by`, which is in milliseconds, and within a
         second by id.
         """
+        # With `_ERA_MS`, the time is counted from the year 1 and never negative: the division of a negative
+        # number, a time before 1970, would round up.
         rows = self._connection.execute(
             f"SELECT {', '.join(kind._fields)} FROM {table} WHERE group_folder = ? AND ({which})"  # noqa: S608
             f" ORDER BY ({by} + {_ERA_MS}) / 1000, id",

@@ -30,7 +30,8 @@ _MAPPER = RowMapper(
 def normal_form(text: str) -> str:
     """Return a question without case, spaces and punctuation, so that equal questions compare equal.
 
-    A text of punctuation alone is returned as it is, without spaces around it.
+    `Is it done?` gives `isitdone`. A text of punctuation alone is returned as it is, without spaces around
+    it.
     """
     return re.sub(r"[\W_]+", "", normalized("NFKC", text).casefold()) or text.strip()
 
@@ -160,6 +161,7 @@ async def settled(tx: Tx, folder: Folder, *, unsettled: Sequence[str]) -> dict[t
     Questions that are about no task are left out. A question is settled when it was answered, or closed for a
     reason that is not in `unsettled`.
     """
+    # The inner `max` takes the later of the two times of a row, the outer one the latest of all rows.
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, type, max(max(ifnull(answered_ms, 0), ifnull(closed_ms, 0))) AS at_ms FROM questions

@@ -148,10 +148,10 @@ async def days(tx: Tx, folder: Folder) -> list[str]:
 
 
 async def move_day(tx: Tx, folder: Folder, day: str, *, at_ms: int, version: int) -> int:
-    """Set when the day of deadlines without a time of day starts, as after a change of the time zone.
+    """Set another start of a day in all deadlines on that day that have no time of day.
 
-    `day` is the date (`YYYY-MM-DD`), `at_ms` its start (epoch ms). The changed tasks get `version`; return
-    how many there are.
+    This is for a change of the time zone. `day` is the date (`YYYY-MM-DD`), `at_ms` its start (epoch ms). The
+    changed tasks get `version`; return how many there are.
     """
     cursor = await tx.execute(
         """

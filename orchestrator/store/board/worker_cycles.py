@@ -64,7 +64,7 @@ async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-_CHANGING = ("dashboard_tasks", "questions", "notifications")
+_TABLES_WITH_CHANGED_TURN = ("dashboard_tasks", "questions", "notifications")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,10 @@ async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
 
 
 async def open_model_turn(tx: Tx, folder: Folder) -> int | None:
-    """Return the turn in which a model is updating a dashboard, queued or running; None if there is none."""
+    """Return the turn of a model's pass over a dashboard whose end is not recorded; None if there is none.
+
+    The turn is queued or running, or has ended a moment ago.
+    """
     cursor = await tx.execute(
         """
         SELECT turn_id FROM worker_cycles
@@ -133,7 +136,7 @@ async def changed_by(tx: Tx, turn_id: int) -> int:
     """Count the tasks, questions and notifications whose last change was made by this turn."""
     counts = [
         await tx.execute(f"SELECT count(*) AS n FROM {table} WHERE changed_turn = ?", (turn_id,))  # noqa: S608
-        for table in _CHANGING
+        for table in _TABLES_WITH_CHANGED_TURN
     ]
     return sum([(await returned(cursor))["n"] for cursor in counts])
 

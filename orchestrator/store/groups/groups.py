@@ -142,7 +142,8 @@ async def known(tx: Tx, folder: str) -> Group:
 
 async def by_jid(tx: Tx, jid: ChatJid) -> Group | None:
     """Return the group that a chat belongs to, or None."""
-    # The collation is the folder index's; with another one, each message would scan all groups.
+    # The index of the folders ignores case, and SQLite uses it only for a comparison that does so, too.
+    # Without the index, all groups would be read for each message.
     return await _MAPPER.fetch_one(
         tx,
         f"{_GROUPS} JOIN group_chats c ON g.folder = c.group_folder COLLATE NOCASE WHERE c.jid = ?",

@@ -193,7 +193,8 @@ async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_m
 
     A reservation by another turn, which still waits, is replaced.
     """
-    # For example, a person's question that starts while a free cycle is queued becomes the cycle instead.
+    # For example, the loop is reserved for a queued turn of its own when a person asks something. If the
+    # question's turn starts first, it becomes the cycle.
     await tx.execute(
         """
         UPDATE loop_state SET lease_owner = ?, lease_until_ms = ?, last_start_ms = ?, held_reason = NULL

@@ -47,11 +47,12 @@ async def add(
     reason: str = "",
     is_direct: bool = False,
 ) -> bool:
-    """Request that the loop of a group starts a cycle, and record an event of it.
+    """Request that the loop of a group starts a cycle, and record an event of the request.
 
-    Return False, and do nothing, when the loop is off, the same `key` waits already, or too many requests
-    wait. `source` is the part of Andy, or the messenger, that requests it, such as `api`. `reason` says in a
-    few words why. A request that `is_direct`, such as for a message to Andy, may start a cycle sooner.
+    Return False, and do nothing, when the loop is off, a request with the same `key` waits already, or too
+    many requests wait. `key` identifies what the request is about. `source` is the part of Andy, or the
+    messenger, that requests it, such as `api`. `reason` says in a few words why; it is cut after
+    `MAX_REASON_CHARS`. A request that `is_direct`, such as for a message to Andy, may start a cycle sooner.
     """
     cursor = await tx.execute(
         """

@@ -312,7 +312,9 @@ async def plain_answers(tx: Tx, *, since_ms: int, until_ms: int) -> list[PlainAn
 
     A turn with a tool call has several answers of the model, so it is left out.
     """
-    # The index is on `at_ms`, so the lower bound keeps this from reading the whole table.
+    # An answer was given before its turn ended, by `:longest` at the most. This bound on `at_ms`, which has
+    # an index, keeps the query from reading the whole table. A reply of an agent has a key that begins with
+    # `frame:`, and `char(10)` is a line break.
     rows = await tx.execute_fetchall(
         """
         SELECT usage.model, usage.output_tokens,
