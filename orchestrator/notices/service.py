@@ -223,7 +223,7 @@ def _has_claimed(turn: Turn, replaced: NoticeRow | None) -> bool:
 
 async def _check_room(tx: Tx, fresh: NewNotice) -> None:
     """Check that the group's agent may store another notice. Raises `NoticeRefused` if too many wait."""
-    if await notices.undelivered(tx, fresh.folder, NoticeMaker.SELF) >= MAX_UNDELIVERED:
+    if await notices.count_undelivered(tx, fresh.folder, NoticeMaker.SELF) >= MAX_UNDELIVERED:
         text = f"{MAX_UNDELIVERED} notices wait already, which is the most: cancel one with cancel_notice."
         raise NoticeRefused("limit_reached", text)
 

@@ -166,7 +166,7 @@ def test_whatever_is_asked_is_answered_or_refused(database_of_two: Path, text: s
         match = " AND ".join(message_search._quoted(term) for term in terms)
         connection.execute("SELECT 1 FROM message_search WHERE message_search MATCH ?", (match,)).fetchall()
         for term in terms:
-            pattern = message_search._pattern(term)
+            pattern = message_search._like_pattern(term)
             assert connection.execute("SELECT ? LIKE ? ESCAPE '!'", (term, pattern)).fetchone() == (1,)
 
 

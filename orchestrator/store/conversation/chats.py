@@ -48,8 +48,9 @@ async def upsert(
 async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
     """Delete the chats that no group and no record refers to, except for the chat `but`.
 
-    The `newest` most recently active of them stay, and so do chats in which no message was seen: their
-    messenger would list them again. This bounds the table, since strangers can create any number of chats.
+    The most recently active of them stay, as many as `newest` says, and so do chats in which no message was
+    seen: their messenger would list them again. This bounds the table, since strangers can create any number
+    of chats.
     """
     # Only when the number of chats is a multiple of 100, so that not every message of a flood runs this
     # search; about a hundred more may stay until then.

@@ -80,7 +80,7 @@ async def add_imported(
             for message in messages
         ],
     )
-    return max(0, cursor.rowcount)
+    return max(0, cursor.rowcount)  # it is -1 if there were no messages
 
 
 async def import_note(tx: Tx, key: str) -> str | None:

@@ -75,28 +75,28 @@ async def find(
     """
     # Short terms cannot be searched in the index, and none can while it lacks messages.
     is_index_complete = await indexed_from(tx) <= 1
-    indexed = [term for term in terms if is_index_complete and len(term) >= INDEXED_CHARS]
-    scanned = (term for term in terms if term not in indexed)
-    patterns = {f"pattern{number}": _pattern(term) for number, term in enumerate(scanned)}
-    joined = "message_search s JOIN messages m ON m.seq = s.rowid" if indexed else "messages m"
-    matched = "s.message_search MATCH :match" if indexed else "TRUE"
+    indexed_terms = [term for term in terms if is_index_complete and len(term) >= INDEXED_CHARS]
+    other_terms = (term for term in terms if term not in indexed_terms)
+    patterns = {f"pattern{number}": _like_pattern(term) for number, term in enumerate(other_terms)}
+    joined = "message_search s JOIN messages m ON m.seq = s.rowid" if indexed_terms else "messages m"
+    matched = "s.message_search MATCH :match" if indexed_terms else "TRUE"
     # By the rowid of the table that is scanned, so that nothing has to be sorted.
-    number = "s.rowid" if indexed else "m.seq"
+    seq = "s.rowid" if indexed_terms else "m.seq"
     of_group = "TRUE" if folder is None else "m.group_folder = :folder"
     is_shown = _NOT_ASKED if is_for_agent else "TRUE"
     return await messages.MAPPER.fetch_all(
         tx,
         f"""
         SELECT m.* FROM {joined}
-        WHERE {matched} AND (:before IS NULL OR {number} < :before) AND m.content <> ''
+        WHERE {matched} AND (:before IS NULL OR {seq} < :before) AND m.content <> ''
           AND {of_group} AND m.sent_ms >= :since AND {is_shown}
           AND (:senders IS NULL OR m.is_bot_message = 1
                OR m.sender IN (SELECT value FROM json_each(:senders)))
           {" ".join(f"AND m.content LIKE :{name} ESCAPE '{ESCAPE}'" for name in patterns)}
-        ORDER BY {number} DESC LIMIT :limit
+        ORDER BY {seq} DESC LIMIT :limit
         """,  # noqa: S608 - constants
         {
-            "match": " AND ".join(_quoted(term) for term in indexed),
+            "match": " AND ".join(_quoted(term) for term in indexed_terms),
             "before": before_seq,
             "folder": folder,
             "since": since_ms,
@@ -113,7 +113,7 @@ def _quoted(term: str) -> str:
     return '"' + term.replace('"', '""') + '"'
 
 
-def _pattern(term: str) -> str:
+def _like_pattern(term: str) -> str:
     """Return the pattern for SQL's LIKE that matches the texts that contain a search term."""
     return "%" + re.sub(f"([{ESCAPE}%_])", rf"{ESCAPE}\1", term) + "%"
 

@@ -118,8 +118,8 @@ async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
     """Replace the placeholder of a message's file by the final text, now that the file was fetched.
 
     `whole` is the fetched message; its `file` names the stored file, or says why there is none. If the
-    message quotes another one, the quoted text becomes that of `whole`. An edit or a deletion of the message
-    that came meanwhile stays. Quotes of the message show the final text, too.
+    message quotes another one, the quoted text becomes that of `whole`, unless it was deleted. An edit or a
+    deletion of the message that came meanwhile stays. Quotes of the message show the final text, too.
     """
     # An empty `content` means that the message was deleted while its file was fetched: it stays empty.
     await tx.execute(
@@ -218,6 +218,7 @@ async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
 
     `is_request` says whether its turn is to answer it. A message without a turn is never a request.
     """
+    # `char(10)` is the line break before the line about the file.
     await tx.execute(
         """
         UPDATE messages SET content = :text || coalesce(char(10) || file_words, ''),
@@ -290,7 +291,8 @@ async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Messa
     With `is_running`, only turns that run now are included, else also those that wait for another attempt.
     Messages of programs that came through a hook are left out.
     """
-    # Only turns that were started: a waiting turn has got no reaction yet.
+    # The caller shows a reaction under these messages from the start of their turns on, so turns that were
+    # never started are left out.
     rows = await tx.execute_fetchall(
         """
         SELECT m.*, t.id AS turn FROM turns t
@@ -425,15 +427,15 @@ async def page(
 async def turns_of_own(tx: Tx, messages: Sequence[Message]) -> dict[int, int]:
     """Return the turns in which Andy sent its own messages among `messages`, keyed by the message's `seq`."""
     # Andy's own messages have no turn in this table; only the outbox records it.
-    ids = {message.id: message.seq for message in messages if message.is_bot_message}
+    seq_by_id = {message.id: message.seq for message in messages if message.is_bot_message}
     rows = await tx.execute_fetchall(
         """
         SELECT message_id, turn_id FROM outbox
         WHERE message_id IN (SELECT value FROM json_each(?)) AND turn_id IS NOT NULL
         """,
-        (json.dumps(list(ids)),),
+        (json.dumps(list(seq_by_id)),),
     )
-    return {ids[row["message_id"]]: row["turn_id"] for row in rows}
+    return {seq_by_id[row["message_id"]]: row["turn_id"] for row in rows}
 
 
 async def count(tx: Tx, folder: Folder) -> int:

@@ -100,7 +100,8 @@ async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
 
     `key_prefix`, which is not empty, is the beginning of its `dedupe_key`.
     """
-    # The range ends at the prefix with its last character incremented; LIKE would treat "_" as a wildcard.
+    # An attempt that the messenger put off does not count as one, but leaves an `error`. The range of keys
+    # ends at the prefix with its last character incremented; LIKE would treat "_" as a wildcard.
     end = key_prefix[:-1] + chr(ord(key_prefix[-1]) + 1)
     cursor = await tx.execute(
         """
@@ -270,7 +271,8 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
     They need none if one was queued or given up; a reply in several parts is too long to be spoken. Only the
     last thousand messages are searched: older ones are not this recent.
     """
-    # Without the limit on ids this would read the whole table after each sent message.
+    # Without the limit on ids this would read the whole table after each sent message. A reply has a key that
+    # begins with `frame:`. A voice note that is held has no sound yet.
     return await _MAPPER.fetch_all(
         tx,
         """
@@ -479,6 +481,8 @@ async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int)
     )
     if await cursor.fetchone() is not None:
         return False
+    # The time is in the key because a message that the owner has sent again may be given up once more. It
+    # then has another `created_ms`, and the chat is told again.
     return await add(
         tx,
         chat_jid=outgoing.chat_jid,
@@ -525,8 +529,9 @@ async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
 
     Return False, and do nothing, for a message in any other state.
     """
-    # It counts as new, or the age limit would give it up again at once. For an unknown message the owner has
-    # decided to send it again; for a dead one, a channel that can still checks whether it arrived.
+    # It counts as new, or the age limit would give it up again at once. Of a dead message the record of the
+    # first try stays, by which some channels check whether it arrived after all. Of an unknown one it is
+    # deleted, because the owner has decided that it is sent again in any case.
     cursor = await tx.execute(
         """
         UPDATE outbox SET state = 'pending', attempts = 0, created_ms = :now, next_attempt_ms = :now,
@@ -569,7 +574,10 @@ async def by_ids(tx: Tx, ids: Collection[int]) -> list[Outgoing]:
 
 
 async def skip_unsent(tx: Tx, ids: Collection[int]) -> None:
-    """Mark the messages among `ids` that were not tried yet as skipped, because their turn was undone."""
+    """Mark the messages among `ids` that wait to be sent as skipped, because their turn was undone.
+
+    Messages that are held back, or wait for another attempt, are skipped, too.
+    """
     await tx.execute(
         """
         UPDATE outbox SET state = 'skipped', error = 'its turn was undone'

@@ -91,7 +91,8 @@ _MADE_IN_OPEN_TURN = """coalesce(made_turn IN (
 async def _count_turn(tx: Tx, turn: Turn) -> None:
     """Count a chat turn that starts: notices that wait for a number of such turns wait for one less.
 
-    A further call for the same turn changes nothing.
+    The turn is not counted for notices that were made in it. A further call for the same turn changes
+    nothing.
     """
     # `counted_turn` is the last turn that was counted for a notice. It is stored across retries and restarts,
     # so a turn that is tried three times counts once.
@@ -317,7 +318,8 @@ async def recently_delivered(tx: Tx, *, since_ms: int, limit: int) -> list[Deliv
 def plain(text: str) -> str:
     """Return a container's text that can be stored and shown: at most `MAX_NOTICE_CHARS` long.
 
-    Control characters become spaces; characters that cannot be stored become question marks.
+    Control characters other than line breaks become spaces; characters that cannot be stored become question
+    marks.
     """
     # Half a surrogate pair cannot be stored as UTF-8, and a container may send one.
     storable = text[:MAX_NOTICE_CHARS].encode("utf-8", "replace").decode("utf-8")

@@ -42,13 +42,13 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
     """
     if outgoing.folder is None:
         return
-    text, items = _without_notices(outgoing.text)
+    text, lost_messages = _split_off_reports(outgoing.text)
     # The message itself is named unless it had only such lines. A file without a text has no line, and is
     # named.
-    if text or not items:
+    if text or not lost_messages:
         lead = NOT_DELIVERED if is_known else PERHAPS_NOT_DELIVERED
-        items.append((lead, f"“{quoted(text)}” ({quoted(error)})"))
-    for lead, item in items:
+        lost_messages.append((lead, f"“{quoted(text)}” ({quoted(error)})"))
+    for lead, item in lost_messages:
         await _note(
             tx,
             Folder(outgoing.folder),
@@ -63,14 +63,14 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
         )
 
 
-def _without_notices(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the text of a lost message without its lines about earlier lost messages, and those lines.
+def _split_off_reports(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return the text of a lost message without its lines that report earlier lost messages, and those lines.
 
     An agent repeats the notice about a lost message in a line such as `⚠️ Not delivered, and not tried again:
     “hello” (no connection)`. If the message with this line is lost, too, the line becomes a pair of its
     opening words, one of `_LEADS`, and its rest.
     """
-    lines, items = [], []
+    lines, reports = [], []
     for line in text.splitlines():
         # An agent may put an emoji before such a line, so it need not start with the lead. `find` returns -1
         # for a line without the lead.
@@ -80,8 +80,8 @@ def _without_notices(text: str) -> tuple[str, list[tuple[str, str]]]:
         if lead is None:
             lines.append(line)
         else:
-            items.append((lead, quoted(line.partition(f"{lead}: ")[2], MAX_REPEATED_CHARS)))
-    return "\n".join(lines).strip(), items
+            reports.append((lead, quoted(line.partition(f"{lead}: ")[2], MAX_REPEATED_CHARS)))
+    return "\n".join(lines).strip(), reports
 
 
 async def notification_delivered(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
@@ -227,7 +227,7 @@ async def _note(
         # A turn is reading it as it is now, so the fact goes into another notice.
         await notices.remove_key(tx, waiting.id)
         waiting = None
-    if waiting is None and await notices.undelivered(tx, folder, NoticeMaker.HOST) >= MAX_HOST_FACTS:
+    if waiting is None and await notices.count_undelivered(tx, folder, NoticeMaker.HOST) >= MAX_HOST_FACTS:
         log.warning("notice.left_out", group=folder, type=event_type, reason="enough facts wait already")
         return
     earlier_items = waiting.payload.get("items", []) if waiting else []
@@ -244,6 +244,7 @@ async def _note(
         dedupe_key=dedupe_key,
         expires_ms=now_ms + TTL_MS,
     )
+    # A waiting notice with the same `dedupe_key` is not added again: it takes these contents.
     await notices.add(tx, fresh, now_ms=now_ms)
 
 

@@ -195,7 +195,7 @@ async def remove_key(tx: Tx, notice_id: int) -> None:
     await tx.execute("UPDATE cross_session_notifications SET dedupe_key = NULL WHERE id = ?", (notice_id,))
 
 
-async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
+async def count_undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
     """Count the notices by this maker that still wait for delivery to the group's agent."""
     cursor = await tx.execute(
         f"""
@@ -223,7 +223,7 @@ async def of_group(
           AND (:maker IS NULL OR agent = :maker)
         ORDER BY CASE WHEN :all THEN -id ELSE {RANK} END, created_ms, id LIMIT :limit
         """,  # noqa: S608 - our own text
-        # A negative limit is none, in SQLite.
+        # SQLite takes a negative limit for none. `-id` ascends from the newest notice to the oldest.
         {"folder": folder, "all": with_ended, "maker": maker, "limit": -1 if limit is None else limit},
     )
 

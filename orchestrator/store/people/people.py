@@ -77,6 +77,7 @@ async def note_alias(tx: Tx, alias: str, person: str) -> None:
 
 async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
     """Return all addresses of the person who has this address, including this one."""
+    # `known` has this address and, if it is stored as an alias, the address of which it is one.
     rows = await tx.execute_fetchall(
         """
         WITH known (person) AS (
@@ -108,8 +109,8 @@ async def first_known_seq(tx: Tx, folder: Folder, addresses: Iterable[str]) -> i
 async def newest_name(tx: Tx, folder: Folder, addresses: Collection[str]) -> str:
     """Return the name of that address of a person under which they wrote last in a group; empty for none.
 
-    Addresses without a name are left out. If no message of the others is stored, it is the address that was
-    seen last.
+    Addresses without a name are left out. If no message from the others is stored, it is the name of the one
+    that was first seen last.
     """
     named = [person for person in await _with_addresses(tx, folder, addresses) if person.name]
     if len({person.name for person in named}) < 2:  # then no message has to be read

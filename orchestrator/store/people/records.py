@@ -113,6 +113,7 @@ async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_s
 
     Only questions up to the message whose `seq` is `last_seq` are considered.
     """
+    # `sender IN (…)` is 1 or 0: its smallest value is 1 if each question of the turn is from this person.
     rows = await tx.execute_fetchall(
         """
         SELECT turn_id FROM messages
@@ -239,15 +240,19 @@ async def forget_recorded(tx: Tx, folder: Folder, is_meant: Callable[[str], bool
             before = {column: row[column] for column in columns if row[column]}
             after = {column: _without(column, text, is_meant) for column, text in before.items()}
             if after != before:
-                assigned = ", ".join(f"{column} = :{column}" for column in after)
+                assignments = ", ".join(f"{column} = :{column}" for column in after)
                 await tx.execute(
-                    f"UPDATE {table} SET {assigned} WHERE rowid = :number",  # noqa: S608 - constants
+                    f"UPDATE {table} SET {assignments} WHERE rowid = :number",  # noqa: S608 - constants
                     {**after, "number": row["number"]},
                 )
 
 
 def _without(column: str, text: str, is_meant: Callable[[str], bool]) -> str:
-    """Return the text of a column, which may be a JSON document, without the texts that are meant."""
+    """Return the text of a column without the texts for which `is_meant` returns True.
+
+    A text that is meant becomes empty. A column whose name ends with `_json` has a JSON document, in which
+    each text is judged by itself.
+    """
     if not column.endswith("_json"):
         return "" if is_meant(text) else text
     before = json.loads(text)
@@ -256,7 +261,10 @@ def _without(column: str, text: str, is_meant: Callable[[str], bool]) -> str:
 
 
 def _document_without(document: Any, is_meant: Callable[[str], bool]) -> Any:
-    """Return a decoded JSON document with an empty text in place of each text that is meant."""
+    """Return a decoded JSON document with an empty text in place of each for which `is_meant` returns True.
+
+    The values of the host's own keywords (`_KEYWORDS`), and values that are no texts, stay.
+    """
     if isinstance(document, str):
         return "" if is_meant(document) else document
     if isinstance(document, list):

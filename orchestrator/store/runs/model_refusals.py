@@ -41,12 +41,11 @@ _MAPPER = RowMapper(
 async def begin(
     tx: Tx, *, cause: ModelError, model: str | None, setting: str | None, status: int | None, now_ms: int
 ) -> None:
-    """Record that the model service refuses requests; a refusal of the same cause that is open stays as it
-    is.
+    """Record that the model service refuses requests for a model, or all requests.
 
-    An open refusal of the same model with another cause ends. `model`, `setting` and `status` are those of
-    `domain.failures.refusal_cause`: the refused model (None: all), the name of the key in `.env`, and the
-    HTTP status.
+    An open refusal of the same model with another cause ends, one with the same cause stays as it is. `model`
+    is the refused model (None: all), `setting` the name under which `.env` has the key, and `status` the HTTP
+    status; the last two are None if they are not known.
     """
     await tx.execute(
         "UPDATE model_refusals SET ended_ms = ? WHERE ended_ms IS NULL AND model IS ? AND cause <> ?",

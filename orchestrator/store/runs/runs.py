@@ -75,7 +75,10 @@ async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> No
 
 
 async def window_of(tx: Tx, model: str | None) -> int | None:
-    """Return the size in tokens of the context window that a model had when it was last used, or None."""
+    """Return the size in tokens of the context window that a model had when it was last used, or None.
+
+    `model` None is the model that an agent chooses by itself.
+    """
     # The same model may be served with another window later, so the newest run counts.
     cursor = await tx.execute(
         """

@@ -94,7 +94,10 @@ class PendingDeletion:
 
 
 async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
-    """Record that a message of a turn was deleted, and still has to be removed from its agent's context."""
+    """Record that a message of a turn was deleted, and still has to be removed from its agent's context.
+
+    Of several deleted messages of one turn, only the `seq` of the last one is stored.
+    """
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :seq)
@@ -105,7 +108,10 @@ async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
 
 
 async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
-    """Return the deleted messages that still have to be removed from the context of a group's agent."""
+    """Return the turns with deleted messages that still have to be removed from a group's context.
+
+    Each comes with the last of its deleted messages.
+    """
     prefix = _deletions_prefix(folder)
     # `~` sorts after every digit, so these are all keys that begin with the prefix.
     rows = await tx.execute_fetchall(

@@ -104,7 +104,7 @@ async def unannounced(tx: Tx) -> list[WaitingTurn]:
 
 
 async def try_at_once(tx: Tx, cause: Outage, *, now_ms: int) -> int:
-    """Make all queued turns that wait for the end of an outage due now; return how many there are."""
+    """Make the queued turns that wait for the end of an outage of this cause due now; return how many."""
     cursor = await tx.execute(
         """
         UPDATE turns SET not_before_ms = min(not_before_ms, ?)

@@ -64,9 +64,11 @@ async def join_chat(
 
     A turn is one question to the agent, made of all messages that wait for an answer. Unrestricted people
     share one turn, which gets the lowest of their roles. A person with restricted rights (`is_restricted`)
-    joins a turn of that `role` alone, so that nobody's rights change.
+    joins a turn of that `role` alone, so that nobody's rights change. A turn from before the group's newest
+    session command, such as `/clear`, is not joined.
     """
-    # A unique index allows one such turn per chat: messages during an agent's work become one question.
+    # A unique index allows one such turn per chat: messages during an agent's work become one question. A
+    # restricted turn is isolated: it gets a container and a session of its own.
     command_id = await _last_command(tx, folder)
     waiting = await _queued_after(tx, chat_jid, command_id, role if is_restricted else None)
     if waiting is not None:
@@ -115,7 +117,8 @@ async def add_answered(
     tx: Tx, folder: Folder, chat_jid: ChatJid, *, reason: str, now_ms: int, role: Role = Role.OWNER
 ) -> TurnId:
     """Store a chat turn that was answered without an agent, for this `reason`, and return its id."""
-    # A CHECK constraint demands that each message has a turn or a reason why it has none.
+    # A CHECK constraint demands that each message has a turn or a reason why it is ignored. A message that
+    # was answered without an agent was not ignored, so it needs a turn.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, reason, queued_ms, not_before_ms, ended_ms,
@@ -184,6 +187,7 @@ async def _queued_after(tx: Tx, jid: ChatJid, command_id: int, restricted_to: Ro
     With `restricted_to`, the turn of the restricted people of that role; without, the turn of all other
     people.
     """
+    # For the comparison, an unrestricted turn counts as one with an empty role, whatever its role is.
     return await _MAPPER.fetch_one(
         tx,
         """
@@ -238,9 +242,11 @@ async def unsettled(tx: Tx) -> list[Turn]:
 
 
 def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
-    """Return a copy of `turn` that does not start before `until_ms`, when the files of its chat are fetched.
+    """Return a copy of `turn` that does not start before `until_ms`.
 
-    A turn that is no chat's question, or has no file to wait for (None), is returned as it is.
+    Until then, files in its chat are being fetched; None means that there are none. The turn waits for
+    them at most until `LONGEST_WAIT_FOR_FILES_MS` after it was queued. A turn that is no chat's question, or
+    has no file to wait for, is returned as it is.
     """
     if until_ms is None or turn.kind is not TurnKind.CHAT:
         return turn

@@ -180,7 +180,8 @@ async def to_announce(tx: Tx, *, now_ms: int) -> list[FollowedEvent]:
     """Return the events of all groups that have not begun and about which the chat is due to get a message.
 
     An event that was announced already is returned, too, until it begins: the caller queues each message
-    once. They are ordered by their start; events of whole days are never announced.
+    once. They are ordered by their start. Events of whole days, and of calendars without `notice_minutes`,
+    are never announced.
     """
     rows = await tx.execute_fetchall(
         """

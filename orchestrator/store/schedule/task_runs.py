@@ -45,7 +45,7 @@ async def _add(
     now_ms: int,
     error: str | None = None,
 ) -> None:
-    """Store a run of a scheduled task, and delete the task's oldest runs beyond `MAX_RUNS`.
+    """Store a run of a scheduled task, and delete the task's oldest runs beyond `MAX_RUNS` that have ended.
 
     `turn_id` is None for a time that was skipped; `error` is the reason then.
     """
@@ -71,9 +71,10 @@ async def close(
 ) -> None:
     """Record the end of the task run that a turn does; other turns, and ended runs, change nothing.
 
-    `state` is how the turn ended, and `reason` why it was not answered (None if it was). The task itself gets
-    the time and the result of its last run; one that runs once is completed, unless it is due again. A
-    failure counts against the task if it `is_own_fault`.
+    `state` is how the turn ended, and `reason` why it was not answered (None if it was). The result of a run
+    is the beginning of the last message that the turn sent. The task itself gets the time and the result of
+    its last run; one that runs once is completed, unless it is due again. A failure counts against the task
+    if it `is_own_fault`.
     """
     is_success = state is TurnState.ANSWERED
     # Only an open run: a turn's end may be recorded twice, but counts as one failure.

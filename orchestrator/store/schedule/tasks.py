@@ -36,7 +36,7 @@ _MAPPER = RowMapper(
 async def put(tx: Tx, task: ScheduledTask) -> None:
     """Insert a scheduled task, or update the one with its id.
 
-    An update leaves the group, the chat and the record of the last run unchanged.
+    An update leaves the group, the chat, the time of creation and the record of the last run unchanged.
     """
     # A change of a task must never move it to another group, and only the end of a run records a run.
     row = _MAPPER.values(task)
@@ -44,7 +44,10 @@ async def put(tx: Tx, task: ScheduledTask) -> None:
 
 
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
-    """Move a group's scheduled tasks, and their queued turns, from one of its chats to another."""
+    """Move a group's scheduled tasks from one of its chats to another.
+
+    Its queued turns that no message of the chat has started, such as those of tasks, are moved, too.
+    """
     await tx.execute(
         "UPDATE scheduled_tasks SET chat_jid = ? WHERE group_folder = ? AND chat_jid = ?", (new, folder, old)
     )

@@ -201,7 +201,8 @@ async def _make_triggers(tx: Tx) -> None:
 def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
     """Return the SQL statements that create the triggers which record changes of a table. Pure.
 
-    `columns` are the names of the table's columns.
+    `columns` are the names of the table's columns. In a table of texts to send or of turns (`is_sending`),
+    changed and deleted rows are recorded only while `with_sent` is set, see `recording`.
     """
 
     # In these functions, `row` is `OLD` or `NEW`: a trigger's name for the row before or after the change.
@@ -224,7 +225,7 @@ def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
             WHERE {where} ON CONFLICT (turn_id, table_name, row_key) DO UPDATE SET after = excluded.after;
         """  # noqa: S608 - names are ours
 
-    # `with_sent` is a column of `recorded_turn`, see `recording`.
+    # `with_sent` is a column of `recorded_turn`, the table that names the turn while changes are recorded.
     is_same_key = f"{key('OLD')} = {key('NEW')}"
     if_new = table.condition.format(row="NEW")
     if_old = table.condition.format(row="OLD") + (" AND with_sent" if table.is_sending else "")
@@ -279,6 +280,7 @@ async def note_out_of_reach(tx: Tx, turn_id: TurnId, kind: str, own_id: str, *, 
 
     `kind` and `own_id` say which change.
     """
+    # `after` is not None, as `before` is: `of_turn` would leave out a row that ended up as before.
     effect = RowEffect(
         turn_id=turn_id, table=OUT_OF_REACH, row_key=json.dumps([kind, own_id]), before=None, after={}
     )
@@ -325,11 +327,15 @@ def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
 
 
 def _columns_of_zone(effect: RowEffect, after: Row, present: Row) -> frozenset[str]:
-    """Return the columns that differ between two states of a row if only the group's time zone changed."""
+    """Return the columns that differ between two states of a row if only the group's time zone changed.
+
+    `after` is the row as the turn of the effect left it, `present` the row as it is stored now.
+    """
     # When the day of the deadline starts depends on the zone. People change it by its date.
     if effect.table == "dashboard_tasks" and after["deadline_date"] is not None:
         return frozenset({"deadline_ms"})
     if effect.table == "scheduled_tasks" and after["timezone"] != present["timezone"]:
+        # If the turn itself changed the schedule, no column is left out: an undo has to restore them all.
         has_moved = any((effect.before or after)[name] != after[name] for name in _SCHEDULE)
         return frozenset() if has_moved else _PLANNED
     return frozenset()
@@ -395,7 +401,8 @@ async def _update(tx: Tx, effect: RowEffect, present: Row) -> None:
     table, after = BY_NAME[effect.table], effect.after or {}
     of_host = table.host_columns
     if effect.table == "scheduled_tasks" and after:
-        # The due time of another time zone may be over, and the task would run at once.
+        # The due time before the turn was computed in the time zone of then. In the present zone that time
+        # may be over, and the task would run at once.
         of_host |= _columns_of_zone(effect, after, present)
     values = {
         name: value
