@@ -70,13 +70,14 @@ def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()
     parts = []
     # Not `dotenv.set_key`: each of its calls replaces the file, and it cannot turn a line into a comment.
     for binding in parse_stream(io.StringIO(text)):
-        original = binding.original.string
-        blank_lines = original[: len(original) - len(original.lstrip())]
+        part = binding.original.string
+        blank_lines = part[: len(part) - len(part.lstrip())]
         if binding.key in silenced:
-            original = blank_lines + re.sub("^(?=.)", "# ", original.lstrip(), flags=re.MULTILINE)
+            # A value may have several lines: the pattern finds the start of each that is not empty.
+            part = blank_lines + re.sub("^(?=.)", "# ", part.lstrip(), flags=re.MULTILINE)
         elif binding.key in values:  # its line is left away here, and added below
-            original = blank_lines.rstrip(" \t")
-        parts.append(original)
+            part = blank_lines.rstrip(" \t")
+        parts.append(part)
     result = "".join(parts)
     for name, value in values.items():
         line = f"{name}={value}"

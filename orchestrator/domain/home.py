@@ -46,6 +46,7 @@ def default_home(environment: Mapping[str, str]) -> Path:
     if installation.clone() is not None or any((here / marker).is_file() for marker in marker_files):
         return here
     data = environment.get("XDG_DATA_HOME") or ""
+    # The XDG specification demands that a relative path is ignored.
     return (Path(data) if data.startswith("/") else Path.home() / ".local" / "share") / "andy"
 
 
@@ -210,6 +211,7 @@ class Home:
             lock.acquire(timeout=0)
         except Timeout as error:
             fix = "stop it first, or use another ANDY_HOME"
+            # The home has this path only in Andy's container, which Docker Compose starts.
             if str(self.root) == installation.COMPOSE_HOME:
                 fix = "Docker starts and stops him here. The console's page Care puts a backup in place"
             raise HomeError(f"Andy is running on {self.root} already: {fix}.") from error

@@ -47,7 +47,8 @@ def parse_target(text: str) -> NetworkTarget:
 def parse_host(text: str) -> str:
     """Return a host name in lower case, or an IP address in its normal form.
 
-    An IPv6 address is expected in brackets, and returned without them.
+    An IPv6 address is expected in brackets, and returned without them. A dot at the end of a name, as in
+    `example.com.`, is left out.
 
     Raises:
         ValueError: it is neither, or programs would read it in different ways, such as `127.1`.

@@ -92,6 +92,7 @@ def answer_in(text: str, poll: Poll) -> tuple[int, ...] | None:
 
     None if the message is no answer to the poll.
     """
+    # Cut, so that the pattern below never reads a long text: no answer is longer than this.
     answer = " ".join(composed(text).casefold().split())[:MAX_ANSWER_CHARS]
     # Words before numbers, because an option may itself be a number.
     named = [
@@ -101,7 +102,7 @@ def answer_in(text: str, poll: Poll) -> tuple[int, ...] | None:
     ]
     if named:  # of several options with the same text, the first
         return (named[0],)
-    if _NUMBERS.fullmatch(answer) is None:
+    if _NUMBERS.fullmatch(answer) is None:  # `2`, `#1, 3` and `1 and 2` match
         return None
     chosen = tuple(dict.fromkeys(int(number) - 1 for number in _NUMBER.findall(answer)))
     return chosen if chosen and poll.takes(chosen) else None

@@ -66,7 +66,7 @@ class _Reader:
     values: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     is_cut: bool = False
-    """Whether the last value ended only with the text."""
+    """Whether a value was cut at the end of its line, because its quotation mark is not closed."""
 
     def read(self) -> int:
         """Read the attributes up to the closing bracket, and return the position after the tag."""
@@ -113,14 +113,15 @@ class _Reader:
     def _quoted(self, closing: str) -> str:
         """Return the value in quotation marks at the present position, and move past it.
 
-        `closing` has all characters that can close it. A value that is not closed ends with its line.
+        `closing` has all characters that can close it. A value that is not closed ends at the next `]` of its
+        line, or else with the line.
         """
         start = self.at + 1
         end = _end_of_quoted(self.text, start, closing)
         if end is not None:
             self.at = end + 1
             return re.sub(r"\\(.)", r"\1", self.text[start:end])
-        # A missing quotation mark must not swallow the rest of the answer: the value ends with its line.
+        # A missing quotation mark must not swallow the rest of the answer.
         line_end = _line_end(self.text, start)
         bracket = self.text.find("]", start, line_end)
         self.at = line_end if bracket < 0 else bracket
@@ -140,6 +141,7 @@ class _Reader:
     def _unclosed(self) -> int:
         """Note that the tag has no closing bracket, and return its end: that of its last attribute's line."""
         self.warnings.append("not closed")
+        # Back over blanks, line breaks and commas, to the line on which the last attribute ends.
         while self.text[self.at - 1] in " \t\r\n,":
             self.at -= 1
         return _line_end(self.text, self.at)
@@ -174,6 +176,8 @@ def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
             parts.append(before)
             at = end + (1 if is_spaced and text[end : end + 1] == " " else 0)
             continue
+        # Nothing follows in the line. If nothing is before the tag either, its line goes as a whole, with the
+        # line break; else the line break stays.
         parts.append(before.rstrip(" \t"))
         is_alone_in_line = parts[-1][-1:] in ("", "\n")
         at = rest_of_line.end() if is_alone_in_line else rest_of_line.start("end")
@@ -194,7 +198,8 @@ def _joined_spans(text: str, tags: tuple[ScheduleTag, ...]) -> list[tuple[int, i
 def neutralise(text: str) -> str:
     """Return a person's text with its schedule tags escaped, so that a model does not repeat them as its own.
 
-    The text is for a prompt that is read as XML, where the escaped bracket means the same.
+    `[SCHEDULE` becomes `&#91;SCHEDULE`. The text is for a prompt that is read as XML, where the escaped
+    bracket means the same.
     """
     return _NAME.sub(lambda match: f"&#91;{match[0][1:]}", text)
 
@@ -227,7 +232,7 @@ class _Protected:
 
     def __init__(self, text: str) -> None:
         """`text` is the whole text, of which code and quoted lines are such spans."""
-        self._spans = deque(sorted(_spans(text)))
+        self._spans = deque(sorted(_spans_without_tags(text)))
         """The spans that begin after the last queried position."""
         self._reach = 0
         """The furthest end of the spans that begin before it."""
@@ -265,13 +270,14 @@ def _tag_at(text: str, name: re.Match[str]) -> ScheduleTag | None:
     )
 
 
-def _spans(text: str) -> Iterator[tuple[int, int]]:
+def _spans_without_tags(text: str) -> Iterator[tuple[int, int]]:
     """Yield the first position of each piece of code and each quoted line, and the position after it."""
     yield from (match.span() for match in _FENCE.finditer(text))
     yield from (match.span() for match in _QUOTED_LINE.finditer(text))
     at = 0
     while (opening := _TICKS.search(text, at)) is not None:
         at = opening.end()
+        # As in Markdown, code between backticks ends at the next run of as many, within its paragraph.
         closing = next((run for run in _TICKS.finditer(text, at) if len(run[0]) == len(opening[0])), None)
         if closing is not None and "\n\n" not in text[at : closing.start()]:
             yield opening.start(), closing.end()

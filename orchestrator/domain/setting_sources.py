@@ -105,15 +105,18 @@ def zone_of_this_machine() -> str:
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> SettingError:
-    """Return the error that says why a settings file cannot be read, with the command that fixes it."""
+    """Return the error that says why a settings file cannot be read, and how to fix that.
+
+    For a file that may not be read, the fix is a command that gives it to the user of this process.
+    """
     if not isinstance(error, PermissionError):
         return SettingError(f"{path} cannot be read: {error}. Correct it as UTF-8 text, or remove it.")
     if os.environ.get("ANDY_HOME") == COMPOSE_HOME:  # the path is the container's, not the host's
-        where, named = "on the host, beside docker-compose.yml", path.name
+        instruction, file_name = "on the host, beside docker-compose.yml", path.name
     else:
-        where, named = "type", str(path)
-    owner = f"sudo chown {os.geteuid()} {named} && sudo chmod 600 {named}"
-    return SettingError(f"{path} cannot be read, for it is another user's: {where}: {owner}")
+        instruction, file_name = "type", str(path)
+    command = f"sudo chown {os.geteuid()} {file_name} && sudo chmod 600 {file_name}"
+    return SettingError(f"{path} cannot be read, for it is another user's: {instruction}: {command}")
 
 
 def _from_toml(path: Path) -> dict[str, Any]:

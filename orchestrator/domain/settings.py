@@ -87,6 +87,8 @@ def _search_address(text: str) -> str:
         return ""
     try:
         parts = urlsplit(text)
+        # `port` raises `ValueError` if it is no number up to 65535. `_ADDRESS` matches ASCII without blanks,
+        # backslashes, `?` and `#`.
         is_whole = bool(parts.hostname) and parts.port != 0 and bool(_ADDRESS.fullmatch(text))
     except ValueError:
         is_whole = False
@@ -192,7 +194,7 @@ class Settings(BaseModel):
         """Map each setting to the place that set it: `.env`, `andy.toml`, `environment` or `command line`."""
         return self._origins
 
-    def read_from(self, origins: Mapping[str, str]) -> Self:
+    def record_origins(self, origins: Mapping[str, str]) -> Self:
         """Record the place that each setting came from, and return the settings."""
         self._origins = {name: origin for name, origin in origins.items() if name in type(self).model_fields}
         return self
@@ -419,7 +421,8 @@ def load(home: Path, environment: Mapping[str, str] = os.environ, **overrides: A
     except ValidationError as error:
         origin = {key.lower(): source.name for source in sources for key in source.values}
         raise _explained(error, origin) from error
-    return settings.read_from(
+    # A file is recorded by its name alone, such as `.env`, the other places by their kind.
+    return settings.record_origins(
         {
             key.lower(): Path(source.name).name if source.kind in ("toml", "dotenv") else source.kind
             for source in sources
@@ -468,6 +471,7 @@ def _check_names(source: SettingSource) -> None:
     contains other programs' names, so there it is only one that begins with `ANDY_`.
     """
     for key in source.entries:
+        # `NO_SETTINGS` are Andy's own names that are no settings, such as `ANDY_HOME`.
         if key.lower() in Settings.model_fields or (source.kind != "toml" and key in NO_SETTINGS):
             continue
         is_ours = source.kind in ("toml", "command line") or key.startswith("ANDY_")

@@ -379,6 +379,7 @@ class LiveRun:
         # The host itself carries `/clear` out, without a container.
         if self.folder != turn.folder or self.is_worn or turn.command is SessionCommand.CLEAR:
             return False
+        # A container of a restricted turn serves that turn alone, and each such turn gets one of its own.
         if self.is_restricted or turn.is_restricted:
             return False
         # One that was started in advance has the limits of a conversation; the worker has its own.

@@ -230,15 +230,15 @@ async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
     )
     # A row that has changed since it was read is not in the archive as it is now, so it stays until the next
     # time.
-    unchanged_ids = json.dumps([row[ROWID] for row in present_rows if dict(row) == by_id[row[ROWID]]])
+    unchanged_ids_json = json.dumps([row[ROWID] for row in present_rows if dict(row) == by_id[row[ROWID]]])
     # Only the policy of `turns` names such tables, and the rowid of a turn is its id.
     for table in policy.removed_with_it:
         await tx.execute(
             f"DELETE FROM {table} WHERE turn_id IN (SELECT value FROM json_each(?))",  # noqa: S608 - ours
-            (unchanged_ids,),
+            (unchanged_ids_json,),
         )
     cursor = await tx.execute(
         f"DELETE FROM {policy.table} WHERE rowid IN (SELECT value FROM json_each(?))",  # noqa: S608 - ours
-        (unchanged_ids,),
+        (unchanged_ids_json,),
     )
     return cursor.rowcount

@@ -225,9 +225,9 @@ async def put_row(
 @cache
 def _update(table: str, columns: tuple[str, ...]) -> str:
     """Return the SQL that updates all `columns` of one row but its key, if it still has `:read_version`."""
-    changed = ", ".join(f"{name} = :{name}" for name in columns if name not in ("group_folder", "id"))
-    key = "group_folder = :group_folder AND id = :id AND version = :read_version"
-    return f"UPDATE {table} SET {changed} WHERE {key}"  # noqa: S608 - our own names
+    assignments = ", ".join(f"{name} = :{name}" for name in columns if name not in ("group_folder", "id"))
+    condition = "group_folder = :group_folder AND id = :id AND version = :read_version"
+    return f"UPDATE {table} SET {assignments} WHERE {condition}"  # noqa: S608 - our own names
 
 
 async def note_view(tx: Tx, turn_id: int, folder: Folder, revision: int) -> None:

@@ -82,8 +82,8 @@ async def listed(
         ]
         notifications.sort(key=lambda notification: (notification.due_ms, notification.id))
         return notifications if limit < 0 else notifications[:limit]
-    names = ", ".join(f"'{status.value}'" for status in statuses)
-    of_status = f"AND status IN ({names})" if statuses else ""
+    quoted_statuses = ", ".join(f"'{status.value}'" for status in statuses)
+    of_status = f"AND status IN ({quoted_statuses})" if statuses else ""
     of_group = "TRUE" if folder is None else "group_folder = :folder"
     return await _MAPPER.fetch_all(
         tx,
@@ -135,11 +135,11 @@ async def alike(
 
     If `task_id` is None, those about the question; if both are None, those that are about neither.
     """
-    key = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
+    has_subject = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
     return await _MAPPER.fetch_all(
         tx,
         f"""
-        SELECT * FROM notifications WHERE group_folder = :folder AND {key} AND type = :kind
+        SELECT * FROM notifications WHERE group_folder = :folder AND {has_subject} AND type = :kind
           AND status IN ('pending', 'sending', 'delivered', 'cancelled')
         ORDER BY due_ms, id
         """,  # noqa: S608 - constants

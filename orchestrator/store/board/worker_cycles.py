@@ -134,11 +134,11 @@ async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
 
 async def changed_by(tx: Tx, turn_id: int) -> int:
     """Count the tasks, questions and notifications whose last change was made by this turn."""
-    counts = [
+    cursors = [
         await tx.execute(f"SELECT count(*) AS n FROM {table} WHERE changed_turn = ?", (turn_id,))  # noqa: S608
         for table in _TABLES_WITH_CHANGED_TURN
     ]
-    return sum([(await returned(cursor))["n"] for cursor in counts])
+    return sum([(await returned(cursor))["n"] for cursor in cursors])
 
 
 async def was_changed_beside(tx: Tx, turn_id: int, folder: Folder) -> bool:

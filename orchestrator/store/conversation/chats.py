@@ -55,8 +55,8 @@ async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
     # Only when the number of chats is a multiple of 100, so that not every message of a flood runs this
     # search; about a hundred more may stay until then.
     cursor = await tx.execute("SELECT count(*) AS n FROM chats")
-    stored = (await returned(cursor))["n"]
-    if stored <= newest or stored % 100:
+    chat_count = (await returned(cursor))["n"]
+    if chat_count <= newest or chat_count % 100:
         return
     await tx.execute(
         f"""

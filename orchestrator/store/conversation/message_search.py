@@ -78,8 +78,8 @@ async def find(
     indexed_terms = [term for term in terms if is_index_complete and len(term) >= INDEXED_CHARS]
     other_terms = (term for term in terms if term not in indexed_terms)
     patterns = {f"pattern{number}": _like_pattern(term) for number, term in enumerate(other_terms)}
-    joined = "message_search s JOIN messages m ON m.seq = s.rowid" if indexed_terms else "messages m"
-    matched = "s.message_search MATCH :match" if indexed_terms else "TRUE"
+    tables = "message_search s JOIN messages m ON m.seq = s.rowid" if indexed_terms else "messages m"
+    is_match = "s.message_search MATCH :match" if indexed_terms else "TRUE"
     # By the rowid of the table that is scanned, so that nothing has to be sorted.
     seq = "s.rowid" if indexed_terms else "m.seq"
     of_group = "TRUE" if folder is None else "m.group_folder = :folder"
@@ -87,8 +87,8 @@ async def find(
     return await messages.MAPPER.fetch_all(
         tx,
         f"""
-        SELECT m.* FROM {joined}
-        WHERE {matched} AND (:before IS NULL OR {seq} < :before) AND m.content <> ''
+        SELECT m.* FROM {tables}
+        WHERE {is_match} AND (:before IS NULL OR {seq} < :before) AND m.content <> ''
           AND {of_group} AND m.sent_ms >= :since AND {is_shown}
           AND (:senders IS NULL OR m.is_bot_message = 1
                OR m.sender IN (SELECT value FROM json_each(:senders)))

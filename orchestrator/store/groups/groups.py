@@ -91,7 +91,10 @@ async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any], *, now_m
 
 
 async def configured_ms(tx: Tx) -> dict[Folder, int]:
-    """Return when the settings of each group were last changed (epoch ms); others are left out."""
+    """Return when the settings of each group were last changed (epoch ms), keyed by the group's folder.
+
+    Groups whose settings were never changed are left out.
+    """
     # `~` sorts after every character of a folder's name, so these are all keys with this prefix.
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (_CONFIGURED, f"{_CONFIGURED}~")

@@ -239,17 +239,17 @@ async def summed_by_spans(
     the last at `until_ms`; its end does not belong to it.
     """
     ends_ms = [*starts_ms[1:], until_ms]
-    values = ", ".join(["(?, ?, ?)"] * len(starts_ms))
-    numbers: list[int] = []
+    placeholders = ", ".join(["(?, ?, ?)"] * len(starts_ms))
+    parameters: list[int] = []
     for index, (start_ms, end_ms) in enumerate(zip(starts_ms, ends_ms, strict=True)):
-        numbers += (index, start_ms, end_ms)
+        parameters += (index, start_ms, end_ms)
     rows = await tx.execute_fetchall(
         f"""
-        WITH spans (place, start_ms, end_ms) AS (VALUES {values})
+        WITH spans (place, start_ms, end_ms) AS (VALUES {placeholders})
         SELECT place, {_SUMS} FROM spans JOIN usage ON at_ms >= start_ms AND at_ms < end_ms
         WHERE ? IS NULL OR group_folder = ? GROUP BY place
         """,  # noqa: S608 - our own text
-        (*numbers, folder, folder),
+        (*parameters, folder, folder),
     )
     # A span without usage has no row.
     by_index = {row["place"]: _sums(row) for row in rows}

@@ -295,16 +295,16 @@ async def prune(tx: Tx, *, now_ms: int) -> None:
     """
     # A delivered notice that is never acknowledged may have no end; without the second case it would stay for
     # ever.
-    before = {"before": now_ms - RETENTION_MS}
+    parameters = {"before": now_ms - RETENTION_MS}
     await tx.execute(
         """
         DELETE FROM cross_session_notifications
         WHERE ended_ms < :before
            OR (state = 'delivered' AND expires_ms IS NULL AND claim_turn IS NULL AND delivered_ms < :before)
         """,
-        before,
+        parameters,
     )
-    await tx.execute("DELETE FROM told_notices WHERE told_ms < :before", before)
+    await tx.execute("DELETE FROM told_notices WHERE told_ms < :before", parameters)
 
 
 async def counts(tx: Tx) -> dict[str, int]:

@@ -449,8 +449,10 @@ async def put_back(
     """
     # A command is never merged: later messages must not run before it.
     is_question = turn.kind is TurnKind.CHAT and turn.command is None
-    own_role = turn.role if turn.is_restricted else None
-    younger = await _queued_after(tx, turn.chat_jid, turn.after_command, own_role) if is_question else None
+    restricted_to = turn.role if turn.is_restricted else None
+    younger = (
+        await _queued_after(tx, turn.chat_jid, turn.after_command, restricted_to) if is_question else None
+    )
     if younger is not None and younger.id != turn.id:
         # First the messages, then the turn: a message without a turn needs a reason, and it has none.
         await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn.id, younger.id))
