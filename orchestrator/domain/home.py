@@ -141,7 +141,10 @@ class Home:
         return self.data / "orchestrator.lock"
 
     def make(self) -> None:
-        """Create the folders that are missing. Raises `HomeError` if the home cannot be written."""
+        """Create the folders that are missing. Raises `HomeError` if the home cannot be written.
+
+        Only this user can list `data` and the folder of the database.
+        """
         try:
             for folder in (self.groups, self.data, self.ipc, self.database.parent):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -162,13 +165,13 @@ class Home:
     def starting(self, *, now_ms: int) -> Iterator[Callable[[], None]]:
         """Write a file that shows other processes that this one is starting, and yield a function.
 
-        The file is deleted when that function is called, at the latest at the end of the block.
+        The function deletes the file; else that is done at the end of the block. If another process is
+        starting already, its file is neither replaced nor deleted.
         """
-        # The file of another process that is starting is neither replaced nor removed.
         is_first = self.starting_since_ms() is None
 
         def end() -> None:
-            """Delete the file of the start, unless another process wrote it."""
+            """Delete the file, unless another process wrote it."""
             if is_first:
                 self.starting_file.unlink(missing_ok=True)
 

@@ -69,7 +69,10 @@ class _Reader:
     """Whether a value was cut at the end of its line, because its quotation mark is not closed."""
 
     def read(self) -> int:
-        """Read the attributes up to the closing bracket, and return the position after the tag."""
+        """Read the attributes up to the closing bracket, and return the position after the tag.
+
+        A tag without a closing bracket ends with the line of its last attribute.
+        """
         while True:
             self._skip_blanks()
             if self.at >= len(self.text):
@@ -88,7 +91,10 @@ class _Reader:
             self.at += 1
 
     def _take_attribute(self, attribute: re.Match[str]) -> None:
-        """Read the value of an attribute; of several with one name the first counts."""
+        """Read the value of an attribute; of several with one name the first counts.
+
+        Unknown attributes are left out, with a warning, and so are times whose value was cut.
+        """
         name = attribute[1].lower()
         self.at = attribute.end()
         self.is_cut = False

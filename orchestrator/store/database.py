@@ -353,7 +353,7 @@ def announce(
 
 @asynccontextmanager
 async def all_or_nothing(tx: Tx) -> AsyncIterator[None]:
-    """Undo the changes of the block if it raises, and drop its functions and announcements after the commit.
+    """If the block raises, undo its changes, and drop the calls and announcements that it has requested.
 
     The transaction goes on: what it changed before the block stays. Only if SQLite has rolled back the whole
     transaction by itself, as it may on a full disk, nothing of it stays.

@@ -212,8 +212,8 @@ async def hold(tx: Tx, outgoing: Outgoing, *, error: str, not_before_ms: int | N
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> None:
     """Make the failed messages and notifications due now in chats whose address is LIKE one of `patterns`.
 
-    Their messenger is connected again, so they need not wait for the time of their next attempt, but for the
-    end of a pause that the messenger asked for.
+    Their messenger is connected again, so they do not wait for the time of their next attempt. Only the end
+    of a pause that the messenger asked for is waited for.
     """
     await outbox.hurry(tx, patterns, now_ms=now_ms)
     await tx.execute(

@@ -125,7 +125,7 @@ async def indexed_from(tx: Tx) -> int:
 
 
 async def fill(tx: Tx, *, batch: int = FILL_BATCH) -> bool:
-    """Add the newest `batch` messages that are not in the search index; return whether more are missing.
+    """Add the newest messages that the search index lacks, at most `batch`; return whether it lacks more.
 
     The index is filled from the newest message back to the oldest.
     """

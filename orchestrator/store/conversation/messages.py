@@ -501,7 +501,12 @@ class GroupSummary:
 
 
 async def group_summaries(tx: Tx) -> Collection[GroupSummary]:
-    """Return a summary of each group for a list of conversations, the most recently active first."""
+    """Return a summary of each group for a list of conversations, the most recently active first.
+
+    It has the beginning of the newest message, the number of messages that the owner has not read in the
+    console, up to `MAX_UNREAD`, and the state of the group's turns: `running` or `queued` if one is, `failed`
+    if the last question got no answer, else empty.
+    """
     # One statement: a query for each of fifty groups took 125 ms in total. With a queued and a running turn,
     # `max(state)` is 'running', the later word in the alphabet.
     rows = await tx.execute_fetchall(

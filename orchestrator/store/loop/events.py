@@ -30,7 +30,7 @@ _MAPPER = RowMapper(RecordedEvent, "events", {"group": "group_folder", "data": J
 async def append(tx: Tx, kind: str, /, *, group: str | None, now_ms: int, **data: Any) -> None:
     """Add an event of a loop, for people and programs that watch; `kind` is `trigger:…` or `action:…`.
 
-    Values in `data` that are None are left out; they are ids and numbers, never the text of a message.
+    `data` has ids and numbers, never the text of a message; values that are None are left out.
     """
     fields = {name: value for name, value in data.items() if value is not None}
     await tx.execute(

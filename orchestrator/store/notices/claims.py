@@ -107,7 +107,7 @@ async def _count_turn(tx: Tx, turn: Turn) -> None:
 
 
 async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
-    """Claim a notice that was just made in this attempt at a turn, and can still be given to its agent."""
+    """Claim a notice for the attempt at a turn in which it was just made: its agent is still to get it."""
     await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = ?, claim_attempt = ?, claimed_ms = ?

@@ -272,7 +272,10 @@ async def forget(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> None
 
 
 async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
-    """End all notices whose time has passed and that no turn has claimed, and return them."""
+    """End the open notices whose time has passed and that no turn has claimed, and return them.
+
+    Open ones are pending, or delivered and not acknowledged.
+    """
     # A claimed notice is being delivered right now: its turn decides, and the next pass comes anyway.
     return await MAPPER.fetch_all(
         tx,
