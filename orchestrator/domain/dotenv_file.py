@@ -23,7 +23,7 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
     names whose lines became comments. All other lines stay. Afterwards only the file's owner can read it.
 
     Raises:
-        SettingError: the file cannot be read or written; nothing was changed.
+        SettingError: the file cannot be read or written, or no line can hold a value; nothing was changed.
     """
     from dotenv import dotenv_values
 

@@ -139,6 +139,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in table.items():
+        # A `prefix` means that `table` is inside of one of `TABLES`: its inner tables are made flat, too.
         is_table = isinstance(value, dict) and (prefix or key.lower() in TABLES)
         flat |= _flat(value, f"{prefix}{key}_") if is_table else {f"{prefix}{key}": value}
     return flat

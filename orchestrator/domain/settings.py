@@ -38,14 +38,20 @@ from orchestrator.domain.web_search import SearchService, service_name_of
 
 
 def _plain_name(name: str) -> str:
-    """Return a name that people can call in a chat, without blanks around it. Raises `ValueError`."""
+    """Return a name that people can call in a chat, without blanks around it.
+
+    Raises `ValueError` if it is empty, or has a line break, `<`, `>` or `@`.
+    """
     if not name.strip() or any(character in name for character in "\n\r<>@"):
         raise ValueError("use a plain name, without line breaks, '<', '>' and '@'")
     return name.strip()
 
 
 def _times_of_day(text: str) -> str:
-    """Return times of day, which have commas between them, each as `HH:MM`. Raises `ValueError`."""
+    """Return times of day, which have commas between them, each as `HH:MM`.
+
+    Raises `ValueError` if one of them is no time.
+    """
     try:
         times = [time.fromisoformat(part.strip()) for part in text.split(",")]
     except ValueError as error:
@@ -56,7 +62,7 @@ def _times_of_day(text: str) -> str:
 def _channel_names(text: str) -> str:
     """Return names of channels in lower case, each once, with commas between them; empty for `none`.
 
-    Raises `ValueError`.
+    Raises `ValueError` for a name with other characters than letters, digits, `-` and `_`.
     """
     names = [name for part in text.split(",") if (name := part.strip().lower())]
     if names == ["none"]:
@@ -81,7 +87,8 @@ _ADDRESS = re.compile(r"[^\s\\?#\x00-\x20\x7f-\U0010ffff]+")
 def _search_address(text: str) -> str:
     """Return the address of a SearXNG, a search service, without `/search` at its end; empty if none is set.
 
-    `https` is allowed anywhere, `http` only in the owner's network. Raises `ValueError`.
+    `https` is allowed anywhere, `http` only in the owner's network. Raises `ValueError` for another address,
+    and for one with a password.
     """
     if not text:
         return ""

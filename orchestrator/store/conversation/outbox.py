@@ -135,7 +135,7 @@ def _new_message_id() -> MessageId:
 
 async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
     """Queue the messages that a turn held back until its end, and return how many there were."""
-    # The time is set anew: the message may have been held longer than retries would wait.
+    # They are due now; until here, `next_attempt_ms` is the time at which they were written.
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'pending', next_attempt_ms = ? WHERE turn_id = ? AND state = 'held'",
         (now_ms, turn_id),

@@ -316,7 +316,7 @@ async def recently_delivered(tx: Tx, *, since_ms: int, limit: int) -> list[Deliv
 
 
 def plain(text: str) -> str:
-    """Return a container's text that can be stored and shown: at most `MAX_NOTICE_CHARS` long.
+    """Return a container's text in a form that can be stored and shown, cut after `MAX_NOTICE_CHARS`.
 
     Control characters other than line breaks become spaces; characters that cannot be stored become question
     marks.

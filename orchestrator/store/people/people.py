@@ -34,7 +34,8 @@ async def note(tx: Tx, folder: Folder, address: str, name: str, *, now_ms: int) 
 
     If the person is known there already, only the name changes, and an empty one changes nothing.
     """
-    # It runs with each message, so nothing is written while the name stays the same.
+    # It runs with each message, so nothing is written while the name stays the same. `since_seq` becomes the
+    # number that the next message gets.
     await tx.execute(
         """
         INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)

@@ -72,7 +72,7 @@ async def join_chat(
     command_id = await _last_command(tx, folder)
     waiting = await _queued_after(tx, chat_jid, command_id, role if is_restricted else None)
     if waiting is not None:
-        if not is_restricted and rank(role) > rank(waiting.role):
+        if not is_restricted and rank(role) > rank(waiting.role):  # a higher rank has fewer rights
             await tx.execute("UPDATE turns SET role = ? WHERE id = ?", (role, waiting.id))
         return waiting.id
     cursor = await tx.execute(
@@ -144,7 +144,8 @@ async def add_task(
 ) -> TurnId:
     """Queue a turn with the prompt of a scheduled task, to be answered in `chat_jid`, and return its id.
 
-    With `is_restricted`, the turn has the restricted rights of the task's role.
+    With `is_restricted`, the turn has the restricted rights of the task's role, and so a container and a
+    session of its own.
     """
     # The prompt is copied: a later change of the task does not affect a turn that waits.
     cursor = await tx.execute(
@@ -344,6 +345,7 @@ def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
             # A queued turn with a run was returned by a crash; one that never ran cannot have made a request.
             return turn.run_id is not None
         case TurnState.ANSWERED:
+            # The request may have been written before the turn ended, and be read only now.
             return turn.ended_ms is not None and now_ms - turn.ended_ms <= ASKED_BEFORE_END_MS
         case TurnState.FAILED:
             # People were notified that a failed turn failed: nothing more may be done in its name.
