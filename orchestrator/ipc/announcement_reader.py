@@ -164,7 +164,7 @@ class AnnouncementReader:
             # here.
             with os.scandir(directory) as listed:
                 names = sorted(entry.name for entry in listed)
-            self._stuck &= set(names)
+            self._stuck &= set(names)  # forget names that are gone by now
             for name in names:
                 if name.startswith(_PARTIAL_PREFIX):
                     _remove_abandoned(directory, name)
@@ -185,9 +185,10 @@ class AnnouncementReader:
     def _read(self, directory_fd: int, name: str, batch: AnnouncementBatch) -> None:
         """Read and remove the file `name` in an open directory.
 
-        Its announcements are added to `batch`, or else the reason why it is refused. Nothing happens if it is
-        gone.
+        Its announcements are added to `batch`, or else the reason why it is refused: it cannot be removed, is
+        no acceptable file, or has a name that no command gives. Nothing happens if it is gone.
         """
+        # Only files of the host's user and of root are acceptable.
         content = entries.read(directory_fd, name, frozenset({os.geteuid(), ROOT}))
         if content is None:
             return
@@ -253,7 +254,10 @@ def _make_empty(directory: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove the directory with its files. It is tried again if a command writes into it meanwhile."""
+    """Remove the directory with its files, as far as possible.
+
+    If a command writes into it meanwhile, that is tried again, `REMOVE_TRIES` times in all.
+    """
     for _ in range(REMOVE_TRIES):
         shutil.rmtree(directory, ignore_errors=True)
         if not directory.exists():

@@ -53,6 +53,7 @@ def refusal(caller: Group, command: Command) -> str | None:
     if caller.is_main:
         return None
     match command:
+        # None stands for the chat of the turn, and below for the caller's own group.
         case SendMessage(chat_jid=jid) | SendFile(chat_jid=jid) if jid not in (None, *caller.chats):
             return "a group may only write in its own chats"
         case (
@@ -141,7 +142,7 @@ def role_refusal(
     """
     if isinstance(command, SendMessage) and is_restricted and command.chat_jid not in (None, chat):
         return ONLY_ITS_CHAT.format(role=role)
-    needed = NEEDED.get(type(command))
+    needed = NEEDED.get(type(command))  # None for a command that everybody may use
     if isinstance(command, ReactToMessage) and command.message:
         # The message is named by a part of its text, which could be guessed by trying.
         needed = Permission.HISTORY

@@ -198,7 +198,8 @@ class CommandDispatcher:
     ) -> Attachment | FileRefused | None:
         """Copy the file that a `SendFile` command sends, and return the copy, or why it cannot be sent.
 
-        Return None if the command sends no file, or was answered before: `_execute` replies to it.
+        Return None if the command sends no file, or was answered before: `_execute` replies to it. Whether
+        the asker's role may send files is decided later, in the transaction.
         """
         if not isinstance(command, SendFile):
             return None
@@ -331,8 +332,9 @@ class CommandDispatcher:
         reply = Reply(
             request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data
         )
-        # The text of messages is stored in one place only, so that deleting it there deletes it for good.
-        if not _only_reads_words(command):
+        # The reply to a search has texts of messages. They are stored in one place only, so that deleting
+        # them there deletes them for good.
+        if not _only_reads_stored_texts(command):
             await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
         if current is not None:
             await late_answers.send_late_answer(tx, current, command, reply, now_ms=now_ms)
@@ -478,8 +480,11 @@ def _out_of_reach(command: Command) -> str | None:
     return "noted" if command.tool in NOTING else None
 
 
-def _only_reads_words(command: Command) -> bool:
-    """Return whether a command only reads stored texts, such as messages, and changes nothing."""
+def _only_reads_stored_texts(command: Command) -> bool:
+    """Return whether a command only reads stored texts, such as messages, and changes nothing.
+
+    Such are a search of the history, and the actions of context tools that show what is known.
+    """
     is_show = isinstance(command, Remember) and command.arguments.get("action") in ("show", "person")
     return is_show or isinstance(command, SearchHistory)
 

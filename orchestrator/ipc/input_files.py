@@ -30,7 +30,7 @@ REPLY_SECONDS = 3600.0
 MAX_REPLIES = 1_000
 """Replies of a group that stay, the newest ones."""
 MAX_LEFT = 10_000
-"""Files of `input/` that one clearing looks at; the others follow the next time."""
+"""Files of `input/` that one call of `clear_stale` looks at; the others follow the next time."""
 
 
 def write_turn(input_dir: Path, order: TurnOrder) -> str:
@@ -78,11 +78,11 @@ class InputFiles:
         Raises `OSError`.
         """
         with self._writing:
-            before = self._names.get(order.turn)
+            earlier_name = self._names.get(order.turn)
             self._names[order.turn] = write_turn(self._input_of(folder), order)
         # The new file is written first: a crash in between leaves two files of the turn, but never none.
-        if before is not None:
-            remove_turn(self._input_of(folder), before)
+        if earlier_name is not None:
+            remove_turn(self._input_of(folder), earlier_name)
 
     def write_close(self, folder: Folder, closing: Collection[RunId]) -> None:
         """Write the file by which these runs of a group, and no others, are asked to end.
@@ -99,7 +99,7 @@ class InputFiles:
             remove_turn(self._input_of(folder), name)
 
     def remove_run_files(self, folder: Folder, run_id: RunId) -> None:
-        """Remove the input files that are for an ended run alone, which has not read them."""
+        """Remove the input files that are for this ended run and no other, and that it has not read."""
         self._clear(folder, lambda run: run == run_id)
 
     def remove_files_of_others(self, living: Collection[RunId]) -> None:

@@ -35,7 +35,7 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
     sent now. Nothing is queued either if the turn is tried again: the agent then repeats the request and gets
     the reply.
     """
-    waited_ms = now_ms - (command.asked_ms or now_ms)
+    waited_ms = now_ms - (command.asked_ms or now_ms)  # 0 if the command does not say when it was asked
     if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:
         return
     turn = await turns.get(tx, TurnId(command.turn)) if command.turn is not None else None
@@ -67,7 +67,7 @@ def _concerns_people(command: Command) -> bool:
 
 
 def _asks_again(turn: Turn, command: Command) -> bool:
-    """Return whether the turn was started again since the request, or waits for that.
+    """Return whether the turn of a request was started again since the request, or waits for that.
 
     The new attempt repeats the request, and gets its reply.
     """

@@ -115,7 +115,9 @@ class MailboxWorker:
         self._clock = clock or SystemClock()
         self._sweep_files = sweep_files
         self._swept_ms: int | None = None
+        """When copies were last removed, by the steady clock; None before the first time."""
         self._rates: dict[Folder, TokenBucket] = {}
+        """The number of requests that each group may still send now, as tokens in a bucket."""
         self._failures: dict[tuple[Folder, str], dict[str, _Failure]] = {}
         """The failed requests of each mailbox, by name and content. After a restart all are tried anew."""
         self._resting: set[Folder] = set()
@@ -275,8 +277,8 @@ class MailboxWorker:
         """Count `cost` requests of a group, and pause the group if it sends faster than it may."""
         if not cost:
             return
-        rate = self._rates.setdefault(folder, TokenBucket(self._clock))
-        seconds = rate.take(cost)
+        bucket = self._rates.setdefault(folder, TokenBucket(self._clock))
+        seconds = bucket.take(cost)  # above 0 if the group has sent more than it may by now
         if seconds > 0 and folder not in self._resting:
             self._resting.add(folder)
             asyncio.get_running_loop().call_later(seconds, self._wake, folder)
@@ -316,12 +318,13 @@ class MailboxWorker:
             failures[key] = failure
             self._rest(group.folder, failure, error)
             if len(failures) > MAX_FAILURES:
-                del failures[next(iter(failures))]
+                del failures[next(iter(failures))]  # the oldest
         else:
             failures.pop(key, None)
 
     def _rest(self, folder: Folder, failure: _Failure, error: BaseException) -> None:
         """Count a failure of a request, and let the request wait before it is tried again or set aside."""
+        # Any later error is not one of its handling, but of setting it aside.
         if failure.tries < MAX_TRIES:
             failure.reason = type(error).__name__
         failure.tries += 1
@@ -378,12 +381,12 @@ class MailboxWorker:
             "mailbox.set_aside", group, mailbox.name, Rejection(name=request.name, reason=reason)
         )
 
-        async def tell(tx: Tx) -> None:
+        async def store(tx: Tx) -> None:
             """Store the reply and the row of the audit."""
             await commands.record(tx, group.folder, command.title, reply, now_ms=event.at_ms)
             await audit.append(tx, event)
 
-        await self._database.write(tell)
+        await self._database.write(store)
         log.error("mailbox.set_aside", group=group.folder, file=request.name, reason=reason)
         return reply
 

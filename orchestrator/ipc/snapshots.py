@@ -202,11 +202,11 @@ class SnapshotWriter:
         Of the events, the first `MAX_EVENTS` by their start are written.
         """
         zone = self._zone_of(view.group)
-        known = known_chats(view, zone)
+        chat_rows = known_chats(view, zone)
         now = local_iso(self._clock.now_ms(), zone)
         tasks_file, groups_file, calendar_file = (self._root / view.group.folder / name for name in FILES)
         await self._put(tasks_file, [to_row(task) for task in view.tasks])
-        await self._put(groups_file, {"groups": known}, {"lastSync": now})
+        await self._put(groups_file, {"groups": chat_rows}, {"lastSync": now})
         await self._put(calendar_file, rows(view.events[:MAX_EVENTS], zone))
 
     async def _put(self, path: Path, content: Any, uncompared: dict[str, str] | None = None) -> None:
@@ -232,7 +232,7 @@ async def _view_of(tx: Tx, group: Group, *, now_ms: int) -> VisibleToGroup:
     """Return the tasks, chats and calendar events that a group may see.
 
     Main sees all tasks and chats. Other groups see their own tasks, and their own chats if they have several.
-    Each group sees only the events of its own calendars.
+    Each group sees only the events of its own calendars, from a day ago until `EVENT_DAYS` from now.
     """
     visible_groups = await groups.every(tx) if group.is_main else [group]
     return VisibleToGroup(

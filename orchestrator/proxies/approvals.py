@@ -125,12 +125,14 @@ class Approvals:
         permission for a single call of a tool is used up.
         """
         redacted = await asyncio.to_thread(self._redact, request.detail)
-        # The unredacted length counts, too: a long text that is taken for a secret is shortened to a mark.
-        # A beginning of this length is enough: `ticked` escapes characters, which never shortens a text.
+        # Both texts have to be short. Redaction replaces a secret with a short mark, so a long text that is
+        # taken for a secret would pass if only the redacted text counted. A beginning is enough to measure:
+        # `ticked` escapes characters, which never shortens a text.
         beginnings = [text[: MAX_DETAIL_CHARS + 1] for text in (request.detail, redacted)]
         is_too_long = max(len(ticked(text)) for text in beginnings) > MAX_DETAIL_CHARS
         request = replace(request, detail=redacted)
-        # Subscribed before the first look at the store. A decision in the chat arrives as a message event.
+        # Subscribed before the first look at the store, so that no decision is missed between the two. An
+        # answer that the owner writes in the chat is published as `message.queued`.
         with self._bus.listening("approval.decided", "message.queued") as events:
             decision = await self._decision_or_question(request, is_too_long=is_too_long)
             deadline = asyncio.get_running_loop().time() + self._wait_seconds
@@ -184,6 +186,7 @@ class Approvals:
                 return reason_not_to_ask
             new_request = await approvals.add(tx, request, now_ms=now_ms, expires_ms=now_ms + LAPSE_MS)
             await _append_to_audit(tx, new_request, "approval.asked", now_ms=now_ms)
+            # One question lists all waiting requests of the group, and replaces the last one if it is unsent.
             waiting = await approvals.waiting(tx, request.folder, now_ms=now_ms)
             await owner.notify_anew(
                 tx, question(waiting), about=f"{owner.ASKED}approvals:{new_request.folder}", now_ms=now_ms
@@ -229,6 +232,7 @@ async def settle_refused(
     await approvals.end_standing(tx, group.folder, ApprovalKind.EGRESS, subject, now_ms=now_ms)
     if verdict == "group":
         targets = sorted({*map(str, config.targets), subject})
+        # `configure` also appends the change to the audit.
         await changes.configure(tx, folder, {"egress": {"allowlist": targets}}, by=by, now_ms=now_ms)
         announce(tx, "approval.decided", group=group.folder)
         return
@@ -252,7 +256,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     """Record the owner's decision about a waiting request, and return the decided request.
 
     "refuse" also withdraws a decision in force: a permission, or a refusal for good. The group's agent reads
-    about the decision in its next turn, except when a refusal for good was withdrawn.
+    about the decision in its next turn, except when a refusal for good was withdrawn or the group is gone.
 
     Raises:
         UnknownApproval: no request has this id.
@@ -262,6 +266,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     if approval is None:
         raise UnknownApproval(f"There is no request {approval_id}: see 'andy approvals list'.")
     is_allowed = approval.state in (ApprovalState.ONCE, ApprovalState.ALWAYS)
+    # `is_for_ever` is True for a refusal for good only, not for a permission "from now on".
     is_taken_back = decision == "refuse" and (is_allowed or approval.is_for_ever)
     if not (approval.is_waiting(now_ms) or is_taken_back):
         state_text = (
@@ -293,10 +298,10 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
 
 
 def question(waiting: Sequence[Approval]) -> str:
-    """Return the owner's text in main about the waiting requests of one group. Pure.
+    """Return the text that asks the owner, in the group `main`, about the waiting requests of a group. Pure.
 
-    The group comes first. The agent's own text is shortened, quoted and escaped, so that it can neither look
-    like Andy's text nor push that out of sight.
+    `waiting` has at least one request. The text begins with the group. The agent's own text is shortened,
+    quoted and escaped, so that it can neither look like Andy's text nor push that out of sight.
     """
     folder = waiting[0].folder
     lapse = f"Without an answer in {LAPSE_MS // MINUTE_MS} minutes it is refused."
@@ -313,11 +318,11 @@ def question(waiting: Sequence[Approval]) -> str:
 
 
 def _request_line(request: Approval) -> str:
-    """Return what the agent wants to do with which arguments, on one line."""
+    """Return what the agent wants to do with which arguments, on one line; long arguments are cut."""
     detail = f" with {quoted(request.detail, MAX_SHOWN_CHARS)}" if request.detail else ""
     is_cut = len(ticked(request.detail)) > MAX_SHOWN_CHARS
-    rest = " Read all of it on the console's page Safety before you allow it." if is_cut else ""
-    return f"{_action_text(request)} (request {request.id}){detail}.{rest}"
+    hint = " Read all of it on the console's page Safety before you allow it." if is_cut else ""
+    return f"{_action_text(request)} (request {request.id}){detail}.{hint}"
 
 
 def subject_of(request: Approval) -> str:
@@ -344,7 +349,7 @@ def _action_text(request: Approval) -> str:
     """Return what a request is to do, as a verb with its object: "reach …" or "call …"."""
     if request.kind is ApprovalKind.EGRESS:
         return f"reach {quoted(request.subject, MAX_SUBJECT_CHARS)}"
-    server, _, tool = request.subject.partition("/")
+    server, _, tool = request.subject.partition("/")  # such as "calendar/delete_event"
     tool_name = quoted(tool, MAX_SUBJECT_CHARS)
     return f"call {tool_name} of the MCP server {quoted(server, MAX_SUBJECT_CHARS)}"
 

@@ -78,7 +78,7 @@ SESSION_KEY_FILE = "mcp-session-key"
 """File of the key that seals session ids of MCP servers across restarts, because containers outlive them."""
 KEY_BYTES = 32
 PORT_FILES = ("proxy-port", "egress-port")
-"""Files under `data/` with the ports on which the proxies last listened."""
+"""Files under `data/` with the ports on which the model proxy and the egress proxy last listened."""
 
 
 class ContainerProxies:
@@ -206,10 +206,11 @@ class ContainerProxies:
         await self.failover.load()
         await stack.enter_async_context(self.proxy)
         stack.push_async_callback(self._mcp_tokens.close)
-        self._server = ProxyServer(self.proxy.app, self._listen(PORT_FILES[0]))
+        model_port_file, egress_port_file = PORT_FILES
+        self._server = ProxyServer(self.proxy.app, self._listen(model_port_file))
         stack.callback(self._server.close)
         self._egress = EgressProxy(
-            self._listen(PORT_FILES[1]),
+            self._listen(egress_port_file),
             identify=self._egress_caller,
             note=self.admission.usage_writer.note,
             clock=self._host.clock,
@@ -228,7 +229,7 @@ class ContainerProxies:
         return frozenset({self._server.port, self._egress.port})
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Return the loops to run, by the names that the host's status shows. `open` comes first."""
+        """Return the loops to run, by the names that the host's status shows. Call `open` before."""
         return {
             "proxy": self._server.serve,
             "usage": self.admission.usage_writer.run,
@@ -254,7 +255,7 @@ class ContainerProxies:
         """Return the environment variables by which a container of a group finds the proxies.
 
         `token` is the run's token. It stands in place of a key for the model service, and no other program
-        accepts it.
+        accepts it. Only Claude needs the model proxy, and only a group with an allow-list the egress proxy.
         """
         variables: dict[str, str] = {}
         if agent == "claude":
@@ -399,7 +400,7 @@ class ContainerProxies:
         async with self._reader.reading() as tx:
             outage = await turn_outages.of_turn(tx, identity.turn_id)
         waited_ms = 0 if outage is None else self._host.clock.now_ms() - outage.since_ms
-        return replace(answered, waited_ms=max(0, waited_ms))
+        return replace(answered, waited_ms=max(0, waited_ms))  # it is negative after the clock was set back
 
     async def _probe_service(self, name: str, model: str | None) -> Answered:
         """Send a short request of the host's own to a model service, and return how it answers.
@@ -448,51 +449,54 @@ class ContainerProxies:
         if (host_call := self._host_calls.identify(token_hash_text)) is not None:
             return host_call
         async with self._reader.reading() as tx:
-            bearer = await runs.holder_of_token(tx, token_hash_text)
-        if bearer is None:
+            holder = await runs.holder_of_token(tx, token_hash_text)
+        if holder is None:
             return None
-        own_config = settings.parsed(bearer.container_config, bearer.folder)
-        rights = roles.rights_of(bearer.role, own_config)
+        own_config = settings.parsed(holder.container_config, holder.folder)
+        rights = roles.rights_of(holder.role, own_config)
         config = roles.narrowed(own_config, rights)
-        service = await self._service_of_run(bearer.service)
+        service = await self._service_of_run(holder.service)
         return RunIdentity(
-            run_id=bearer.run_id,
-            folder=bearer.folder,
-            turn_id=bearer.turn_id,
-            kind=bearer.kind,
-            task_id=bearer.task_id,
-            is_main=bearer.is_main and Permission.COMMAND in rights.may,
-            role=bearer.role,
+            run_id=holder.run_id,
+            folder=holder.folder,
+            turn_id=holder.turn_id,
+            kind=holder.kind,
+            task_id=holder.task_id,
+            is_main=holder.is_main and Permission.COMMAND in rights.may,
+            role=holder.role,
             may_call_servers=Permission.MCP in rights.may,
             spend=rights.spend,
-            budgets=bearer.budgets,
+            budgets=holder.budgets,
+            # Only Anthropic's own search is made by the model service; the host makes all others.
             may_search=settings.search_service(config, self._host.settings) is SearchService.ANTHROPIC
-            and self.admission.searches.left(bearer.run_id, bearer.turn_id) > 0,
+            and self.admission.searches.left(holder.run_id, holder.turn_id) > 0,
             is_open=config.egress == "open",
             model_features=config.model_features,
             service=service,
-            removed_service=bearer.service if service is None else None,
-            model=bearer.model,
-            may_move=bearer.turn_id is not None and self._could_move(bearer, config),
-            has_other=bearer.turn_id is not None
+            # For the service of `.env`, which cannot be removed, `holder.service` is None.
+            removed_service=holder.service if service is None else None,
+            model=holder.model,
+            may_move=holder.turn_id is not None and self._could_move(holder, config),
+            has_other=holder.turn_id is not None
             and self.models.has_other(
-                bearer.service or OF_DOTENV,
+                holder.service or OF_DOTENV,
                 config,
-                bearer.kind or TurnKind.CHAT,
-                is_isolated=bearer.is_isolated,
+                holder.kind or TurnKind.CHAT,
+                is_isolated=holder.is_isolated,
             ),
-            # No turn has the id 0, which stands for a run without a turn.
-            has_moved=(bearer.service or OF_DOTENV) in self.models.left.get(bearer.turn_id or TurnId(0), ()),
+            # Whether the service of this run is among those that its turn has left. No turn has the id 0,
+            # which stands for a run without a turn.
+            has_moved=(holder.service or OF_DOTENV) in self.models.left.get(holder.turn_id or TurnId(0), ()),
         )
 
-    def _could_move(self, bearer: TokenHolder, config: GroupConfig) -> bool:
-        """Return whether another service could continue the turn of a run."""
+    def _could_move(self, holder: TokenHolder, config: GroupConfig) -> bool:
+        """Return whether another service could continue the turn of a run; `holder` is that run."""
         next_choice = self.models.next_after(
-            bearer.service or OF_DOTENV,
+            holder.service or OF_DOTENV,
             config,
-            bearer.kind or TurnKind.CHAT,
-            is_isolated=bearer.is_isolated,
-            turn_id=bearer.turn_id,
+            holder.kind or TurnKind.CHAT,
+            is_isolated=holder.is_isolated,
+            turn_id=holder.turn_id,
         )
         return next_choice is not None
 
@@ -511,7 +515,10 @@ class ContainerProxies:
         return server if server is not None and folder in server.groups else None
 
     async def _egress_caller(self, token: str) -> EgressCaller | None:
-        """Return the run of a token, with the targets that its group may reach now; None if unknown."""
+        """Return the run of a token, with the targets that its group may reach now; None if it is unknown.
+
+        A role of the people who asked may allow fewer targets than the group's settings.
+        """
         identity = await self._identify(token_hash(token))
         if identity is None:
             return None

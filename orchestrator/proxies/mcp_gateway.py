@@ -131,8 +131,8 @@ class McpGateway:
     ) -> None:
         """Rebuild a request from its parsed content, send it to the server `name`, and pass back the answer.
 
-        The audit gets a row, also for a message that is refused. A refused POST is answered in the protocol's
-        own form.
+        The audit gets a row for each message that was read, also if it is refused then. A POST whose message
+        is refused is answered in the protocol's own form.
 
         Args:
             name: the server's name, as the container wrote it.
@@ -165,6 +165,7 @@ class McpGateway:
                 await self._check_allowed(server, identity, message)
             seal = self._sessions.sealing(identity.folder, server.name)
             send = partial(_send, server, client, upstream, message, session=session, seal=seal)
+            # A server without a secret in `.env` may have a login of the owner's, with a token.
             if secret is not None or self._tokens is None:
                 await _send_with_secret(send, secret, held)
             else:
@@ -253,10 +254,11 @@ async def _send_with_token(send: Send, tokens: McpTokens, server: McpServer, hel
         try:
             await send(token, held)
         except _Unauthorised:
-            # With an empty text as the rejected token, a login made meanwhile is still used.
+            # If no token was sent, the empty text says that one was demanded: no token equals it, so that of
+            # a login made meanwhile is used.
             renewed = await tokens.token(server, refused=token or "")
             if renewed is None:
-                raise
+                raise  # caught below: there is no login
             # No bytes to release: the first attempt has released them.
             await send(renewed, None)
     except _Unauthorised:
@@ -335,7 +337,7 @@ def _request_headers(
     headers = [*_select_headers(client.headers, _REQUEST_NAMES), *_added_headers(server, secret)]
     if session is not None:
         headers.append((SESSION, session))
-    else:
+    else:  # the header "last-event-id" is left out
         # Ids of events belong to a session: without one, another group's events could be requested.
         headers = [header for header in headers if header[0] != b"last-event-id"]
     if client.method == "POST":
@@ -393,7 +395,7 @@ async def _pass_answer(
         headers = [
             (name, mask.whole(value)) for name, value in _select_headers(answer.headers, _RESPONSE_NAMES)
         ]
-        session_ids = _header_values(answer.headers, SESSION)[:1]
+        session_ids = _header_values(answer.headers, SESSION)[:1]  # of several, only the first counts
         # A server may put the secret into its session id; such an id is not passed on.
         headers += [(SESSION, seal(value)) for value in session_ids if mask.whole(value) == value]
         await client.begin(answer.status, headers)
@@ -427,6 +429,8 @@ class SessionSeal:
     def opened(self, folder: Folder, server: str, headers: list[Header]) -> bytes | None:
         """Return the server's id of the session that a request names, or None if it names none.
 
+        The container's id has the form `SEAL.ID`, as `sealing` has made it.
+
         Raises:
             ProxyRefused: it is no session of this group at this server (404, as for an ended one).
         """
@@ -441,7 +445,7 @@ class SessionSeal:
         return session
 
     def _seal_of(self, folder: Folder, server: str, session: bytes) -> bytes:
-        """Return the seal of a session: a hash that only this host can compute."""
+        """Return the seal of a session: a hash that only this host can compute, as 32 hexadecimal digits."""
         text = f"{folder}\0{server}\0".encode() + session
         return hmac.new(self._key, text, sha256).hexdigest()[:32].encode()
 

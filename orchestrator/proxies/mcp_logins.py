@@ -145,16 +145,16 @@ def write(data: Path, name: str, login: McpLogin | None) -> None:
 def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
     """Change fields of the stored login for the server `name`, and return whether they were changed. Blocks.
 
-    Nothing is changed if the file is gone or unreadable, or no longer has `login` as it is: it may have
-    another login, a newer token, or the reason of a refusal.
+    Nothing is changed if the file is gone or unreadable, or differs from `login`, as read before: it may have
+    another login, a newer token, or the reason of a refusal by now.
     """
     with _with_lock(data, name) as path:
         try:
             stored = McpLogin.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False
-        names = ("id", "access_token", "refused")
-        if any(getattr(stored, name) != getattr(login, name) for name in names):
+        compared_fields = ("id", "access_token", "refused")
+        if any(getattr(stored, field) != getattr(login, field) for field in compared_fields):
             return False
         write_whole(path, stored.model_copy(update=fields).model_dump_json(indent=2) + "\n", mode=0o600)
     return True
@@ -210,7 +210,7 @@ class McpTokens:
             refused: the token that the server has just rejected, if any.
 
         Raises:
-            LoginNeeded: the login is no longer accepted.
+            LoginNeeded: the login is no longer accepted, or there is no other token than the rejected one.
             LoginUnreachable: the token has to be renewed, and that is not possible now.
         """
         login = await asyncio.to_thread(read, self._data, server)
@@ -229,7 +229,10 @@ class McpTokens:
         return login.access_token
 
     async def note_wanted_scope(self, server: McpServer, scope: str) -> None:
-        """Store that a server demands more rights, so that the next login requests them."""
+        """Store that a server demands more rights, so that the next login requests them, too.
+
+        Nothing is stored without a login or a scope, or if all rights are longer than `MAX_SCOPE_CHARS`.
+        """
         login = await asyncio.to_thread(read, self._data, server)
         if login is None or not scope:
             return
@@ -330,8 +333,9 @@ def _oauth() -> ModuleType:
 def wanted_scope(challenges: Sequence[bytes]) -> str | None:
     """Return the rights that a refusal demands (OAuth's `scope`); empty if it demands more but names none.
 
-    `challenges` are the values of the refusal's header www-authenticate. Return None if the server refuses
-    for another reason than missing rights.
+    `challenges` are the values of the refusal's header www-authenticate, such as
+    `Bearer error="insufficient_scope", scope="files:write"`: that gives `files:write`. Return None if the
+    server refuses for another reason than missing rights.
     """
     text = b", ".join(challenges).decode("latin-1")
     if not _INSUFFICIENT_SCOPE.search(text):

@@ -158,6 +158,7 @@ def _is_of_task(method: str | None, params: dict[str, Any]) -> bool:
 
     A task is a call whose result is fetched later. `method` is None for an answer to the server.
     """
+    # Such as `tasks/get`, and `notifications/tasks/status`.
     is_about_tasks = method is not None and method.removeprefix("notifications/").startswith("tasks/")
     return is_about_tasks or params.get("task") is not None
 

@@ -105,6 +105,7 @@ async def log_in(
     client = context.client_info
     assert metadata is not None
     assert client is not None
+    # The package later uses the client only with the authorisation server that is noted here.
     client.issuer = str(metadata.issuer)
     resource = context.protected_resource_metadata
     at_ms = now_ms()
@@ -204,6 +205,7 @@ class _Flow:
             tokens = OAuthToken(
                 access_token=login.access_token, refresh_token=login.refresh_token, scope=login.scope
             )
+            # The package demands such an address, though neither a renewal nor a revocation uses it.
             redirect_uri = str(client.redirect_uris[0]) if client.redirect_uris else login.url
             flow = cls(login.url, upstream, client=client, redirect_uri=redirect_uri, tokens=tokens)
             context = flow.provider.context
@@ -332,7 +334,8 @@ class _Flow:
     async def _open_browser(self, address: str) -> None:
         """Send the owner to the address at which a login is allowed, and store the result for `_result`.
 
-        The package calls this before it requests the token.
+        The package calls this before it requests the token. Here it is also chosen how the client's secret
+        will be shown to the token server.
 
         Raises `LoginRefused` if the address may not be used, or the owner did not allow the login.
         """
@@ -468,7 +471,8 @@ def _challenge(answer: httpx2.Response, scope: str | None) -> httpx2.Response:
         raise LoginRefused(f"The server answers with HTTP {answer.status_code}: is its URL right?")
     challenge = answer.headers.get("www-authenticate", "Bearer")
     if scope is not None:
-        # Put first, because the package reads only the first scope of a challenge.
+        # Put first, because the package reads only the first scope of a challenge. The rest of the server's
+        # own challenge follows without its scheme, the word `Bearer`.
         challenge = f'Bearer scope="{scope}", {challenge.partition(" ")[2]}'
     return httpx2.Response(
         httpx2.codes.UNAUTHORIZED, headers={"www-authenticate": challenge}, request=answer.request
@@ -478,8 +482,8 @@ def _challenge(answer: httpx2.Response, scope: str | None) -> httpx2.Response:
 def _refusal(answer: httpx2.Response) -> LoginRefused:
     """Return the error for an answer without a token.
 
-    It is a plain `LoginRefused`, which ends the login, only for a lasting refusal by OAuth's rules. For
-    anything else it is `LoginUnreachable`.
+    For a lasting refusal by OAuth's rules it is a plain `LoginRefused`, which ends the login, with the code
+    of the refusal as its text. For anything else it is `LoginUnreachable`.
     """
     code: object = None
     if answer.status_code in (httpx2.codes.BAD_REQUEST, httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):

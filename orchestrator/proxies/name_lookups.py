@@ -26,7 +26,7 @@ class LookupRefused(OSError):
 
 
 class NameLookups:
-    """Limits the lookups of several parties, so that none takes all places."""
+    """Limits the lookups of several parties, so that no party makes all others wait."""
 
     def __init__(self, *, lookups: int = LOOKUPS, lookup_seconds: float = LOOKUP_SECONDS) -> None:
         """`lookups` run at once at most; each may take `lookup_seconds`, including its wait."""
@@ -48,19 +48,21 @@ class NameLookups:
         """
         if _is_address(host):
             return [host]
-        places = self._shares.setdefault(share, asyncio.Semaphore(LOOKUPS_A_SHARE))
+        share_limit = self._shares.setdefault(share, asyncio.Semaphore(LOOKUPS_A_SHARE))
         try:
             async with asyncio.timeout(self._seconds):
-                await places.acquire()
-                return await self._start_lookup(host, port, places)
+                await share_limit.acquire()
+                return await self._start_lookup(host, port, share_limit)
         except TimeoutError:
             raise LookupRefused("the name was not looked up in time: its name server may be silent") from None
 
-    def _start_lookup(self, host: str, port: int, places: asyncio.Semaphore) -> asyncio.Future[list[str]]:
+    def _start_lookup(
+        self, host: str, port: int, share_limit: asyncio.Semaphore
+    ) -> asyncio.Future[list[str]]:
         """Start to look a host up in a thread, and return a future with its addresses or its `OSError`.
 
-        The caller has acquired `places`, the semaphore of the party. It is released when the thread ends, not
-        at a timeout, because a timeout does not end the thread.
+        The caller has acquired `share_limit`, the semaphore of the party. It is released when the thread
+        ends, not at a timeout, because a timeout does not end the thread.
 
         Raises:
             LookupRefused: no thread can be started now; the semaphore is released.
@@ -75,8 +77,8 @@ class NameLookups:
             """
             # Only the event loop changes the counts, so they need no lock.
             self._free += 1
-            places.release()
-            if result.done():
+            share_limit.release()
+            if result.done():  # cancelled by a timeout
                 return
             if error is None:
                 result.set_result(addresses)
@@ -92,8 +94,8 @@ class NameLookups:
         if self._free and _try_to_start(threading.Thread(target=work, name="name-lookup", daemon=True)):
             self._free -= 1
             return result
-        # All lookups are in use, or this machine can start no further thread.
-        places.release()
+        # As many lookups run as may, or this machine can start no further thread.
+        share_limit.release()
         raise LookupRefused("too many names are being looked up: try again in a minute")
 
 

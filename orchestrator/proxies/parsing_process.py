@@ -72,9 +72,9 @@ def _adapt_model_request(body: bytes, options: dict[str, Any]) -> tuple[dict[str
     Return the request's facts, and the adapted body. `options` are the keyword arguments of `read_request`
     and, under "adapt", those of `adapt_request`.
     """
-    to_service = options.pop("adapt")
+    adapt_options = options.pop("adapt")
     facts, document = request_policy.read_request(body, **options)
-    adapted = adaptation.adapt_request(document, **to_service)
+    adapted = adaptation.adapt_request(document, **adapt_options)
     return asdict(facts), json.dumps(adapted, separators=(",", ":")).encode()
 
 
@@ -208,10 +208,13 @@ class ParsingProcess:
                 group.work.take(_milliseconds(time.thread_time() - started))
 
     def _group(self, folder: Folder) -> _Group:
-        """Return the state of a group, which is created if it is not known."""
+        """Return the state of a group, which is created if it is not known.
+
+        If `MAX_GROUPS` are known then, all groups are forgotten first of which no body is being parsed.
+        """
         if folder not in self._groups and len(self._groups) >= MAX_GROUPS:
-            # A group that is dropped here starts with a new burst. Groups whose body is being parsed stay:
-            # with a new lock, two of their bodies would be parsed at once.
+            # A group that is forgotten here may use a whole burst of processor time again. Groups whose body
+            # is being parsed stay: with a new lock, two of their bodies would be parsed at once.
             self._groups = {name: group for name, group in self._groups.items() if group.lock.locked()}
         bucket = TokenBucket(self._clock, at_once=BURST_MS, a_second=MS_A_SECOND)
         return self._groups.setdefault(folder, _Group(asyncio.Lock(), bucket))
@@ -243,11 +246,11 @@ class ParsingProcess:
                     # The machine is busy, or the child would have been ended: clients repeat it.
                     raise ProxyRefused(error_responses.parsed_too_much(RETRY_MS)) from error
                 raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
-        group.work.take(answer["ms"])
+        group.work.take(answer["ms"])  # the processor time, as the child has measured it
         if (refusal := answer.get("refusal")) is not None:
             headers = tuple((name.encode(), value.encode()) for name, value in refusal.pop("headers"))
             raise ProxyRefused(ProxyRefusal(**refusal, headers=headers))
-        return answer["found"], payload
+        return answer["found"], payload  # "found" is the job's result, see `_answer`
 
 
 class _ParserChild:

@@ -42,7 +42,8 @@ class TokenBinding:
     def owns(self, run_id: RunId, peer: str) -> bool:
         """Return whether the address `peer` may show the token of a run.
 
-        The first address that shows it is stored as that of the run's container, and no other may.
+        The first address that shows it is stored as that of the run's container, and no other may. Of more
+        than `MAX_REMEMBERED` runs, the one that was asked about least recently is forgotten.
         """
         first_peer = self._first_peers.setdefault(run_id, peer)
         self._first_peers.move_to_end(run_id)

@@ -57,7 +57,7 @@ def parse(body: bytes, *, folds_names: bool = False) -> Any:
 def _check_bounds(body: bytes) -> None:
     """Raise `NotStrictJson` if a body has too many values or digits, without parsing it.
 
-    Each count stops at its limit, so memory stays small.
+    Only the digits of long numbers count. Each count stops at its limit, so memory stays small.
     """
     # Strings are replaced first: a long text may have more commas than a document may have parts. Each part
     # is then a string, or follows a comma or a bracket.
@@ -65,12 +65,13 @@ def _check_bounds(body: bytes) -> None:
     if strings + sum(map(skeleton.count, (b",", b"{", b"["))) > MAX_PARTS:
         raise NotStrictJson(_TOO_MANY_PARTS)
     long_digits = 0
-    for count, number in enumerate(_NUMBER.finditer(skeleton), start=1):
+    for number_count, number in enumerate(_NUMBER.finditer(skeleton), start=1):
         length = number.end() - number.start()
         long_digits += length if length > _LONG_NUMBER else 0
         if long_digits > MAX_NUMBER_CHARS:
             raise NotStrictJson(f"its numbers have more than {MAX_NUMBER_CHARS:,} digits")
-        if count > MAX_PARTS:
+        # Only in a text that is no JSON, such as `1 1 1`, are there more numbers than parts.
+        if number_count > MAX_PARTS:
             raise NotStrictJson(_TOO_MANY_PARTS)
 
 
@@ -98,7 +99,7 @@ def _load(body: bytes, *, folds_names: bool) -> Any:
             object_pairs_hook=_object_hook(folds_names=folds_names),
             parse_constant=_refuse_constant,
         )
-    except NotStrictJson:
+    except NotStrictJson:  # from the hook; it is a `ValueError`, too, but with a more exact text
         raise
     except (ValueError, RecursionError) as error:
         raise NotStrictJson("its body is no JSON that has one meaning") from error
@@ -120,6 +121,7 @@ def to_ascii_json(document: object) -> bytes:
 
 def fold_name(name: str) -> str:
     """Return a name without differences of case, form and invisible characters, for comparison."""
+    # Also after `casefold`, which may return a text that is not in the normal form.
     text = normalized("NFKC", normalized("NFKC", name).casefold())
     return "".join(character for character in text if unicodedata.category(character) not in _INVISIBLE)
 

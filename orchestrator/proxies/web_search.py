@@ -187,8 +187,8 @@ class WebSearch:
 
         Raises `SearchFailed` if no usable answer came within `ANSWER_SECONDS`.
         """
-        # Recorded whatever the answer is, because the query may have left the machine. 0: no answer came.
-        status = 0
+        # Recorded whatever the answer is, because the query may have left the machine.
+        status = 0  # no whole answer came, or it was too large
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 status, body = await self._fetch(request)
@@ -227,9 +227,10 @@ class WebSearch:
             return response.status, await _read_body(response)
 
     def _record(self, identity: RunIdentity, service: SearchService, status: int) -> None:
-        """Note a search for the audit and the usage, with the HTTP status of its answer; 0 if none came.
+        """Note a search for the audit and the usage, with the HTTP status of its answer.
 
-        Only a search of Brave that was answered has a price.
+        `status` is 0 if no whole answer came, or it was too large. Only an answered search of Brave has a
+        price.
         """
         now_ms = self._host.clock.now_ms()
         is_paid = service is SearchService.BRAVE and status == 200
@@ -319,7 +320,7 @@ def clean_query(service: SearchService, query: str) -> str:
     words = visible.split()[:MAX_WORDS]
     if service is SearchService.SEARXNG:
         # Words with these prefixes, such as `!images`, choose engines and languages there, or redirect to
-        # another site.
+        # another site. A word that consists of them is left out.
         words = [stripped for word in words if (stripped := word.lstrip("!:<?"))]
     if not any(character.isalnum() for word in words for character in word):
         raise NothingToSearch("Write what to search for.")
@@ -371,7 +372,7 @@ def _listed_by_searxng(document: Mapping[str, Any]) -> Sequence[object]:
     """Return the results in an answer of SearXNG.
 
     Raises `SearchFailed` if it is no answer of SearXNG, or if nothing was found and some of the search
-    engines that it queries did not answer.
+    engines that it queries did not answer; the text names the first five of them.
     """
     listed = document.get("results")
     silent_engines = document.get("unresponsive_engines")
@@ -399,7 +400,7 @@ def _page_of(result: object) -> FoundPage | None:
     address = result.get("url")
     if not isinstance(address, str) or len(address) > ADDRESS_CHARS or not _is_web_address(address):
         return None
-    text = result.get("content") or result.get("description")
+    text = result.get("content") or result.get("description")  # as SearXNG and as Brave name it
     return FoundPage(
         title=_plain(result.get("title"), TITLE_CHARS) or address,
         address=address,

@@ -47,6 +47,7 @@ async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> Command
         folder=caller.group.folder,
         text=command.caption,
         dedupe_key=f"file:{caller.group.folder}:{caller.request_id}",
+        # A file to another chat than the turn's does not count as one of the turn's messages.
         turn_id=turn.id if turn is not None and jid == turn.chat_jid else None,
         now_ms=caller.now_ms,
         attachment=caller.file,

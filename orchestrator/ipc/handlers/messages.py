@@ -59,6 +59,7 @@ async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> C
         folder=caller.group.folder,
         text=command.text,
         dedupe_key=_dedupe_key(caller, jid, command.text, turn),
+        # A text to another chat than the turn's does not count as one of the turn's messages.
         turn_id=turn.id if turn is not None and jid == turn.chat_jid else None,
         now_ms=caller.now_ms,
     )
@@ -87,17 +88,17 @@ async def send_poll(tx: Tx, caller: CommandCaller, command: SendPoll) -> Command
         return refused("too_many", why_not)
     # The rows below refer to the row of their chat, which may be missing yet.
     await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
-    key = "poll:" + _dedupe_key(caller, jid, poll.text, turn)
+    dedupe_key = "poll:" + _dedupe_key(caller, jid, poll.text, turn)
     is_new = await outbox.add(
         tx,
         chat_jid=jid,
         folder=caller.group.folder,
         text=poll.text,
-        dedupe_key=key,
+        dedupe_key=dedupe_key,
         turn_id=turn.id if turn is not None and jid == turn.chat_jid else None,
         now_ms=caller.now_ms,
     )
-    outgoing = await outbox.by_key(tx, key)
+    outgoing = await outbox.by_key(tx, dedupe_key)
     if not is_new or outgoing is None:
         return CommandResult(code="said_before", text="You have asked this in this turn; it is asked once.")
     await polls.add(tx, replace(poll, message_id=outgoing.message_id))

@@ -30,8 +30,10 @@ _MAX_ENCRYPTED_RECORD_BYTES = 2**14 + 2048
 """Bytes of an encrypted record's content, at most: TLS 1.2 allows 2,048 more than in the clear."""
 _MIN_EARLY_DATA_BYTES = 17
 """Bytes of TLS 1.3's shortest encrypted record: its kind, and a tag of 16 bytes."""
-_MAX_CLEAR_RECORDS = 32
-"""Unencrypted records and whole hellos that may follow the first hello; a client sends one or two."""
+_MAX_COUNTED_RECORDS = 32
+"""Whole hellos and other records, without early data, that may follow the first hello while its checks go on;
+a client sends one or two.
+"""
 _CLIENT_HELLO = 1
 _KEY_MESSAGES = frozenset({11, 16})
 """Certificate and ClientKeyExchange, with which a client of TLS 1.2 answers the server's hello."""
@@ -118,7 +120,7 @@ class ClientHelloReader:
             raise BadClientHello("it does not begin with a TLS hello")
         if len(head) < _HEADER_BYTES:
             return None
-        length = int.from_bytes(head[3:5])
+        length = int.from_bytes(head[3:5])  # the last two bytes of the header
         if not 0 < length <= _MAX_RECORD_BYTES:
             raise BadClientHello("a TLS record has an impossible length")
         end = self._parsed + _HEADER_BYTES + length
@@ -150,7 +152,7 @@ class LaterHellos:
         self._offers_early_data = first.offers_early_data
         self._is_over = False
         """Whether the checks have ended: all further bytes may be sent."""
-        self._clear_records = 0
+        self._counted_records = 0
         self._may_be_encrypted = False
         """Whether a change_cipher_spec came: in TLS 1.2, later handshake records are encrypted."""
         self._received = bytearray()
@@ -201,6 +203,7 @@ class LaterHellos:
                 # The last two bytes of the header.
                 length = received[end + 3] << 8 | received[end + 4]
                 is_possible = _MIN_EARLY_DATA_BYTES <= length <= _MAX_ENCRYPTED_RECORD_BYTES
+                # An impossible record is left for `_pass_record`, which refuses it; an incomplete one waits.
                 if not is_possible or end + _HEADER_BYTES + length > len(received):
                     break
                 end += _HEADER_BYTES + length
@@ -218,7 +221,7 @@ class LaterHellos:
             raise BadClientHello("something that is no TLS record follows the TLS hello")
         if len(head) < _HEADER_BYTES:
             return None
-        length = int.from_bytes(head[3:5])
+        length = int.from_bytes(head[3:5])  # the last two bytes of the header
         if not 0 < length <= _MAX_ENCRYPTED_RECORD_BYTES:
             raise BadClientHello("a TLS record has an impossible length")
         end = _HEADER_BYTES + length
@@ -232,6 +235,7 @@ class LaterHellos:
         """Check a whole record and return the bytes that may be sent now.
 
         These are the record itself, nothing while a hello is incomplete, or all records of a checked hello.
+        Encrypted data that no hello offered ends all checks.
 
         Raises:
             BadClientHello: a client never sends this record here.
@@ -248,15 +252,16 @@ class LaterHellos:
             self._is_over = True
             return record
         self._may_be_encrypted = self._may_be_encrypted or record[0] == _CHANGE_CIPHER_SPEC_RECORD
-        return self._count_clear(record)
+        return self._count_records(record)
 
-    def _count_clear(self, records: bytes) -> bytes:
-        """Count one unencrypted record, or one hello in its records, and return the same bytes to be sent.
+    def _count_records(self, records: bytes) -> bytes:
+        """Count the records of one hello, or one other record, and return the same bytes to be sent.
 
-        Raises `BadClientHello` if there were too many.
+        Called for all that is sent while the checks go on, except for early data, of which there may be much.
+        Raises `BadClientHello` after more than `_MAX_COUNTED_RECORDS`.
         """
-        self._clear_records += 1
-        if self._clear_records > _MAX_CLEAR_RECORDS:
+        self._counted_records += 1
+        if self._counted_records > _MAX_COUNTED_RECORDS:
             raise BadClientHello("too many TLS records follow the hello in the clear")
         return records
 
@@ -264,10 +269,11 @@ class LaterHellos:
         """Return the bytes that may be sent after this record of a handshake.
 
         A hello is held until it is whole and checked. A message with the client's keys ends all checks: a
-        server that waits for a hello does not accept it.
+        server that waits for a hello does not accept it. A message that may be encrypted, and is no hello, is
+        passed on unread.
 
         Raises:
-            BadClientHello: the message is neither, or the hello is malformed or too long.
+            BadClientHello: the message is none of these, or the hello is malformed or too long.
             HelloRefused: the hello names another host, or hides one.
         """
         starts_message = not self._message
@@ -275,9 +281,10 @@ class LaterHellos:
         if not self._may_be_hello(self._message):
             kind = self._message[0]
             self._message.clear()
-            # The kind of an encrypted message cannot be read: it is passed on, and the checks go on.
+            # The kind of an encrypted message cannot be read: it is passed on, and the checks go on. A record
+            # that goes on with a message which looked like a hello so far is refused below.
             if starts_message and self._may_be_encrypted:
-                return self._count_clear(record)
+                return self._count_records(record)
             if kind not in _KEY_MESSAGES:
                 raise BadClientHello("a message of an unknown kind follows the TLS hello")
             self._is_over = True
@@ -298,7 +305,9 @@ class LaterHellos:
         """
         if message[0] != _CLIENT_HELLO or not self._may_be_encrypted:
             return message[0] == _CLIENT_HELLO
-        # Slices are empty, and so small enough, for bytes that have not arrived yet.
+        # Byte 1 is the highest of the three bytes of the body's length. Byte 38 is the length of the session
+        # id: before it are the header (4 bytes), the version (2) and the random (32). A byte that has not
+        # arrived yet gives an empty slice, which is small enough.
         highest_length_byte, session_id_length = message[1:2], message[38:39]
         return highest_length_byte <= b"\x03" and session_id_length <= b"\x20"
 
@@ -315,7 +324,7 @@ class LaterHellos:
         records = bytes(self._held)
         self._held.clear()
         self._message.clear()
-        return self._count_clear(records)
+        return self._count_records(records)
 
 
 def _whole_hello(message: bytes | bytearray) -> bytes | None:

@@ -44,7 +44,7 @@ class Connect:
 
 
 async def read_connect(reader: asyncio.StreamReader) -> Connect:
-    """Read one CONNECT request.
+    """Read one CONNECT request, and return it with the bytes that came after its head.
 
     Raises:
         BadHead: it is no CONNECT with a target and a token, or longer than `MAX_HEAD_BYTES`.
@@ -60,7 +60,7 @@ async def read_connect(reader: asyncio.StreamReader) -> Connect:
     if any(name in {b"content-length", b"transfer-encoding"} for name, _ in headers):
         raise BadHead(400, "CONNECT has no body")
     token = _parse_token([value for name, value in headers if name == b"proxy-authorization"])
-    # A client may send its TLS hello together with the head.
+    # The bytes after the head: a client may send its TLS hello together with it.
     return Connect(target=_parse_connect_target(request.target), token=token, early=parser.trailing_data[0])
 
 
@@ -72,7 +72,8 @@ async def _next_event(parser: h11.Connection, reader: asyncio.StreamReader) -> o
     try:
         while (event := parser.next_event()) is h11.NEED_DATA:
             parser.receive_data(await reader.read(MAX_HEAD_BYTES))
-            # The bytes that the parser has not taken yet are the head, as far as it has come.
+            # The bytes that the parser has not taken yet begin with the head, as far as it has arrived. The
+            # head ends with an empty line; lines after that are not counted.
             if parser.trailing_data[0].partition(b"\r\n\r\n")[0].count(b"\n") > MAX_HEAD_LINES:
                 raise BadHead(400, "its head has too many lines")
     except h11.RemoteProtocolError as error:

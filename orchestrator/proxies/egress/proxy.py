@@ -192,7 +192,9 @@ class EgressProxy:
                 task = connections.create_task(self._serve(reader, writer, peer), name="egress")
                 task.add_done_callback(lambda _: self._forget_connection(peer))
 
-            # A copy: the server closes the socket that it is given, and `serve` may be called again.
+            # This socket closes a connection for which `_is_full` returns True as soon as it is accepted. It
+            # is a copy, because the server closes the socket that it is given, and `serve` may be called
+            # again.
             listener = ScreenedListener(self._listener.dup(), self._is_full)
             server = await asyncio.start_server(accept, sock=listener, backlog=ACCEPTED_AT_ONCE)
             # asyncio has one number (`backlog`) for two limits: how many connections are accepted at once,
@@ -241,20 +243,23 @@ class EgressProxy:
         return None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
-        """Read one request, check it, and carry bytes to its target; a refusal is answered and recorded.
+        """Read one request, check it, and carry bytes both ways; a refusal is answered and recorded.
 
         `peer` is the address of the container.
+
+        Raises:
+            Gone, OSError, TimeoutError: the client left, a connection broke, or nothing came for too long.
         """
         caller: EgressCaller | None = None
         target: NetworkTarget | None = None
-        is_counted = False
+        has_valid_token = False
         try:
             async with asyncio.timeout(self._limits.head_seconds):
                 request = await read_connect(reader)
             target = request.target
             caller = await self._identify(request.token)
             caller = self._check_caller(caller, peer)
-            is_counted = True
+            has_valid_token = True
             # Paced by run, not by address: with the process runtime all groups have the same address.
             if await self._keep_pace(f"run {caller.run_id}"):
                 # What the run may reach can have changed meanwhile.
@@ -266,8 +271,8 @@ class EgressProxy:
         except (BadHead, EgressUnreachable) as error:
             status = error.status if isinstance(error, BadHead) else 403
             self._record_refusal(caller, target, peer, str(error))
-            if not is_counted:
-                # Without a valid token there is no run to count the request for.
+            if not has_valid_token:
+                # There is no run to count the request for, so it counts for the address.
                 await self._keep_pace(peer)
             await _refuse(writer, status, str(error))
         except OpeningRefused as error:
@@ -378,6 +383,7 @@ class EgressProxy:
         """
         early = request.early  # bytes that came together with the request
         if request.target.port != TLS_PORT:
+            # Wait for a first byte, which tells whether the client speaks TLS.
             early = early or await reader.read(MAX_HELLO_BYTES)
             if early[:1] != bytes([HANDSHAKE_RECORD]):
                 return Opening(data=early)
@@ -392,8 +398,8 @@ class EgressProxy:
             raise OpeningRefused(str(error), is_tls=is_tls) from error
         if (reason := client_hello.refusal(hello, request.target)) is not None:
             raise OpeningRefused(reason, server_name=hello.server_name)
-        later = partial(_check_later, LaterHellos(request.target, hello))
-        return Opening(data=hellos.hello_bytes + later(hellos.later_bytes), filter=later)
+        later_filter = partial(_check_later, LaterHellos(request.target, hello))
+        return Opening(data=hellos.hello_bytes + later_filter(hellos.later_bytes), filter=later_filter)
 
     def _record_connection(
         self, caller: EgressCaller, target: NetworkTarget, address: str, counts: ByteCounts, seconds: float
@@ -429,6 +435,7 @@ class EgressProxy:
         key = (caller.folder if caller else peer, reason)
         if not self._throttle.passes(key):
             return
+        # "unlogged" is the number of similar refusals since the last one that was recorded.
         detail = {
             "target": str(target) if target else None,
             "peer": peer,

@@ -55,8 +55,8 @@ _V6_WITH_V4 = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64
 def is_public(address: str) -> bool:
     """Return whether an address from a resolver is a public one of the internet.
 
-    Of IPv6 only the range assigned for the internet counts; an embedded IPv4 address is judged itself.
-    Addresses with a scope (`%eth0`) and invalid ones are not public.
+    Of IPv6, only the range that is assigned for the internet is public. For an IPv6 address that contains an
+    IPv4 address, the IPv4 address decides. Addresses with a scope (`%eth0`) and invalid ones are not public.
     """
     try:
         parsed = ipaddress.ip_address(address)
@@ -67,7 +67,7 @@ def is_public(address: str) -> bool:
     if parsed.scope_id is not None:
         return False
     if any(parsed in network for network in _V6_WITH_V4):
-        return _is_public_v4(ipaddress.IPv4Address(int(parsed) & 0xFFFF_FFFF))
+        return _is_public_v4(ipaddress.IPv4Address(int(parsed) & 0xFFFF_FFFF))  # the last 32 bits
     return parsed in _V6_INTERNET and not any(parsed in network for network in _PRIVATE_V6)
 
 
@@ -95,7 +95,7 @@ class Resolver:
     """
 
     def __init__(self, *, lookups: int = LOOKUPS, lookup_seconds: float = LOOKUP_SECONDS) -> None:
-        """Allow so many lookups at once, each of which may take `lookup_seconds`."""
+        """Prepare for lookups; at most `lookups` run at once, and each may take `lookup_seconds`."""
         self._lookups = NameLookups(lookups=lookups, lookup_seconds=lookup_seconds)
 
     async def resolve(self, target: NetworkTarget, folder: Folder) -> Sequence[str]:
@@ -122,8 +122,8 @@ class Resolver:
 async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> EgressConnection:
     """Connect to a target on the internet, for the group `folder`, whose lookups of names are limited.
 
-    A name is refused if even one of its addresses is not public, because such a name is hardly a mistake. The
-    addresses are tried in turn, and the first that answers is used.
+    A name is refused if even one of its addresses is not public: such a name is more likely an attack than a
+    mistake. The addresses are tried in turn, and the first that answers is used.
 
     Raises:
         EgressUnreachable: it is not public, has no address, or does not answer.

@@ -48,6 +48,8 @@ class Tunnel:
         `container` and `target` are the two connections, each as its reader and its writer. `opening` is
         awaited once: it returns the first bytes for the target, and the filter for those that follow.
 
+        If one direction fails, the other is cancelled.
+
         Raises:
             OSError: a side broke.
             TimeoutError: both were silent for `idle_seconds`.
@@ -112,6 +114,7 @@ class Tunnel:
             self.counts.bytes_in += len(chunk)
         writer.write(chunk)
         await writer.drain()
-        # Bytes in either direction restart it: a long download is silent in the other one.
+        # Bytes in either direction restart it: a long download is silent in the other one. A limit that has
+        # expired cannot be restarted.
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + self._idle_seconds)

@@ -123,7 +123,7 @@ async def examine_service(
 async def examine_abilities(
     client: UpstreamClient, target: UpstreamTarget, model: str
 ) -> list[AbilityFinding]:
-    """Send a model service requests, and return a finding for each ability.
+    """Send a model service requests, and return a finding for each ability and for the window.
 
     The first finding is whether the service answers a message at all. It is the only one if the service does
     not.
@@ -132,6 +132,7 @@ async def examine_abilities(
     text_finding = await tests.text()
     if not text_finding.is_there:
         return [text_finding]
+    # By now the model is loaded: some services report the window of a loaded model only.
     window = await tests.window(
         _WINDOW_PATHS.get(target.service.kind if target.service else "", "/v1/models")
     )
@@ -297,14 +298,15 @@ class _AbilityTests:
     async def _ask(self, path: str = "/v1/messages", **fields: Any) -> _Reply | AbilityFinding:
         """Send the model a request with these fields of the Messages API.
 
-        Return the reply, or a finding with the reason if no whole reply came.
+        Return the reply, or a finding with the reason if no whole reply came, as `_send` does.
         """
         return await self._send("POST", path, {"model": self._model, **fields})
 
     async def _send(self, method: str, path: str, document: dict[str, Any] | None) -> _Reply | AbilityFinding:
         """Send a request to a path of the service, with `document` as its JSON body if there is one.
 
-        Return the reply, or a finding with the reason if no whole reply came.
+        Return the reply. If no whole reply came, return a finding with the reason instead; its name is
+        "text", and a test of another ability gives it the right one by `_missing_ability`.
         """
         body = None if document is None else json.dumps(document).encode()
         length = [] if body is None else [(b"content-length", str(len(body)).encode())]
@@ -370,5 +372,5 @@ def _failure_detail(reply: _Reply) -> str:
     # A service that has the Messages API but not this model answers 404 as well, in the API's own form.
     if reply.status in (404, 405) and reply.document().get("type") != "error":
         return f"HTTP {reply.status}: no answer of the Messages API"
-    message = error.get("message") if isinstance(error, dict) else error
+    message = error.get("message") if isinstance(error, dict) else error  # some services send only a text
     return f"HTTP {reply.status}: {' '.join(str(message or 'no reason given').split())[:MAX_REASON_CHARS]}"

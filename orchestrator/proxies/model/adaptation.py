@@ -27,6 +27,7 @@ FIELDS = frozenset(
 )
 """Fields that every service of the Messages API reads."""
 UNSEEN = "[A picture was here. This model cannot see pictures: say so if it matters.]"
+"""The text in place of a picture or document for a service that takes none."""
 _TOOL_FIELDS = ("name", "description", "input_schema")
 _CHANGING_TEXT = "x-anthropic-billing-header"
 """The start of a text that the CLI puts before its prompt and that differs each
@@ -40,7 +41,7 @@ def adapt_request(
     """Return a request of the Messages API in the form that a service with these abilities can read.
 
     `model` replaces the request's model: for side work such as titles the Claude CLI names models that only
-    Anthropic has. None leaves the request's model.
+    Anthropic has. None leaves the request's model. Fields that not every service reads are left out.
     """
     adapted = {name: value for name, value in document.items() if name in FIELDS}
     if model is not None:
@@ -94,9 +95,10 @@ def _message(message: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[
 
 
 def _part(part: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, Any]:
-    """Return a part of a message, or a text in its place if the service cannot read it.
+    """Return a part of a message without cache marks, or a text in its place if the service cannot read it.
 
-    `can_see` says whether the service takes pictures, `can_call` whether it takes tools.
+    `can_see` says whether the service takes pictures and documents such as PDF, `can_call` whether it takes
+    tools. The parts inside a tool's result are treated alike.
     """
     kind = part.get("type")
     if kind in ("image", "document") and not can_see:

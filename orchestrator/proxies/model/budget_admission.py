@@ -231,11 +231,11 @@ class Admission:
     async def _notify_group(self, tx: Tx, standing: rules.BudgetStanding, group: Group, text: str) -> None:
         """Queue a text about a budget for a group's chat and its agent.
 
-        It is sent once for each period, amount and limit, which is `WARNING_PERCENT` or all of the budget.
+        It is queued once for each period, amount and limit, which is `WARNING_PERCENT` or all of the budget.
         """
-        percent_mark = 100 if standing.is_spent else rules.WARNING_PERCENT
+        limit_percent = 100 if standing.is_spent else rules.WARNING_PERCENT
         # The amount is in the key, so that a raised budget warns again in the same period.
-        key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{percent_mark}"
+        key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{limit_percent}"
         now_ms = self._clock.now_ms()
         is_new = await outbox.add(
             tx,

@@ -133,21 +133,27 @@ async def all_standings(
     Unlike `standings`, it needs one query for all periods with the same start. Only stored usage counts.
     """
     rows: list[BudgetStanding] = []
-    # By the start of the period in epoch milliseconds; a share is a group's usage by one kind of turn.
-    shares: dict[int, dict[usage.Share, usage.Sums]] = {}
+    # By the start of the period in epoch milliseconds. A `usage.Share` is a group's part of all usage, by one
+    # kind of turn.
+    shares_since: dict[int, dict[usage.Share, usage.Sums]] = {}
     for budget in budgets:
         span = span_of(budget.period, now_ms, zone)
-        if span.start_ms not in shares:
-            shares[span.start_ms] = await usage.shares(tx, since_ms=span.start_ms)
+        if span.start_ms not in shares_since:
+            shares_since[span.start_ms] = await usage.shares(tx, since_ms=span.start_ms)
         sums = [
-            share_sums for share, share_sums in shares[span.start_ms].items() if _counts_share(budget, share)
+            share_sums
+            for share, share_sums in shares_since[span.start_ms].items()
+            if _counts_share(budget, share)
         ]
         rows.append(standing_of(budget, span, sum(sums, start=usage.Sums())))
     return rows
 
 
 def _counts_share(budget: Budget, share: usage.Share) -> bool:
-    """Return whether a budget counts a share: the usage of one group by one kind of turn."""
+    """Return whether a budget counts a share: the usage of one group by one kind of turn.
+
+    All usage but that of chat turns is background work, also the usage outside of turns.
+    """
     is_chat = share.kind == TurnKind.CHAT
     return budget.folder in (None, share.folder) and not (budget.is_background and is_chat)
 
@@ -250,7 +256,7 @@ def notice_of(standing: BudgetStanding, zone: ZoneInfo) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _SumKey:
-    """The key of a running sum: budgets that differ only in amount or unit share one."""
+    """The key of a cached sum: budgets that differ only in id and amount share one."""
 
     budget: Budget
     span: BudgetPeriod
@@ -281,7 +287,9 @@ class BudgetCache:
         return all(self._key(budget, now_ms) in self._sums for budget in wanted)
 
     async def learn(self, tx: Tx, wanted: Iterable[Budget], now_ms: int) -> None:
-        """Load the missing sums of budgets for the periods of `now_ms`, and drop those of ended periods.
+        """Load the missing sums of budgets for the periods of `now_ms`.
+
+        Before a sum is loaded, those of periods that ended before its period are dropped.
 
         `tx` is a transaction of the connection that also stores the usage.
         """
@@ -291,8 +299,8 @@ class BudgetCache:
                 self._forget_ended(key.span)
                 stored = await spent_of(tx, budget, key.span)
                 # Nothing is stored while `tx` is open, so each entry is either in the sum or still waiting.
-                waiting = [entry for entry in self._waiting() if counts(budget, key.span, entry)]
-                self._sums[key] = stored + usage.sums_of(waiting)
+                unstored = [entry for entry in self._waiting() if counts(budget, key.span, entry)]
+                self._sums[key] = stored + usage.sums_of(unstored)
 
     def standings(self, wanted: Iterable[Budget], now_ms: int) -> list[BudgetStanding]:
         """Return how much of each budget is used.

@@ -101,6 +101,7 @@ def read_credential(text: str) -> Credential:
     """
     pasted = text.strip()
     setting, equals, secret = pasted.partition("=")
+    # Without a known name before it, an `=` may be a part of the secret.
     if not equals or setting not in _SETTINGS:
         matching_names = [name for prefix, name in _PREFIXES.items() if pasted.startswith(prefix)]
         if not matching_names:
@@ -141,7 +142,7 @@ class CredentialSource:
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether the file is unchanged: then only one `stat` blocks."""
+        """Whether `.env` is unchanged since it was last read: then only one `stat` blocks in each call."""
         try:
             return _stamp(self._path) == self._read.stamp
         except OSError:
@@ -198,6 +199,7 @@ class CredentialSource:
         secret = (self._environment.get(service.key_env) or self.dotenv().get(service.key_env, "")).strip()
         if not secret:
             return None
+        # A service of no known kind gets its key as a bearer token.
         preset = PRESETS.get(service.kind)
         is_bearer = preset is None or preset.is_bearer
         return Credential(
@@ -276,6 +278,7 @@ def secrets_of_files(values: Mapping[str, str], *, is_strict: bool = True) -> di
     secrets: dict[str, str] = {}
     for file_name, path in values.items():
         name = file_name.removesuffix("_FILE")
+        # Skipped are names without this ending, empty paths, names with a value of their own, and no secrets.
         if name == file_name or not path or values.get(name) or not is_secret_name(name):
             continue
         try:
@@ -355,9 +358,10 @@ ORDINARY_CHARS = 24
 _SECRET_WORDS = frozenset(
     {"KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE", "PASS", "PAT"}
 )
+# One word is `Hello`, `hello` or `HELLO`, but not `HeLLo`; several are like `hello-big World`.
 _WORD = r"(?:[^\W\d_][^\W\d_A-Z]*|[A-Z]+)"
 _WORDS = re.compile(rf"{_WORD}(?:[ ._-]{_WORD})*")
-_NUMBER = re.compile(r"[\d .:/_-]{1,16}")
+_NUMBER = re.compile(r"[\d .:/_-]{1,16}")  # also a date, a time or a telephone number
 
 
 class KnownSecrets:

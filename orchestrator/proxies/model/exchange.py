@@ -167,9 +167,10 @@ class ExchangeLog:
         )
 
     def answered(self, status: int, credential: Credential) -> None:
-        """Log that the service rejects a credential, once until it accepts one or another is set.
+        """Log a rejected credential, once: not again before the service accepts one, or another is set.
 
-        `status` is the one of the service's answer; 401 means a rejected credential.
+        `status` is the one of the service's answer; 401 means that the service rejects the credential, and
+        any other status that it accepts it.
         """
         if status != 401:
             self._refused = None
@@ -265,8 +266,8 @@ def classify(
     """Return the error that a model service's answer stands for; None if a model has answered.
 
     A rejected key, an account without credit and an unknown model are rejected at every further request. A
-    reached limit and trouble of the service pass by themselves. `FOREIGN` is an answer of another API than
-    the Messages API. Anything else is the request's own fault.
+    reached limit and trouble of the service (`OUTAGE`) pass by themselves. `FOREIGN` is an answer of another
+    API than the Messages API. Anything else (`OTHER`) is the request's own fault.
 
     Args:
         status: the HTTP status.
@@ -283,7 +284,7 @@ def classify(
             return ModelError.KEY_REFUSED
         case 402:
             return ModelError.NO_CREDIT
-        # Services use these for almost anything, so only the words of the message tell.
+        # Services use these for almost anything, so only the words in the message tell the errors apart.
         case 400 | 422:
             return _error_by_message(_error_message(body).lower())
         case 404:

@@ -121,10 +121,10 @@ class Failover:
                 self._start_tests(group)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Return whether a run's turn leaves its service for another because of the service's answer.
+        """Decide whether a run's turn leaves its service for another because of the service's answer.
 
-        If so, that is recorded, and the service will be tested by the host. An answer without an error resets
-        the count of the run's failed tries.
+        Return True if it does. Then that is recorded, and the service will be tested by the host. An answer
+        without an error resets the count of the run's failed tries. A run without a turn stays.
         """
         if answered.error is None:
             # A `Counter` ignores a missing key here.
@@ -203,7 +203,8 @@ class Failover:
     async def _test_and_record(self, service: str, suspected_model: str | None) -> None:
         """Send the host's own request to a service, record the result, and notify the owner if it is due.
 
-        `suspected_model` is the model that failed for a turn; with None, any model is requested.
+        `suspected_model` is the model that failed for a turn; with None, any model is requested. An answer
+        that is only slow changes nothing.
         """
         model = suspected_model or self._models.get(service)
         answered = await self._probe(service, model)
@@ -301,7 +302,7 @@ class Failover:
         async with self._database.transaction() as tx:
             has_ended = await turn_moves.end_outage(tx, service, now_ms=now_ms)
             still_exists = service == OF_DOTENV or self._router.catalog.service(service) is not None
-            if not still_exists:
+            if not still_exists:  # the owner has removed the service, and needs no notice
                 self._notices.pop(service, None)
             if has_ended and still_exists and notice is not None and not notice.is_taken_back:
                 text = f"✅ The model service '{service}' answers again: it is asked from the next turn on."

@@ -154,13 +154,13 @@ def _first_byte_seconds(
 
     The owner may have set the time for a service.
     """
-    usual_seconds = limits.first_byte_of(target.base_url)
+    seconds_without_other = limits.first_byte_of(target.base_url)
     if target.service is not None and target.service.first_byte_seconds is not None:
-        usual_seconds = float(target.service.first_byte_seconds)
+        seconds_without_other = float(target.service.first_byte_seconds)
     return (
         moving_seconds_of(limits, target.service, target.base_url)
         if _may_leave(identity, facts)
-        else usual_seconds
+        else seconds_without_other
     )
 
 
@@ -272,6 +272,8 @@ async def pass_back(
 ) -> None:
     """Send a service's answer to the client, piece by piece.
 
+    If a stream was started for the client early, an answer that is no stream becomes an event with an error.
+
     Args:
         answer: the service's answer.
         client: the container's side.
@@ -285,7 +287,8 @@ async def pass_back(
         on_chunk: called for each piece of the body.
 
     Raises:
-        AnswerCut: the answer breaks off, comes to a stop, or would quote the credential.
+        AnswerCut: the answer breaks off, comes to a stop, or would quote the credential; or a stream that
+            `event_seconds` limits has no proper end.
     """
     parser.begin(answer.status, answer.headers)
     leak_check = LeakCheck(credential.secret)
@@ -412,7 +415,10 @@ class ServiceWatch:
     """Watches one of the owner's own services while it works on a request, to notice if it hangs."""
 
     def __init__(self, upstream: UpstreamClient, target: UpstreamTarget, limits: ModelProxyLimits) -> None:
-        """`upstream` sends the small requests that check the service `target`, as often as `limits` say."""
+        """`upstream` sends the small requests that check the service `target`.
+
+        `limits` say how often, and how long each answer may take.
+        """
         self._upstream = upstream
         self._request = UpstreamRequest(
             method="GET",

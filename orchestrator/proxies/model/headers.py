@@ -113,9 +113,10 @@ def content_length(headers: Iterable[Header]) -> int | None:
 def retry_after_ms(headers: Iterable[Header]) -> int:
     """Return for how many milliseconds a service wants no further request, by its header `retry-after`.
 
-    Return 0 if the header is missing or no number of seconds.
+    Return 0 if the header is missing, or is no number of seconds with at most six digits.
     """
     values = _header_values(headers, b"retry-after")
+    # Six digits of seconds are eleven days; a longer number is no sensible answer.
     return int(values[0]) * 1000 if values and values[0].isdigit() and len(values[0]) <= 6 else 0
 
 
@@ -206,6 +207,7 @@ def _allowed_betas(headers: Iterable[Header], features: Collection[ModelFeature]
     requested = b",".join(_header_values(headers, b"anthropic-beta")).split(b",")
     names = dict.fromkeys(name.strip() for name in requested)
     allowed = _BETAS | {beta for beta, feature in _PAID_BETAS.items() if feature in features}
+    # Compared without its date: `context-1m-2025-08-07` is the beta `context-1m`.
     return tuple(name for name in names if _BETA_DATE.sub(b"", name) in allowed)
 
 

@@ -139,6 +139,7 @@ class ModelHealth:
 
         May block for the file of the key.
         """
+        # `_refused_key` is None if there was no key, and while all refusals are from an earlier process.
         return list(self._open_refusals) if self._refused_key in (None, self._present_key()) else []
 
     async def refusal(self, model: str | None) -> ModelRefusal | None:
@@ -282,6 +283,8 @@ class ModelHealth:
                 await self._end_refusals(
                     [refusal for refusal in self._open_refusals if refusal.model is None]
                 )
+                # Not for any model (None), nor for the agent's own choice (an empty text): that refusal is
+                # recorded already, as only a recorded one is probed.
                 if model:
                     await self._begin_refusal(error, model, status=answered.status)
             elif error is not None and error.is_permanent:

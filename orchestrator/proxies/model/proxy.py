@@ -154,7 +154,7 @@ class CredentialProxy:
 
         The request costs about ten tokens. A `model` of None stands for the usual one of the service, and a
         `service` of None for the one of `.env`. A good answer is read to its end, and is an outage if it
-        breaks off.
+        breaks off. No usable credential gives `NO_KEY`.
         """
         # Imported at the first use, here and below: httpcore and its CA file take 30 ms of the host's start.
         from orchestrator.proxies.model import forwarder
@@ -243,7 +243,7 @@ class CredentialProxy:
                 )
         except ProxyRefused as error:
             self._note_refusal(error.refusal, path, client, identity)
-            await client.keep_pace()
+            await client.keep_pace()  # for a request that was refused before it was counted
             await client.refuse(error.refusal)
         except Exception as error:  # noqa: BLE001 - uvicorn would log the values, which may be secrets
             self._log.failed(error, path)

@@ -106,9 +106,9 @@ def check_request(
 def read_request(
     body: bytes, *, may_search: bool, is_open: bool, features: Collection[ModelFeature] = ()
 ) -> tuple[RequestFacts, dict[str, Any]]:
-    """Check a request as `check_request` does, and return its facts and its body as a JSON object.
+    """Check a request, and return its facts and its body as a JSON object; an empty one for an empty body.
 
-    For an empty body, the object is empty.
+    The arguments and the errors are those of `check_request`.
     """
     if not body:
         return RequestFacts(), {}
@@ -258,7 +258,11 @@ def _check_edits(management: object, features: Collection[ModelFeature]) -> None
 
 
 def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: bool) -> None:
-    """Raise `ProxyRefused` if the group may not use a tool of the service; `name` is without its date."""
+    """Raise `ProxyRefused` if the group may not use a tool of the service; `name` is without its date.
+
+    `may_search` says whether the service may search the web, `is_open` whether the group reaches the internet
+    anyway. A web search is malformed without a bound in `max_uses`.
+    """
     match name:
         case "web_search":
             if not may_search:
@@ -269,7 +273,7 @@ def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: b
             if type(max_uses) is not int or not 1 <= max_uses <= MAX_SEARCHES_A_REQUEST:
                 fault = f"web search needs max_uses, of at most {MAX_SEARCHES_A_REQUEST}"
                 raise ProxyRefused(error_responses.malformed(fault))
-        case "web_fetch" if is_open:
+        case "web_fetch" if is_open:  # without `is_open`, the next case refuses it
             return
         case _ if name not in _HARMLESS_TOOLS:
             raise ProxyRefused(error_responses.not_allowed(f"the service's own tool '{name}'"))

@@ -259,8 +259,8 @@ class ModelRouter:
         left them.
         """
         # No turn has the id 0, which stands for a turn without one.
-        left = self.left.get(turn_id or TurnId(0), ())
-        recovered = self.recovered.get(turn_id or TurnId(0), ())
+        left_services = self.left.get(turn_id or TurnId(0), ())
+        recovered_services = self.recovered.get(turn_id or TurnId(0), ())
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         others = [
             candidate
@@ -268,8 +268,8 @@ class ModelRouter:
             if candidate.service != service and self._answers_now(candidate)
         ]
         best_first = [
-            *(candidate for candidate in others if candidate.service not in left),
-            *(candidate for candidate in others if candidate.service in recovered),
+            *(candidate for candidate in others if candidate.service not in left_services),
+            *(candidate for candidate in others if candidate.service in recovered_services),
         ]
         return best_first[0] if best_first else None
 
@@ -287,8 +287,8 @@ class ModelRouter:
 
     def note_answer(self, service: str) -> None:
         """Record that a service has answered the host: turns that left it may return."""
-        for turn_id, left in self.left.items():
-            if service in left:
+        for turn_id, left_services in self.left.items():
+            if service in left_services:
                 self.recovered.setdefault(turn_id, set()).add(service)
 
     def has_other(
@@ -302,14 +302,21 @@ class ModelRouter:
         return any(candidate.service != service and self._answers_now(candidate) for candidate in candidates)
 
     def has_stand_in(self, service: str) -> bool:
-        """Return whether another service than `service` answers: the choice for all groups or a fallback."""
+        """Return whether another service than `service` answers now.
+
+        The services of the choice for all groups and of the owner's fallbacks are looked at.
+        """
         texts = [self.catalog.chosen(WorkKind.ALL) or self._settings.andy_model]
         texts += [fallback.model for fallback in self.catalog.fallbacks()]
         choices = [read_choice(text, self.catalog.services) for text in texts]
         return any(choice.service != service and self._answers_now(choice) for choice in choices)
 
     def known_models(self, name: str) -> list[str]:
-        """Return the models that the service `name` is known to have: those chosen there, then its own."""
+        """Return the models that the service `name` is known to have, each once.
+
+        They are those that the settings or the owner have chosen there, then the one that the service was
+        added with.
+        """
         texts = [self._settings.andy_model, *(stored_choice.model for stored_choice in self.catalog.choices)]
         chosen = [read_choice(text, self.catalog.services) for text in texts]
         service = self.catalog.service(name)
@@ -345,8 +352,8 @@ class ModelRouter:
 
         service = self.catalog.service(name)
         address = urlsplit(self._credentials.upstream() if service is None else service.url)
-        place = address.netloc + address.path.rstrip("/")
-        return place if service is None else f"{name}@{place}"
+        host_and_path = address.netloc + address.path.rstrip("/")
+        return host_and_path if service is None else f"{name}@{host_and_path}"
 
 
 def _ignore(_: str) -> None:

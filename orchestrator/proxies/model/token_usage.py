@@ -182,6 +182,7 @@ class UsageParser:
         for line in lines:
             if not line.startswith(b"data:") or len(line) > MAX_LINE_BYTES:
                 continue
+            # The type of an event stands at the beginning of its data, and 64 bytes are quickly searched.
             if line.find(b'"content_block_delta"', 0, 64) >= 0:
                 # Nearly all lines are deltas, so they are counted here, without a call for each.
                 self._deltas += 1
@@ -234,8 +235,8 @@ class UsageParser:
         tool_use = self._usage.get("server_tool_use")
         counted = _count(tool_use, "web_search_requests") if isinstance(tool_use, dict) else 0
         # With the final count of tokens, the service's number of searches is final, too.
-        seen = 0 if self._has_output_count else self._searches
-        return min(max(counted, seen), MAX_SEARCHES)
+        begun = 0 if self._has_output_count else self._searches
+        return min(max(counted, begun), MAX_SEARCHES)
 
     def _output_count(self) -> int:
         """Return the number of output tokens: as the service reports it or, before that, an estimate."""

@@ -180,7 +180,8 @@ class UpstreamClient:
             self._proxy_of[scheme, host] = None if proxy_bypass(host) else proxy_url
         proxy = self._proxy_of[scheme, host]
         # A proxy looks the name up itself, so only direct connections can be limited to public addresses.
-        key = (proxy, is_public_only and proxy is None)
+        can_be_limited = proxy is None
+        key = (proxy, is_public_only and can_be_limited)
         if key not in self._pools:
             self._pools[key] = httpcore.AsyncConnectionPool(
                 ssl_context=self._trusted_authorities,
@@ -188,7 +189,9 @@ class UpstreamClient:
                 max_connections=self._limits.requests,
                 max_keepalive_connections=MAX_IDLE,
                 keepalive_expiry=self._limits.pool_seconds,
-                network_backend=AsyncioBackend(self._lookups, is_public_only=key[1]),
+                network_backend=AsyncioBackend(
+                    self._lookups, is_public_only=is_public_only and can_be_limited
+                ),
             )
         return self._pools[key]
 
