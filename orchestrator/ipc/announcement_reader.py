@@ -80,6 +80,7 @@ class AnnouncementReader:
         """
         self._directory = directory
         self._announce = announce
+        # The watcher is made for groups: here `directory` is the folder of the only one, and its mailbox.
         self._watcher = MailboxWatcher(directory.parent, mailboxes=(".",), sweep_seconds=sweep_seconds)
         self._name = Folder(directory.name)
         self._trouble: str | None = None

@@ -129,15 +129,15 @@ class MailboxWorker:
 
     async def run(self) -> None:
         """Handle the requests of all groups as they come, until cancelled."""
-        async with asyncio.TaskGroup() as rounds:
-            rounds.create_task(self._look_at_all(), name="mailbox-sweep")
+        async with asyncio.TaskGroup() as group_tasks:
+            group_tasks.create_task(self._look_at_all(), name="mailbox-sweep")
             while True:
                 # Only while no group is handled: a file that is being copied belongs to no message yet, and
                 # would be removed.
                 if not self._at_work:
                     await self._sweep()
                 for folder in sorted(await self._watcher.wait() - self._resting):
-                    self._begin(folder, rounds)
+                    self._begin(folder, group_tasks)
 
     async def _look_at_all(self) -> None:
         """Let each group with files in its mailboxes be handled, now and at intervals, until cancelled.
@@ -166,14 +166,14 @@ class MailboxWorker:
             if any(_has_files(f"{self._root}/{folder}/{name}") for name in DIRECTORIES)
         ]
 
-    def _begin(self, folder: Folder, rounds: asyncio.TaskGroup) -> None:
+    def _begin(self, folder: Folder, group_tasks: asyncio.TaskGroup) -> None:
         """Handle a group's requests in a new task, or, if one is at work, again after it."""
         # There is one task per group, because two would read the same file and carry out its request twice.
         if folder in self._at_work:
             self._changed_meanwhile.add(folder)
         else:
             self._at_work.add(folder)
-            rounds.create_task(self._work_on(folder), name=f"mailbox:{folder}")
+            group_tasks.create_task(self._work_on(folder), name=f"mailbox:{folder}")
 
     async def _work_on(self, folder: Folder) -> None:
         """Handle a group's requests once; if its mailboxes changed meanwhile, let it be handled again."""
@@ -302,8 +302,8 @@ class MailboxWorker:
         replies = self._root / group.folder / "replies"
         failures = self._failures.setdefault((group.folder, mailbox.name), {})
         # Without the file's version: an agent could change its rights or times again and again.
-        key = fallback_id(request.name, request.body)
-        failure = failures.get(key) or _Failure(name=request.name)
+        request_key = fallback_id(request.name, request.body)
+        failure = failures.get(request_key) or _Failure(name=request.name)
         try:
             reply = await self._reply_to(group, mailbox, request, failure)
             # The reply is written before the file is removed: after a crash in between, the file is handled
@@ -312,15 +312,15 @@ class MailboxWorker:
                 await asyncio.to_thread(input_files.write_reply, replies, reply)
             await asyncio.to_thread(mailbox.remove, request)
         except (Exception, asyncio.CancelledError) as error:
-            if _is_the_hosts(error):
+            if _is_host_error(error):
                 raise
             log.exception("mailbox.failed", group=group.folder, mailbox=mailbox.name, file=request.name)
-            failures[key] = failure
+            failures[request_key] = failure
             self._rest(group.folder, failure, error)
             if len(failures) > MAX_FAILURES:
                 del failures[next(iter(failures))]  # the oldest
         else:
-            failures.pop(key, None)
+            failures.pop(request_key, None)
 
     def _rest(self, folder: Folder, failure: _Failure, error: BaseException) -> None:
         """Count a failure of a request, and let the request wait before it is tried again or set aside."""
@@ -404,7 +404,7 @@ def _file_key(request: RequestFile) -> str:
     return "-".join(str(part) for part in (*request.version, request.name))
 
 
-def _is_the_hosts(error: BaseException) -> bool:
+def _is_host_error(error: BaseException) -> bool:
     """Return whether an error is the host's own, and would befall any other request, too.
 
     That is so for errors of the store and of a disk, and when the host itself cancels the present task. A

@@ -130,9 +130,9 @@ class SnapshotWriter:
 
     async def write_all(self) -> None:
         """Write the changed files of every group that has ever had a container."""
-        await self._write_groups(await asyncio.to_thread(self._prepared))
+        await self._write_groups(await asyncio.to_thread(self._folders_with_directory))
 
-    def _prepared(self) -> frozenset[str]:
+    def _folders_with_directory(self) -> frozenset[str]:
         """Return the groups' folders for which there is a directory for the files. Blocks."""
         try:
             with os.scandir(self._root) as entries:

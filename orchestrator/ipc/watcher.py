@@ -124,18 +124,18 @@ class MailboxWatcher:
         """
         loop = asyncio.get_running_loop()
         while True:
-            until_sweep = self._until_sweep(loop.time())
+            seconds_until_sweep = self._seconds_until_sweep(loop.time())
             # Checked before the woken groups, or a group that is always busy would postpone the sweep for
             # ever.
-            if until_sweep == 0:
+            if seconds_until_sweep == 0:
                 self._woken.update(self._watches)
                 self._last_sweep = loop.time()
             if self._woken:
                 woken, self._woken = frozenset(self._woken), set()
                 return woken
-            await self._wakeup.wait(at_most_seconds=until_sweep)
+            await self._wakeup.wait(at_most_seconds=seconds_until_sweep)
 
-    def _until_sweep(self, now_seconds: float) -> float | None:
+    def _seconds_until_sweep(self, now_seconds: float) -> float | None:
         """Return the seconds until all watched groups are looked at next; None without a watched group.
 
         `now_seconds` is the time by the event loop's clock.

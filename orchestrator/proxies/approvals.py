@@ -174,6 +174,7 @@ class Approvals:
         # Look and ask in one transaction: of two equal requests at once, the second finds the question of the
         # first.
         async with self._database.transaction() as tx:
+            # The decision in force, or else the equal request that waits.
             standing = await approvals.standing(tx, request, now_ms=now_ms)
             if standing is not None:
                 # A single permission is used up by one call of a tool; for an address it lasts `HOLD_MS`.
@@ -240,6 +241,7 @@ async def settle_refused(
     # list, and without questions there is no request.
     if verdict == "once" and config.egress == "none" and not config.asks_egress:
         raise BadRequest(f"The network of '{folder}' is closed: allow the place for the group.")
+    # Stored like a request of the agent that the owner decides at once.
     request = ApprovalRequest(
         folder=group.folder, kind=ApprovalKind.EGRESS, subject=subject, run_id=run_id, turn_id=turn_id
     )

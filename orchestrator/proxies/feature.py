@@ -476,6 +476,8 @@ class ContainerProxies:
             # For the service of `.env`, which cannot be removed, `holder.service` is None.
             removed_service=holder.service if service is None else None,
             model=holder.model,
+            # The turn may move only to a service that it has not left, or that has answered again since. But
+            # `has_other` is True also if it has left all the others.
             may_move=holder.turn_id is not None and self._could_move(holder, config),
             has_other=holder.turn_id is not None
             and self.models.has_other(

@@ -119,8 +119,9 @@ def read_message(body: bytes) -> McpMessage:
 def _call(message: dict[str, Any], params: dict[str, Any], message_id: str | int | None) -> McpMessage:
     """Return the message that calls a tool, with the params in `message` reduced to the known members.
 
-    `message` is the parsed message, `params` are its params, `message_id` is its id. Members of `_meta` that
-    only identify an attempt are sent, but are not part of the hash and of the arguments that are shown.
+    `message` is the parsed message, whose params are replaced here; `params` are those that it came with, and
+    `message_id` is its id. Members of `_meta` that only identify an attempt are sent, but are not part of the
+    hash and of the arguments that are shown, which are cut to `MAX_SHOWN_CHARS`.
 
     Raises `NotStrictJson` if the name, the arguments or `_meta` are not of the protocol's form.
     """

@@ -103,6 +103,7 @@ async def log_in(
     context = flow.provider.context
     metadata = context.oauth_metadata
     client = context.client_info
+    # A login that has succeeded has found both.
     assert metadata is not None
     assert client is not None
     # The package later uses the client only with the authorisation server that is noted here.
@@ -325,8 +326,8 @@ class _Flow:
         """
         metadata = self.provider.context.oauth_metadata
         if metadata is None:
-            why = "The server answers without a login, and" if self._is_open else "The server"
-            raise LoginRefused(f"{why} names no authorisation server whose metadata can be used.")
+            beginning = "The server answers without a login, and" if self._is_open else "The server"
+            raise LoginRefused(f"{beginning} names no authorisation server whose metadata can be used.")
         if "S256" not in (metadata.code_challenge_methods_supported or ()):
             raise LoginRefused("Its authorisation server does not say that it takes PKCE with S256.")
         return metadata

@@ -178,6 +178,7 @@ class WebSearch:
             await self._notify_owner(service, failure)
             raise
         finally:
+            # `_record` has counted the search if it was made. This ends only its reservation by `begin`.
             self._admission.searches.end(turn.run_id, turn.turn_id, 1)
 
     async def _ask(
@@ -305,6 +306,7 @@ def request_of(
             "The search service has no address.", fix="set ANDY_SEARXNG_URL to the address of your SearXNG"
         )
     parameters = urlencode({"q": words, "format": "json"})
+    # A SearXNG on this machine or in its network is the owner's own, and may have a private address.
     is_own = is_near(urlsplit(address).hostname or "")
     return SearchRequest(url=f"{address}/search?{parameters}", is_public_only=not is_own)
 

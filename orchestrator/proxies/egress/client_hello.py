@@ -165,6 +165,8 @@ class LaterHellos:
     def feed(self, data: bytes) -> bytes:
         """Return the bytes that may be sent now; an incomplete record or hello waits for its rest.
 
+        Once the checks have ended, `data` is returned unchanged.
+
         Raises:
             BadClientHello: something that a client never sends here.
             HelloRefused: a hello names another host, or hides one.

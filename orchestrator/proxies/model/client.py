@@ -31,7 +31,7 @@ class ClientSide:
         self.headers: list[Header] = list(scope["headers"])
         self.method: str = scope["method"]
         self.query: bytes = scope["query_string"]
-        self.peer: str = (scope["client"] or ("?",))[0]
+        self.peer: str = (scope["client"] or ("?",))[0]  # the address in ASGI's pair of address and port
         self.caller = self.peer
         """The caller whose pace this counts for: the address, or the run once its token is known."""
         self.status: int | None = None

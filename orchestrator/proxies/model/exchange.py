@@ -186,8 +186,8 @@ class ExchangeLog:
         Return None for one of many similar refusals, which is only counted. `peer` is the container's
         address, and `identity` its run, if its token is known.
         """
-        # Counted for each group, or container without a known token: a group that is refused in a loop does
-        # not hide another's refusals.
+        # Counted for each group, or container without a known token, and each status: a group that is refused
+        # in a loop does not hide another's refusals.
         key = (identity.folder if identity else peer, refusal.status)
         if not self._throttle.passes(key):
             return None

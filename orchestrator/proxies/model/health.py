@@ -255,7 +255,7 @@ class ModelHealth:
             # The refusal was recorded before this host started. Which model the agent chose is not stored, so
             # it cannot be tested until an agent asks for it again.
             models.discard(OWN_CHOICE)
-        for model in sorted(models, key=str):
+        for model in sorted(models, key=str):  # None may be among them
             await self._probe_model(model)
 
     async def _probe_model(self, model: str | None) -> None:
@@ -296,7 +296,10 @@ class ModelHealth:
                 )
 
     def _was_just_probed(self, key: _Key, model: str | None, *, now_ms: int) -> bool:
-        """Return whether the last probe was with the same key and model, less than a minute ago."""
+        """Return whether the last probe was with the same key and model, less than a minute ago.
+
+        A probe in the future, as after the clock was set back, does not count.
+        """
         last_probe = self._last_probe
         if last_probe is None or (last_probe.key, last_probe.model) != (key, model):
             return False

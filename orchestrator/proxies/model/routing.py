@@ -161,7 +161,7 @@ class ModelRouter:
         """Return the services and models that may write a group's summary, in the order to try them.
 
         `model` is the model of the settings, which is used if nobody chose another. Services that do not
-        answer now are left out, unless none answers.
+        answer now are left out; if none answers, only the first choice is returned.
         """
         work = WorkKind.SUMMARIES
         chosen_text = config.models.get("summaries") or self.catalog.chosen(work) or model

@@ -64,6 +64,7 @@ class StrictConnection(h11.Connection):
         """Count a piece of a body. Raises `h11.RemoteProtocolError` when it has too many small chunks."""
         self._body_bytes += len(piece.data)
         self._chunks += piece.chunk_start  # a boolean: whether the piece begins a chunk
+        # Each `SMALL_CHUNK_BYTES` of the body allow one more chunk.
         if self._chunks > MAX_SMALL_CHUNKS + self._body_bytes // SMALL_CHUNK_BYTES:
             raise h11.RemoteProtocolError("too many small chunks")
 
