@@ -144,7 +144,7 @@ class AnnouncementReader:
     def _note_trouble(self, trouble: str | None) -> None:
         """Log the reason why files cannot be read, if it is another than last time.
 
-        None: they can be read.
+        `trouble` is None if they can be read.
         """
         if trouble is not None and trouble != self._trouble:
             log.warning("announcements.unreadable", reason=trouble)
@@ -169,10 +169,10 @@ class AnnouncementReader:
             for name in names:
                 if name.startswith(_PARTIAL_PREFIX):
                     _remove_abandoned(directory, name)
-            waiting = [
+            readable_names = [
                 name for name in names if name not in self._stuck and not name.startswith(_PARTIAL_PREFIX)
             ]
-            for name in waiting[:MAX_FILES]:
+            for name in readable_names[:MAX_FILES]:
                 try:
                     self._read(directory, name, batch)
                 except OSError as error:
@@ -180,7 +180,7 @@ class AnnouncementReader:
                     batch.trouble = str(error)
         # If none of these could be read, another look at once would find the same ones again.
         has_read = bool(batch.announcements or batch.rejections)
-        batch.has_more = len(waiting) > MAX_FILES and has_read
+        batch.has_more = len(readable_names) > MAX_FILES and has_read
         return batch
 
     def _read(self, directory_fd: int, name: str, batch: AnnouncementBatch) -> None:

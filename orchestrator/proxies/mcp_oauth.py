@@ -300,7 +300,7 @@ class _Flow:
     async def _answer_requests(
         self, flow: AsyncGenerator[httpx2.Request, httpx2.Response], scope: str | None
     ) -> None:
-        """Send each request that the flow yields, and give it the answer, until a token is stored.
+        """Send each request that the flow yields, and give it the answer, until a token is stored or it ends.
 
         `scope` are the rights to request; None for those that the server names. Raises `LoginRefused`.
         """

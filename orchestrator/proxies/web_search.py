@@ -361,11 +361,11 @@ def pages_of(service: SearchService, body: bytes) -> list[FoundPage]:
 
 def _listed_by_brave(document: Mapping[str, Any]) -> Sequence[object]:
     """Return the results in an answer of Brave. Raises `SearchFailed` if it is no answer of Brave."""
-    pages = document.get("web")
-    listed = pages.get("results") if isinstance(pages, dict) else None
+    web_section = document.get("web")
+    listed = web_section.get("results") if isinstance(web_section, dict) else None
     if isinstance(listed, list):
         return listed
-    if pages is None and isinstance(document.get("query"), dict):
+    if web_section is None and isinstance(document.get("query"), dict):
         return ()  # Brave leaves `web` out of its answer if it found no pages
     raise _not_this_service(SearchService.BRAVE)
 

@@ -257,7 +257,7 @@ class LaterHellos:
         return self._count_records(record)
 
     def _count_records(self, records: bytes) -> bytes:
-        """Count the records of one hello, or one other record, and return the same bytes to be sent.
+        """Count all records of one hello, or one other record, as one; return the same bytes to be sent.
 
         Called for all that is sent while the checks go on, except for early data, of which there may be much.
         Raises `BadClientHello` after more than `_MAX_COUNTED_RECORDS`.

@@ -374,8 +374,8 @@ class EgressProxy:
     async def _first_bytes(self, request: Connect, reader: asyncio.StreamReader) -> Opening:
         """Read and check the client's first bytes; return them with the filter for the bytes after them.
 
-        On `TLS_PORT` they must be a TLS hello that names the target. On other ports bytes that are not TLS
-        pass unfiltered. `reader` is the container's.
+        On `TLS_PORT` they must be a TLS hello that names the target. On other ports, too, a TLS hello must,
+        but bytes that are not TLS pass unfiltered. `reader` is the container's.
 
         Raises:
             OpeningRefused: they may not go to the target.

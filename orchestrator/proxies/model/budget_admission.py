@@ -164,7 +164,7 @@ class Admission:
                 raise ProxyRefused(error_responses.budget_spent(reason))
 
     async def _standings(self, wanted: Sequence[budgets.Budget]) -> list[rules.BudgetStanding]:
-        """Return how much of each budget is used, from the cache or, if that has not all, from the store."""
+        """Return how much of each budget is used, by the cache; missing sums are first loaded into it."""
         now_ms = self._clock.now_ms()
         if not self._budget_cache.knows(wanted, now_ms):
             async with self._database.reading() as tx:

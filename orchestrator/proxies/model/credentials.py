@@ -105,10 +105,10 @@ def read_credential(text: str) -> Credential:
     if not equals or setting not in _SETTINGS:
         matching_names = [name for prefix, name in _PREFIXES.items() if pasted.startswith(prefix)]
         if not matching_names:
-            known = ", ".join(f"{name}=…" for name in _SETTINGS)
+            known_names = ", ".join(f"{name}=…" for name in _SETTINGS)
             raise SettingError(
                 "This is neither an API key (sk-ant-api…) nor a token (sk-ant-oat…). What is neither"
-                f" can be given by its name: {known}."
+                f" can be given by its name: {known_names}."
             )
         setting = matching_names[0]  # `_PREFIXES` has the longest prefix first
         secret = pasted

@@ -205,7 +205,10 @@ class ExchangeLog:
         return denial
 
     def unanswered(self, refused: ProxyRefused) -> None:
-        """Log the cause for which a service gave no answer; a refusal by the proxy itself has none."""
+        """Log the cause for which a service gave no answer; a refusal by the proxy itself has none.
+
+        Of many with the same cause, most are only counted.
+        """
         if refused.cause and self._throttle.passes(refused.cause):
             _log.warning(
                 "the model service did not answer",

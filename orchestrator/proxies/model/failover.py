@@ -237,7 +237,8 @@ class Failover:
     async def _has_another_model(self, service: str, model: str | None) -> bool:
         """Return whether a service that fails with `model` answers with another of its models.
 
-        A gateway may. This sends the service a request with the other model.
+        A gateway may do so. The service is sent a request with the first other model that is known. Return
+        False if none is, or if `model` is None.
         """
         other_models = [
             known_model for known_model in self._router.known_models(service) if known_model != model

@@ -126,7 +126,10 @@ class ModelHealth:
             self._waiting_turns = await turn_outages.of_model(tx)
 
     async def run(self) -> None:
-        """Probe the service each minute while it refuses something, so that the end is noticed."""
+        """Probe the service each minute while it refuses something, so that the end is noticed.
+
+        A refusal that has just begun ends the wait, and is probed for the first time a minute later.
+        """
         while True:
             is_refused = bool(self._open_refusals)
             await self._wakeup.wait(at_most_seconds=PROBE_EVERY_MS / 1000 if is_refused else None)
@@ -338,7 +341,7 @@ class ModelHealth:
             )
             has_lasted_too_long = now_ms + answered.retry_after_ms - since_ms >= MAX_OUTAGE_MS
             if has_lasted_too_long:
-                reason = _limit_reached(answered) if answered.retry_after_ms else TOO_LONG[Outage.MODEL]
+                reason = _limit_reason(answered) if answered.retry_after_ms else TOO_LONG[Outage.MODEL]
                 await turn_outages.note_stop(
                     tx, turn_id, code=turn_outages.OUTAGE, reason=reason, now_ms=now_ms
                 )
@@ -415,7 +418,7 @@ class ModelHealth:
         self._on_change()
 
 
-def _limit_reached(answered: Answered) -> str:
+def _limit_reason(answered: Answered) -> str:
     """Return the reason that finishes "I could not answer: …" when the service wants a long pause."""
     minutes = -(-answered.retry_after_ms // 60_000)  # rounded up
     return f"my model has reached its limit and answers again in {minutes} minutes."

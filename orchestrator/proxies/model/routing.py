@@ -95,12 +95,13 @@ def prices_of(settings: Settings) -> Prices:
 
 
 def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> ServicePrice | None:
-    """Return the price of a service's model in USD per thousand tokens; None if it is not known. Pure."""
+    """Return the price of a service's model in USD per million tokens; None if it is not known. Pure."""
     service = catalog.service(choice.service)
     if service is not None and not has_list_price(service):
         # The owner's price is for the service's own model; another may cost more.
         is_priced = service.price is None or service.model in (None, choice.model) or choice.model is None
         return service.known_price if is_priced else None
+    # In billionths of a dollar per token, which are thousandths of a dollar per million tokens.
     listed = prices.of(choice.model)
     return None if listed is None else ServicePrice(listed.input / 1000, listed.output / 1000)
 

@@ -74,12 +74,12 @@ def _check_head(received: bytes) -> None:
 
     Raises `h11.RemoteProtocolError` if two parsers could read it differently, or it is too long.
     """
-    end = _HEAD_END.search(received)
-    if end is None:
+    empty_line = _HEAD_END.search(received)
+    if empty_line is None:
         return
-    if end.end() > MAX_HEAD_BYTES:  # h11 checks only while a head is incomplete
+    if empty_line.end() > MAX_HEAD_BYTES:  # h11 checks only while a head is incomplete
         raise h11.RemoteProtocolError("request head too long")
-    head = received[: end.end()]
+    head = received[: empty_line.end()]
     if head.count(b"\n") > MAX_HEAD_LINES:
         raise h11.RemoteProtocolError("request head has too many lines")
     if _BARE_LINE_FEED.search(head) or _FOLDED.search(head) or len(_LENGTH.findall(head)) > 1:
