@@ -245,9 +245,9 @@ class CommandDispatcher:
             why_not = await _refusal(tx, asker, command, turn)
         if why_not is not None:
             return None
-        return await self._act(asker, turn, command, request_id)
+        return await self._search_or_call_tool(asker, turn, command, request_id)
 
-    async def _act(
+    async def _search_or_call_tool(
         self, asker: _Asker, turn: Turn | None, command: SearchHistory | Remember | SearchWeb, request_id: str
     ) -> CommandResult | None:
         """Carry out a search or a context tool for `asker`, outside of any transaction; return the result.

@@ -124,7 +124,8 @@ class SnapshotWriter:
                     # This is for changes without an event. The files of other groups are written when they
                     # get a container: to compare all groups every minute would cost more with each group.
                     await self._write_groups(self._with_container())
-                # Several events at once cause one write. What this may miss is found a minute later.
+                # Several events at once cause one write. What this may miss is found a minute later, or when
+                # the group gets a container.
                 while not events.empty():
                     events.get_nowait()
 

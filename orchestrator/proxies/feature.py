@@ -358,7 +358,7 @@ class ContainerProxies:
         # service.
         if await self.failover.judge(identity, await self._with_waiting_time(identity, answered)):
             return False
-        if identity.service is None:  # the service of .env, whose refusals are kept for all turns
+        if identity.service is None:  # the service of .env, whose refusals are stored for all turns
             return await self.health.judge(identity, answered)
         if answered.error is not None and answered.error.is_permanent:
             await self._stop_refused(identity, identity.service, answered, answered.error)

@@ -361,6 +361,8 @@ class _Flow:
     async def _send(self, outgoing: httpx2.Request) -> httpx2.Response:
         """Send one request of the flow and return the answer, with an empty body for the first message.
 
+        Of the package's headers, only those in `_SENT_HEADERS` are sent.
+
         Raises:
             LoginRefused: the address may not be used.
             LoginUnreachable: no whole answer came in time, or it is too long or encoded.

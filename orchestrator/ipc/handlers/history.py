@@ -26,7 +26,7 @@ async def search_history(tx: Tx, caller: CommandCaller, command: SearchHistory) 
 
 
 async def search(tx: Tx, group: Group, command: SearchHistory, *, zone: ZoneInfo) -> CommandResult:
-    """Search the messages of the requesting group, and return a line for each message that was found.
+    """Search the messages of the requesting group, and return a line for each message found, newest first.
 
     Messages of other groups are not searched, not even for main. Secrets are removed from the lines.
     """

@@ -266,8 +266,8 @@ class EgressProxy:
                 caller = self._check_caller(await self._identify(request.token), peer)
             await self._check_target(caller, target)
             with _one_more(self._connections_by_group, caller.folder):
-                line = await self._connect(target, caller.folder)
-                await self._carry_bytes(caller, request, (reader, writer), line)
+                outside = await self._connect(target, caller.folder)
+                await self._carry_bytes(caller, request, (reader, writer), outside)
         except (BadHead, EgressUnreachable) as error:
             status = error.status if isinstance(error, BadHead) else 403
             self._record_refusal(caller, target, peer, str(error))

@@ -231,9 +231,9 @@ class _AbilityTests:
         if isinstance(reply, AbilityFinding):
             return _missing_ability(reply, Ability.TOOLS)
         content = reply.document().get("content")
-        calls = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+        blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
         called_it = any(
-            block.get("type") == "tool_use" and block.get("name") == _TOOL["name"] for block in calls
+            block.get("type") == "tool_use" and block.get("name") == _TOOL["name"] for block in blocks
         )
         if reply.error is None and reply.document().get("stop_reason") == "max_tokens":
             # A model that thinks at length may not reach its call: that does not mean that it lacks the

@@ -352,10 +352,11 @@ class EventPace:
 
         Raises `AnswerCut` for an event that is an error, because nothing follows it.
         """
-        *events, rest = (self._block + chunk.replace(b"\r", b"")).split(b"\n\n")
+        *events, unfinished = (self._block + chunk.replace(b"\r", b"")).split(b"\n\n")
         # The head of an event contains its name. The last byte is stored, too, because it may be the first of
         # the two line breaks that end the event.
-        self._block = rest if len(rest) <= MAX_HEAD_BYTES else rest[:MAX_HEAD_BYTES] + rest[-1:]
+        is_short = len(unfinished) <= MAX_HEAD_BYTES
+        self._block = unfinished if is_short else unfinished[:MAX_HEAD_BYTES] + unfinished[-1:]
         heads = [event[:MAX_HEAD_BYTES] for event in events if event.strip()]
         if any(_ERROR_EVENT.search(head) for head in heads):
             raise AnswerCut("its stream ends with an error")

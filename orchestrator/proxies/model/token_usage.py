@@ -188,6 +188,7 @@ class UsageParser:
                 self._deltas += 1
                 if len(line) > _DELTA_FRAME_BYTES:
                     self._delta_bytes += len(line) - _DELTA_FRAME_BYTES
+            # A block of this kind begins with each web search.
             elif (
                 b'"server_tool_use"' in line and b'"web_search"' in line and b'"content_block_start"' in line
             ):
