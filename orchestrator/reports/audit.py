@@ -36,7 +36,8 @@ async def rows(
     rows with a smaller `id` count: the page before. With `only_refused`, only refusals to containers,
     programs and pages.
     """
-    # The rows of a group stay in the audit when the group is gone. One that is there is found in any case.
+    # The name of a group that exists may be written in upper or lower case. The rows of a group that is gone
+    # stay in the audit; they are found only by its name as it was.
     known_folder = None
     if folder is not None:
         group = await groups.by_folder(tx, folder)
@@ -85,9 +86,9 @@ def lines(rows: list[AuditView], *, zone: ZoneInfo) -> list[str]:
 
 
 def detail_text(detail: Mapping[str, object]) -> str:
-    """Return the details of a row of the audit as one line, at most 160 characters: `name=value …`.
+    """Return the details of a row of the audit as one line, `name=value …`, cut to 160 characters.
 
-    Details that are empty or zero are left out.
+    Details that are None, False, zero or an empty text are left out.
     """
     fields = (f"{name}={value}" for name, value in detail.items() if value not in (None, "", 0))
     return " ".join(" ".join(fields).split())[:160]
@@ -117,8 +118,9 @@ class AuditCheck:
     """Checks the chain for the console: all rows once in a while, and in between only the new ones."""
 
     def __init__(self) -> None:
-        self._known: audit_store.ChainVerdict | None = None
-        self._whole_ms = 0
+        self._last_verdict: audit_store.ChainVerdict | None = None
+        self._all_read_ms = 0
+        """When all rows were last read, in epoch ms."""
 
     async def verify(self, tx: Tx, *, now_ms: int, reads_all: bool = False) -> CheckedAudit:
         """Return whether every row of the audit is there as it was written, and when all were last read.
@@ -126,19 +128,24 @@ class AuditCheck:
         Rows that were found good are not read again for `CHECK_MS`, unless `reads_all`. `whole_ms` of the
         result is when all rows were last read, in epoch ms.
         """
-        trusted = self._known
+        trusted = self._last_verdict
         # A row may be changed after it was checked: all are read again after a while, and after a fault.
-        if reads_all or trusted is None or trusted.fault is not None or now_ms - self._whole_ms > CHECK_MS:
+        is_old = now_ms - self._all_read_ms > CHECK_MS
+        if reads_all or is_old or trusted is None or trusted.fault is not None:
             trusted = None
+        # Only the rows that were added after a trusted verdict are read; without one, all rows are.
         verdict = await audit_store.verify(tx, after=trusted)
         if trusted is None:
-            self._whole_ms = now_ms
-        self._known = verdict
-        return {**_verdict_row(verdict), "whole_ms": self._whole_ms}
+            self._all_read_ms = now_ms
+        self._last_verdict = verdict
+        return {**_verdict_row(verdict), "whole_ms": self._all_read_ms}
 
 
 def _verdict_row(verdict: audit_store.ChainVerdict) -> AuditVerdictView:
-    """Return the result of checking the audit as the API and `--json` show it; `ok` says that it is whole."""
+    """Return the result of checking the audit as the API and `--json` show it; `ok` says that it is whole.
+
+    `rows` is the number of sound rows, and `head` the checksum of the last of them.
+    """
     return {
         "rows": verdict.rows,
         "head": verdict.head,

@@ -48,7 +48,7 @@ def as_icalendar(group: Group, upcoming_rows: Sequence[UpcomingView], *, now_ms:
     """Return what is to come in a group as iCalendar text in UTF-8.
 
     `upcoming_rows` are as `upcoming.week` returns them; only reminders, scheduled tasks and deadlines become
-    events, at most `MAX_EVENTS`.
+    events, at most `MAX_EVENTS`: later ones are left out.
     """
     # Imported here: it takes 0.1 s and some MiB, which a host whose calendars nobody reads need not spend.
     from icalendar import Calendar
@@ -59,7 +59,7 @@ def as_icalendar(group: Group, upcoming_rows: Sequence[UpcomingView], *, now_ms:
     calendar.add("method", "PUBLISH")
     calendar.add("x-wr-calname", f"Andy: {_one_line(group.name)}")
     calendar.add("refresh-interval", REFRESH_PAUSE, parameters={"VALUE": "DURATION"})
-    calendar.add("x-published-ttl", "PT1H")
+    calendar.add("x-published-ttl", "PT1H")  # the same pause, under the name that older programs read
     rows = [row for row in upcoming_rows if row["kind"] in KINDS]
     for row in rows[:MAX_EVENTS]:
         calendar.add_component(_event(row, now_ms=now_ms))
@@ -74,9 +74,11 @@ def _event(row: UpcomingView, *, now_ms: int) -> Event:
     """
     from icalendar import Event
 
+    # A repeating reminder is a task whose prompt is `ECHO`, an order to its agent, and then the text.
     text = row["text"].removeprefix(ECHO).strip()
     title = _one_line(text)[:MAX_TITLE_CHARS]
-    # A task has one event for each day. A reminder keeps its id when it is moved, so programs move it, too.
+    # A task has an event on each of its days, so the date is part of the event's id. A reminder or deadline
+    # has one event, whose id stays when its time changes: programs then move that event and add no other.
     day_suffix = f"-{row['date']}" if row["kind"] == "task" else ""
     event = Event()
     event.add("uid", f"{row['kind']}-{row['id']}{day_suffix}@{row['group']}.andy")

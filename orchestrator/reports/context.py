@@ -40,7 +40,11 @@ class ContextReading:
 def read(manager: ContextManager, *, now_ms: int) -> ContextReading:
     """Read the stored context of a group. Blocks.
 
-    `now_ms` dates a repair that the reading may have to make. Raises what `ContextFiles.read` raises.
+    A damaged file is renamed and replaced; `now_ms` is the time of that repair.
+
+    Raises:
+        ContextBusy: another writer did not release the files in time.
+        OSError: the files cannot be read or repaired.
     """
     contents = manager.load(now_ms=now_ms)
     # Listed after the contents are read, since reading them renames the files that cannot be used.
@@ -131,9 +135,12 @@ def plans(folder: str, contents: SnapshotContents) -> PlansView:
 
 
 def plan_lines(folder: str, contents: SnapshotContents) -> list[str]:
-    """Return a group's plans as lines for people, with an arrow at the active plan and its active task.
+    """Return a group's plans as lines for people, with an arrow before the active plan and its active task.
 
-    A plan is a list of tasks that the group's agent has made for longer work.
+    A plan is a list of tasks that the group's agent has made for longer work. Below its title stand its
+    objective, background, constraints and references, where it has them, and its tasks. Each task is listed
+    with the tasks that it comes after, and has a line, also with an arrow, for each of its outputs. Long
+    texts are cut.
     """
     memory = contents.context.memory
     lines: list[str] = []
@@ -198,7 +205,10 @@ def why(folder: str, run: Run | None) -> RestoreView:
 
 
 def why_lines(restore: RestoreView, *, zone: ZoneInfo) -> list[str]:
-    """Return the line for people that says how a group's newest container went on, and why."""
+    """Return the line for people that says how a group's newest container went on, and why.
+
+    A mode that is not in `MODES`, such as one of an older version, is shown as it is.
+    """
     if restore["run"] is None:
         return [f"No container of '{restore['group']}' has begun yet."]
     mode = MODES.get(restore["mode"] or "", restore["mode"])
@@ -208,7 +218,7 @@ def why_lines(restore: RestoreView, *, zone: ZoneInfo) -> list[str]:
 
 def _head_lines(folder: str, context: Context, zone: ZoneInfo) -> Iterator[str]:
     """Yield the first lines about a stored context: its revision and time, its counts and its session."""
-    if not context.revision:
+    if not context.revision:  # 0: nothing was ever stored
         yield f"Nothing is kept of '{folder}' yet."
         return
     stats, at = context.stats, local_minute(ms_of(context.updated_at), zone)

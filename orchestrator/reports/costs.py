@@ -37,8 +37,10 @@ _COLUMNS = {
 }
 _OTHERS: tuple[By, ...] = ("task", "service", "agent")
 """The ways to divide costs that the overview shows only on request."""
-_AGENTS = {0: "the agent itself", 1: "subagents"}
-_UNKNOWN = {"task": "no task", "kind": "outside a turn", "model": "unknown", "service": OF_DOTENV}
+_AGENT_BY_IS_SUBAGENT = {0: "the agent itself", 1: "subagents"}
+"""Maps the values of the column `is_subagent` to texts."""
+_TEXTS_FOR_NULL = {"task": "no task", "kind": "outside a turn", "model": "unknown", "service": OF_DOTENV}
+"""The texts for a value that is missing in the database, by the way in which costs are divided."""
 _AMOUNT = re.compile(
     r"(?P<sign>\$?)(?P<number>\d[\d_]{0,20}(?:\.\d{1,9})?)(?P<unit>[kM]|usd|tokens|)", re.ASCII
 )
@@ -133,18 +135,19 @@ class BudgetAmount:
 def parse_amount(text: str) -> BudgetAmount:
     """Return the amount of a budget that `200000`, `200k`, `2M`, `500tokens`, `5usd` or `$1.50` stands for.
 
-    A number without a unit means tokens.
+    A number without a unit means tokens. A part of a token, or of a billionth of a dollar, is cut off.
 
     Raises:
         BadAmount: the text is no amount, or the amount is zero, less than a cent, or too large. Also for a
             small number without a unit: somebody who writes 5 means dollars.
     """
     match = _AMOUNT.fullmatch(text)
-    text = text[:MAX_SHOWN]
+    text = text[:MAX_SHOWN]  # from here on only for the texts of errors
     is_money = match is not None and bool(match["sign"] or match["unit"] == "usd")
+    # `$5k` and `$5tokens` are no amounts: a dollar sign goes with no unit but `usd`.
     if match is None or (match["sign"] and match["unit"] not in {"", "usd"}):
         raise BadAmount(f"'{text}' is no amount: write money as 5usd, tokens as 200000tokens.")
-    factor = rules.NANO if is_money else {"k": 1000, "M": 1_000_000}.get(match["unit"], 1)
+    factor = NANO_USD if is_money else {"k": 1000, "M": 1_000_000}.get(match["unit"], 1)
     # `Decimal`: as a float, an amount such as 2.01 would lose a billionth.
     value = int(Decimal(match["number"].replace("_", "")) * factor)
     if value == 0:
@@ -209,7 +212,7 @@ async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneIn
         "group": known_folder,
         "rows": [_usage_view(by, key, key_sums) for key, key_sums in sums.items()],
         "total": sums_row(total),
-        "prices_as_of": AS_OF,
+        "prices_as_of": AS_OF,  # the month in which the list prices were read
         "budgets": await budgets(tx, now_ms=now_ms, zone=zone, folder=known_folder),
     }
 
@@ -242,14 +245,15 @@ async def _by_day(tx: Tx, folder: Folder | None, zone: ZoneInfo) -> dict[str, Su
 
 
 async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
-    """Map each value of the column `by` to what was used of the model under it.
+    """Map each value of the column that `by` names to what was used of the model under it.
 
-    `folder` is the group, None for all. A value that is missing in the database is named in words.
+    `folder` is the group, None for all. A value that is missing in the database is named in words. For
+    `agent`, whose values are 0 and 1, the keys are "the agent itself" and "subagents".
     """
     sums_by_key = await usage_store.summed(tx, _COLUMNS[by], folder=folder)
     if by == "agent":
-        return {_AGENTS[key]: sums for key, sums in sums_by_key.items()}
-    return {key if key is not None else _UNKNOWN[by]: sums for key, sums in sums_by_key.items()}
+        return {_AGENT_BY_IS_SUBAGENT[key]: sums for key, sums in sums_by_key.items()}
+    return {key if key is not None else _TEXTS_FOR_NULL[by]: sums for key, sums in sums_by_key.items()}
 
 
 def sums_row(sums: Sums) -> UsageCountsView:
@@ -265,7 +269,7 @@ def sums_row(sums: Sums) -> UsageCountsView:
         "unpriced": sums.unpriced,
         "assumed": sums.assumed,
         "cut": sums.cut,
-        "cost_usd": None if is_unknown else sums.cost_nano_usd / rules.NANO,
+        "cost_usd": None if is_unknown else sums.cost_nano_usd / NANO_USD,
     }
 
 
@@ -310,8 +314,9 @@ async def overview(
 
     The result also has one figure for each of the three spans. The costs of `span` are divided by day, from
     the oldest, and by group, model and kind of turn, from the dearest. `other` is one more way to divide
-    them: by task, service, or agent and subagents; any other value has no effect. `folder` is the group, None
-    for all. Days are those of `zone`; a week begins on Monday. Raises `UnknownGroup`.
+    them: by task, service, or agent and subagents. With any other value, `others` of the result is one line
+    without a key, for all costs. `folder` is the group, None for all. Days are those of `zone`; a week begins
+    on Monday. Raises `UnknownGroup`.
     """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -321,6 +326,7 @@ async def overview(
     # a day on which the clocks change has 23 or 25 hours.
     days = [first_day + timedelta(days=number) for number in range((today - first_day).days + 1)]
     starts_ms = [round(day.timestamp() * 1000) for day in days]
+    # `until_ms` is exclusive: one millisecond more takes in what was used just now.
     sums = await usage_store.summed_by_spans(tx, starts_ms, until_ms=now_ms + 1, folder=known_folder)
     by_day = dict(zip(days, sums, strict=True))
     parts = await usage_store.parts(
@@ -330,14 +336,14 @@ async def overview(
         other=_COLUMNS[other] if other in _OTHERS else None,
     )
     in_span = {day.date().isoformat(): day_sums for day, day_sums in by_day.items() if day >= starts[span]}
-    figures = {
+    sums_by_span = {
         name: sum((day_sums for day, day_sums in by_day.items() if day >= start), start=Sums())
         for name, start in starts.items()
     }
     return CostOverview(
-        # The names of `figures` are those of `Span`, in its order, which `cost_lines` preserves.
-        figures=dict(zip(get_args(Span), cost_lines(figures), strict=True)),
-        total=sums_row(figures[span]),
+        # The keys of `sums_by_span` are those of `Span`, in its order, which `cost_lines` preserves.
+        figures=dict(zip(get_args(Span), cost_lines(sums_by_span), strict=True)),
+        total=sums_row(sums_by_span[span]),
         days=cost_lines(in_span),
         groups=_dearest(parts, lambda part: part.group),
         models=_dearest(parts, lambda part: part.model),
@@ -371,7 +377,8 @@ def cost_lines(sums_by_key: Mapping[K, Sums]) -> list[CostLine]:
 def _dearest(parts: list[UsagePart], key_of: Callable[[UsagePart], str | None]) -> list[CostLine]:
     """Add up the parts of usage that have the same key, and return a line for each key, the dearest first.
 
-    `key_of` returns the key of a part, such as its model; None if it has none.
+    Where nothing has a price, the one with most tokens comes first. `key_of` returns the key of a part, such
+    as its model; None if it has none.
     """
     sums_by_key: dict[str | None, Sums] = {}
     for part in parts:
@@ -466,7 +473,7 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
 
 def in_unit(unit: Unit, value: int) -> float:
     """Return a stored amount of a budget, in tokens or billionths of a dollar, as tokens or dollars."""
-    return value if unit is Unit.TOKENS else value / rules.NANO
+    return value if unit is Unit.TOKENS else value / NANO_USD
 
 
 def budget_lines(rows: list[BudgetView]) -> list[str]:
@@ -505,7 +512,7 @@ def _budget_block(rows: list[BudgetView]) -> list[str]:
 
 def amount_text(amount: BudgetAmount) -> str:
     """Return an amount as people read it: `$5.00` or `200,000 tokens`."""
-    value = amount.value / rules.NANO if amount.unit == Unit.USD else amount.value
+    value = amount.value / NANO_USD if amount.unit == Unit.USD else amount.value
     return _amount(amount.unit, value)
 
 

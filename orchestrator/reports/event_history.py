@@ -9,7 +9,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.loop import events
 
 MAX_RECALLED = 300
-"""Events of each of the two kinds that are loaded: the ring has room for three times as many."""
+"""Events of each of the two kinds that are loaded: the event bus stores more than three times as many."""
 BEFORE_THIS_START = 0
 """The number of all events of earlier processes; events of this process are numbered from 1."""
 
@@ -19,7 +19,7 @@ async def recall_events(tx: Tx, bus: EventBus) -> None:
 
     Those are the newest changes of notifications and events of loops. So a reader of the bus sees them, too.
     """
-    loops = [
+    loop_events = [
         HostEvent(
             n=BEFORE_THIS_START,
             at_ms=record.at_ms,
@@ -29,7 +29,7 @@ async def recall_events(tx: Tx, bus: EventBus) -> None:
         )
         for record in await events.newest(tx, limit=MAX_RECALLED)
     ]
-    notifications = [
+    notification_events = [
         HostEvent(
             n=BEFORE_THIS_START,
             at_ms=record.at_ms,
@@ -38,4 +38,4 @@ async def recall_events(tx: Tx, bus: EventBus) -> None:
         )
         for record in await board_notifications.newest_history(tx, limit=MAX_RECALLED)
     ]
-    bus.recall(sorted([*loops, *notifications], key=lambda event: event.at_ms))
+    bus.recall(sorted([*loop_events, *notification_events], key=lambda event: event.at_ms))

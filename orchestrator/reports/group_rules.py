@@ -93,6 +93,7 @@ class _RoleColumn:
     role: Role
     rights: Rights
     is_restricted: bool
+    """Whether questions of its people get a container and a conversation of their own, not the group's."""
 
     def may(self, *permissions: Permission) -> str:
         """Return `YES` where people of the role may call Andy and have all these permissions, else `NO`."""
@@ -160,6 +161,7 @@ def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator
     """Yield the rows that say what people of each role may have the agent answer, read and write."""
     history, memory = Permission.HISTORY, Permission.MEMORY
     yield _row("asks", "call", [column.may() for column in columns])
+    # Whoever may not see the history may still ask about what was said since they joined.
     talk = [YES if column.may(history) == YES else column.if_may(JOINED) for column in columns]
     yield _row("reads", "talk", talk)
     yield _row("reads", "files", [column.may(history) for column in columns])
@@ -175,19 +177,26 @@ def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator
 
 
 def _sending_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
-    """Yield the rows that say to which chats people of each role may have messages and files sent."""
+    """Yield the rows that say to which chats people of each role may have messages and files sent.
+
+    People whose questions get a conversation of their own (`is_restricted`) may have messages sent only to
+    the chat in which they asked.
+    """
     yield _row(
         "sends",
         "messages",
         [column.if_may(THEIR_CHAT if column.is_restricted else YES) for column in columns],
     )
     yield _row("sends", "sent_files", [column.may(Permission.HISTORY) for column in columns])
-    if group.is_main:
+    if group.is_main:  # only the main group's agent reaches the chats of other groups
         yield _row("sends", "every_chat", [column.may(Permission.COMMAND) for column in columns])
 
 
 def _spending_rules(limits: Sequence[Budget], columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
-    """Yield the rows that say how much of each budget, in `limits`, people of each role may spend."""
+    """Yield the rows that say how much of each budget, in `limits`, people of each role may spend.
+
+    Without a budget, one row says which of them may spend anything.
+    """
 
     def part(column: _RoleColumn) -> str:
         """Return the part of a budget that people of the role may spend: `ALL`, `NO`, or such as `50 %`."""
@@ -205,7 +214,9 @@ def _reaching_rules(
 ) -> Iterator[RuleRow]:
     """Yield the rows that say what people of each role let the agent reach.
 
-    That is the model, places on the internet, and the search of the web by `search`.
+    That is the model, places on the internet, and the search of the web by `search`. The group's setting
+    `egress` is `open` for the whole internet, `none` for nothing, or a list of places. Places that it does
+    not allow are a row of their own if the agent may ask the owner for them.
     """
     network = Permission.NETWORK
     yield _row("reaches", "model", [column.may() for column in columns])
@@ -251,13 +262,14 @@ def _command_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
         """Return which turns people of the role may stop: all, their own, or also those of guests."""
         if Permission.COMMAND in column.rights.may:
             return YES
+        # Whoever may stop the turns of guests besides their own has a higher role than a guest.
         return column.if_may(
             OWN_AND_GUESTS if roles.speaks_for(column.role, (Role.GUEST,), is_only_asker=False) else OWN
         )
 
     yield _row("commands", "session", [column.may(Permission.COMMAND) for column in columns])
     yield _row("commands", "stop", map(stops, columns))
-    if group.is_main:
+    if group.is_main:  # only there may groups be changed and requests of agents be answered
         yield _row("commands", "administer", [column.may(Permission.COMMAND) for column in columns])
 
 

@@ -283,7 +283,10 @@ def change_lines(rows: list[GroupChangeView], *, zone: ZoneInfo) -> list[str]:
 
 
 def diff_lines(before: str, after: str) -> list[str]:
-    """Return the lines of two texts with a mark before those that differ: `+` is new, `-` is gone."""
+    """Return the lines in which two texts differ, with some unchanged lines around them.
+
+    A `+` is before a new line, a `-` before one that is gone, and `…` stands for unchanged lines in between.
+    """
     from orchestrator.groups import changes
 
     return [f"{line.kind} {line.text}".rstrip() for line in changes.diff(before, after)]

@@ -95,7 +95,9 @@ async def one(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
 async def _loop_row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
     """Return the loop of a group as the API and `--json` show it.
 
-    The row of a group whose loop was never on has only `group` and `status`.
+    The row of a group whose loop was never on has only `group` and `status`. Of the others, `waiting` has the
+    kinds of the turns in the group's queue, `in_ms` is the time until the next wake, and `pause_ms` is the
+    pause that the host chooses if the agent asks for none.
     """
     loop = await loops.get(tx, folder)
     if loop is None:
@@ -160,7 +162,10 @@ def list_lines(rows: list[LoopView], zone: ZoneInfo) -> list[str]:
 
 
 def show_lines(row: LoopDocument, zone: ZoneInfo) -> list[str]:
-    """Return a loop as lines for people: its next wake and how it came about, requests and newest cycles."""
+    """Return a loop as lines for people: its next wake and how it came about, requests and newest cycles.
+
+    Of a loop that is off, there is only the line that says so.
+    """
     if row["status"] == "off":
         return [_line(row, zone)]
     idle = (
@@ -182,7 +187,7 @@ def _line(row: LoopView, zone: ZoneInfo) -> str:
         return f"{row['group']}: off"
     if row["running"]:
         return f"{row['group']}: {row['status']}, its {row['running']} turn runs"
-    if "auto" in row["waiting"]:
+    if "auto" in row["waiting"]:  # the kind of turn that a loop starts by itself
         return f"{row['group']}: {row['status']}, a cycle waits for its container"
     if row["next_wake_ms"] is None or row["status"] == "paused":
         return f"{row['group']}: {row['status']}"
@@ -192,7 +197,10 @@ def _line(row: LoopView, zone: ZoneInfo) -> str:
 
 
 def _cycle_line(cycle: CycleView, zone: ZoneInfo) -> str:
-    """Return a cycle of a loop in one line: start, outcome, the pause the agent asked for and the one set."""
+    """Return a cycle of a loop in one line: start, outcome, the pause the agent asked for and the one set.
+
+    The reasons why it began follow in brackets; `itself` stands for the time that the loop had set.
+    """
     wish = f", asked for {cycle['asked']}" if cycle["asked"] else ""
     result = "" if cycle["applied_ms"] is None else f", then {format_span(cycle['applied_ms'])}"
     triggers = "; ".join(cycle["triggers"]) or "itself"

@@ -31,6 +31,7 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 _OWN_HEADERS = frozenset({"connection", "content-length", "host", "transfer-encoding"})
+"""Headers that HTTP sets itself, so that they can carry no secret."""
 
 
 def command_of(line: str) -> tuple[str, ...]:
@@ -50,7 +51,8 @@ def command_of(line: str) -> tuple[str, ...]:
 async def add(tx: Tx, server: McpServer, *, home: Path, now_ms: int) -> None:
     """Store an MCP server, and let its groups call it from their next containers on; record it in the audit.
 
-    Groups that may call it already keep that right. `home` is Andy's home directory, which has the programs.
+    It replaces one with the same name, but groups that may call that one keep the right. `home` is Andy's
+    home directory, which has the programs.
 
     Raises:
         BadRequest: a name, the URL, the header or the program cannot be used.
@@ -62,7 +64,7 @@ async def add(tx: Tx, server: McpServer, *, home: Path, now_ms: int) -> None:
     for folder in server.groups:
         await groups.known(tx, folder)
     stored = await mcp_servers.by_name(tx, server.name)
-    # Added again for another group, a server stays with the groups that have it.
+    # A server that is added again, for another group, also stays with the groups that have it already.
     server = replace(server, groups=tuple(sorted({*server.groups, *(stored.groups if stored else ())})))
     await mcp_servers.put(tx, server, now_ms=now_ms)
     await _renew_containers(tx, set(server.groups), now_ms=now_ms)
@@ -201,7 +203,10 @@ async def _renew_containers(tx: Tx, folders: set[Folder], *, now_ms: int) -> Non
 
 
 def _check(server: McpServer) -> None:
-    """Raise `BadRequest` if the name, the secret, the header or the URL of an MCP server cannot be used."""
+    """Raise `BadRequest` if the name, the secret, the header or the URL of an MCP server cannot be used.
+
+    The program of one that is a program is checked by `_check_program`; it has no header and no URL.
+    """
     if not _NAME.fullmatch(server.name) or server.name in TAKEN:
         raise BadRequest(
             f"'{server.name}' cannot name a server: up to 32 of a-z, 0-9 and '-', and none of"
@@ -223,7 +228,7 @@ def _check_program(server: McpServer, home: Path) -> None:
     """Raise `BadRequest`, with the fix, if the program of an MCP server cannot be used. Blocks.
 
     It must be in the owner's folder `mcp/NAME` under `home`, where no agent can change it, be readable in
-    containers, and need no secret.
+    containers, and need no secret. No word of its command may have a part `..` or a NUL character.
     """
     if server.secret_env is not None:
         raise BadRequest(
@@ -262,7 +267,7 @@ def _is_readable(path: Path) -> bool:
     They run as the host's own user, but never as root.
     """
     status = path.stat()
-    needed = 0o5 if stat.S_ISDIR(status.st_mode) else 0o4  # a folder must also be entered
+    needed = 0o5 if stat.S_ISDIR(status.st_mode) else 0o4  # 4: read; 1: enter, which only a folder needs
     is_own = status.st_uid == os.geteuid() != 0
     # The owner's bits are the upper three of nine; for all others, the lowest count.
     return (status.st_mode >> (6 if is_own else 0)) & needed == needed
@@ -275,6 +280,7 @@ def _check_url(server: McpServer, url: str) -> None:
     """
     try:
         parts = urlsplit(url)
+        # `port` raises for a number that is no port.
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_usable = False
@@ -295,6 +301,6 @@ def _check_url(server: McpServer, url: str) -> None:
 def _is_on_this_machine(host: str) -> bool:
     """Return whether a host name or address is this machine, or a service of the same Compose project.
 
-    The names of such services have no dot.
+    The names of such services, as `localhost`, have no dot. A colon shows an IPv6 address.
     """
     return host in {"127.0.0.1", "::1"} or (not {".", ":"} & set(host))

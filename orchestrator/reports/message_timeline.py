@@ -162,7 +162,8 @@ async def sent_file(tx: Tx, folder: str, message_id: str) -> Outgoing:
 async def find(tx: Tx, folder: str, id_or_number: str) -> StoredTimeline:
     """Return the stored history of a message of a group: its turn, its replies and what they cost.
 
-    It is found by its id or number, and may be one that Andy sent.
+    It is found by its id or number, and may be one that Andy sent. `attempts` and `log` of the result are
+    empty: `with_logs` fills them.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -231,7 +232,7 @@ async def _message(tx: Tx, group: Group, id_or_number: str) -> Message | None:
 
 
 def _message_part(message: Message | None) -> TimelineMessageView | None:
-    """Return a message as the history shows it; None for None, a message that Andy sent."""
+    """Return a message as the history shows it; None for None, which stands for one in the outbox only."""
     if message is None:
         return None
     return {
@@ -332,7 +333,8 @@ def _attempts(logs: Path, folder: str, turn: TimelineTurnPart) -> Iterator[Attem
 def _attempts_of_run(run: str, events: Sequence[LoggedEvent], turn_id: str) -> Iterator[AttemptPart]:
     """Yield the attempts at a turn that one container made, as its log records them: usually one.
 
-    `run` is the container's id, and `events` are the events in its log, of all turns.
+    `run` is the container's id, and `events` are the events in its log, of all turns. An attempt whose start
+    is not in the log is left out.
     """
     current: AttemptPart | None = None
     for event in events:
@@ -409,9 +411,10 @@ def _log_lines(logs: Path, folder: str, attempts: Sequence[AttemptPart]) -> list
 
 
 def _span(attempt: AttemptPart) -> tuple[str, str]:
-    """Return the first and the last time stamp, `(begin, end)`, of the log lines of an attempt.
+    """Return the first and the last time stamp, `(begin, end)`, that log lines of an attempt may have.
 
-    Stamps have a fixed form, so they are compared as texts.
+    They are `LATE_MS` before its start and after its end. Stamps have a fixed form, so the caller compares
+    them as texts.
     """
     ended_ms = attempt["ended_ms"]
     # For an attempt that goes on: the text "9" comes after all stamps, which begin with the year.
@@ -469,7 +472,10 @@ def _step(at_ms: int | None, step: str, text: str) -> TimelineStepView:
 
 
 def _arrival_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
-    """Yield the steps of a message's arrival, and why it got no turn; none for one that Andy sent."""
+    """Yield the step of a message's arrival and, if it got no turn, one that says why.
+
+    There is none for a message that is in the outbox only, and no reason for one that Andy sent.
+    """
     message = stored["message"]
     if message is None:
         return
@@ -534,5 +540,5 @@ def _reply_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
                 error = f": {reply['error']}" if reply["error"] else ""
                 text = f"on its way, {reply['tries']} tries so far{error}"
                 yield _step(reply["next_try_ms"], "unsent", text)
-            case state:
+            case state:  # given up, skipped, or not known to have arrived
                 yield _step(None, "unsent", f"{state}{': ' + reply['error'] if reply['error'] else ''}")

@@ -64,8 +64,9 @@ def service_of(
     out, such as `0.6,2.5`. `first_byte_seconds` is how long an answer may take to begin.
 
     Raises:
-        BadRequest: the kind or the address is missing, the kind is unknown, the usual address is not this
-            machine's in Andy's container, or the price cannot be read.
+        BadRequest: the kind or the address is missing, the kind is unknown, or the price cannot be read. Also
+            if Andy runs in a container of Compose and the kind's own address is 127.0.0.1, which is the
+            container there and not this machine.
     """
     kind_name = kind or (name if name in PRESETS else None)
     if kind_name is None:
@@ -293,12 +294,14 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
     """Return the state of each model service: who uses it, whether it answers, and what answers in its place.
 
     The catalog of services in `router`, which chooses services, is read anew. If not `is_live`, no host runs:
-    outages that the last one found may be over, and are left out.
+    outages that the last one found may be over, and are left out. `stand_in` of a service in trouble is the
+    first choice that may replace it and whose service is not in trouble itself; None if there is none.
     """
     router.catalog = await read_catalog(tx)
     used = await _uses(tx, router)
     troubles = await _troubles(tx, router.catalog.service) if is_live else {}
     rows: list[ServiceConditionView] = []
+    # The service of `.env` has a name, but is no entry of the catalog, which lists the added ones.
     for name in (OF_DOTENV, *(service_entry.name for service_entry in router.catalog.services)):
         trouble = troubles.get(name)
         service = router.catalog.service(name)
@@ -318,8 +321,8 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
                 "used_by": list(uses),
                 "down_since_ms": trouble.since_ms if trouble else None,
                 "trouble": trouble.kind.value if trouble else None,
-                "cause": trouble.words.cause if trouble else None,
-                "mend": trouble.words.fix if trouble else None,
+                "cause": trouble.explanation.cause if trouble else None,
+                "mend": trouble.explanation.fix if trouble else None,
                 "stand_in": next(iter(answering), None) if trouble else None,
             }
         )
@@ -331,7 +334,7 @@ class _Trouble:
     """A failure of a model service: its kind, its text with the fix, and its start (epoch ms)."""
 
     kind: ModelError
-    words: ServiceTrouble
+    explanation: ServiceTrouble
     since_ms: int
 
 
@@ -353,10 +356,10 @@ async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]
     return used
 
 
-async def _troubles(tx: Tx, service_of: Callable[[str], ModelService | None]) -> dict[str, _Trouble]:
+async def _troubles(tx: Tx, service_named: Callable[[str], ModelService | None]) -> dict[str, _Trouble]:
     """Map the names of model services that refuse requests or do not answer to what is wrong with them now.
 
-    `service_of` returns a service by its name.
+    `service_named` returns a service by its name; None for that of `.env`.
     """
     troubles = {}
     for refusal in await model_refusals.unfinished(tx):
@@ -367,7 +370,7 @@ async def _troubles(tx: Tx, service_of: Callable[[str], ModelService | None]) ->
             )
             troubles[OF_DOTENV] = _Trouble(refusal.cause, explanation, refusal.since_ms)
     for outage in await turn_moves.outages(tx):
-        service = service_of(outage.service)
+        service = service_named(outage.service)
         setting = service.key_env if service is not None else None
         explanation = service_trouble(outage.cause, setting=setting, model=None, status=outage.status)
         troubles[outage.service] = _Trouble(outage.cause, explanation, outage.since_ms)
@@ -419,13 +422,16 @@ def check(service: ModelService) -> None:
 def _check_url(service: ModelService) -> None:
     """Raise `BadRequest` if the URL of a model service is none, has a password, or is an unsafe http one.
 
-    Plain http is safe only to this machine and the owner's own network.
+    A URL with a query or a fragment cannot be used either. Plain http is safe only to this machine and the
+    owner's own network.
     """
     try:
         parts = urlsplit(service.url)
+        # `port` raises for a number that is no port.
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_usable = False
+    # From `!` to `~` are the visible characters of ASCII, which leaves out blanks.
     if not is_usable or not re.fullmatch(r"[\x21-\x7e]+", service.url) or parts.query or parts.fragment:
         raise BadRequest(f"'{service.url}' is no URL of a service: write https://host[:port][/path].")
     if "@" in parts.netloc:

@@ -53,10 +53,12 @@ async def owner_needs(
 ) -> OwnerNeeds:
     """Return the matters that wait for the owner: requests, questions, failures, late tasks, spent budgets.
 
-    `zone` is the owner's time zone, by which the periods of budgets end. `zone_of` returns the time zone of a
-    group, by which the days of its tasks' deadlines end.
+    Failed turns count for `FAILED_MS`. Of chats that call, questions, failures and late tasks, at most
+    `MAX_ROWS` each are returned. `zone` is the owner's time zone, by which the periods of budgets end.
+    `zone_of` returns the time zone of a group, by which the days of its tasks' deadlines end.
     """
     zones = {group.folder: zone_of(group) for group in await groups.every(tx)}
+    # Among them are tasks whose deadline is the whole of today: `_is_over` leaves those out.
     late = await board_tasks.past_deadline(tx, now_ms=now_ms, limit=MAX_ROWS)
     budgets = await costs.budgets(tx, now_ms=now_ms, zone=zone)
     return OwnerNeeds(

@@ -124,7 +124,10 @@ async def _known(tx: Tx, folder: str, number: str) -> NoticeRow:
 
 
 def row(notice: NoticeRow) -> NoticeView:
-    """Return a notice, a line for the prompt of an agent, as the API and `--json` show it."""
+    """Return a notice, a line for the prompt of an agent, as the API and `--json` show it.
+
+    `told_now_in_turn` is the turn that is to deliver it now, and `told_text` the text that the model reads.
+    """
     return {
         "id": notice.id,
         "group": notice.folder,
@@ -171,7 +174,10 @@ def _line(notice: NoticeView) -> str:
 
 
 def when(notice: NoticeView) -> str:
-    """Return in words when a notice that waits is delivered to the agent."""
+    """Return in words when a notice that waits is delivered to the agent.
+
+    One that waited for a number of turns, all of which are over, comes in the next turn, as most notices do.
+    """
     if notice["told_now_in_turn"] is not None:
         return f"turn {notice['told_now_in_turn']} has it"
     match notice["deliver_at"]:

@@ -34,14 +34,15 @@ async def rows(
 ) -> list[NotificationView]:
     """Return notifications of dashboards by due time, at most `limit`, as the API and `--json` show them.
 
-    `folder` is the group, None for all. Only those with this `status`, and about the dashboard's task with
-    the id `task`, unless these are None. Times are in the zone of the group, or in `zone` where it is gone.
+    `folder` is the group, None for all. Only those with this `status` (a value of `NotificationStatus`), and
+    about the dashboard's task with the id `task`, unless these are None. Times are in the zone of the group,
+    or in `zone` where it is gone.
 
     Raises:
         UnknownGroup: there is no such group.
     """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
-    statuses = (NotificationStatus(status),) if status else ()
+    statuses = (NotificationStatus(status),) if status else ()  # none stands for all
     listed = await board_notifications.listed(tx, known_folder, statuses=statuses, task_id=task, limit=limit)
     zones = {group.folder: settings.zone_of(group, default=zone) for group in await groups.every(tx)}
     return [_row(notification, zones.get(notification.folder, zone)) for notification in listed]

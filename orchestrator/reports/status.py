@@ -242,8 +242,9 @@ class StatusService:
         """Return the state of the running host: what runs, what waits and what fails, as JSON types."""
         settings = self._host.settings
         clock = self._host.clock
-        selected = self._containers.selected
+        selected = self._containers.selected  # the runtime that the host has chosen for its containers
         home = self._host.home.root
+        # The settings that the next start would read differently, each with the place it would read.
         changed = await asyncio.to_thread(changed_since, settings, home)
         free_bytes = (await asyncio.to_thread(shutil.disk_usage, home)).free
         credential = await asyncio.to_thread(self._proxies.credential)
@@ -291,8 +292,9 @@ async def gather(tx: Tx, host: HostFacts) -> StatusView:
     """Return the state of the host at one moment as JSON types.
 
     It has the facts `host` of the running process, and what the database has of turns, messages and failures.
+    Failures and notices are those of the last 24 hours. Of unsent messages, at most 1,000 are counted.
     """
-    recorded = {run.id: run for run in await runs.live(tx)}
+    runs_by_id = {run.id: run for run in await runs.live(tx)}
     unsettled = await turns.unsettled(tx)
     unsent = await outbox.unsent(tx, limit=1000)
     registered = await groups.every(tx)
@@ -321,7 +323,7 @@ async def gather(tx: Tx, host: HostFacts) -> StatusView:
         "settings_changed": list(host.settings_changed),
         "groups": [group.folder for group in registered],
         "open": [group.folder for group in registered if settings.of(group).egress == "open"],
-        "containers": [_container(run, recorded, unsettled, host) for run in host.live],
+        "containers": [_container(run, runs_by_id, unsettled, host) for run in host.live],
         "conversations": [_conversation(run) for run in await runs.last_restores(tx)],
         "slots": host.slots,
         "foresight": host.foresight,
@@ -382,6 +384,7 @@ def _container(
         "run": live.id,
         "group": live.folder,
         "state": live.state.value,
+        # `idle_since_ms` is when the container entered its present state, whichever that is.
         "state_seconds": _seconds(host.steady_ms - live.idle_since_ms),
         "age_seconds": _seconds(age_ms),
         "turn": _turn(turn, host.now_ms) if turn else None,

@@ -41,6 +41,7 @@ def lines(status: StatusView, *, zone: ZoneInfo | None = None) -> list[str]:
     image = f", image {status['image']}" if status["image"] else ""
     stopping = " and is stopping" if status["stopping"] else ""
     states = [item["state"] for item in status["containers"]]
+    # One that is `ready` waits for its first turn, and one that is `left` was given up.
     working = sum(state not in (RunState.LEFT, RunState.READY) for state in states)
     ready = states.count(RunState.READY)
     tasks = status["tasks"]

@@ -87,7 +87,7 @@ def list_lines(found_tasks: list[ScheduledTask]) -> list[str]:
                 scheduled_task_service.describe_schedule(task.schedule),
                 scheduled_task_service.describe_next_run(task).removeprefix("next "),
                 short(task.last_result or "", 30),
-                short(scheduled_task_turns.shorten(task), 40),
+                short(scheduled_task_turns.shorten(task), 40),  # the prompt, or a reminder's text
             )
             for task in found_tasks
         ],

@@ -96,11 +96,11 @@ def tool_text(row: ToolCallView) -> str:
     """Return a tool call in one line: the tool, its input, and how the call ended. Pure."""
     caller = "subagent: " if row["parent"] else ""
     call_input = f" {row['input']}" if row["input"] else ""
-    return f"{caller}{row['tool']}{call_input} ({_ended(row)})"
+    return f"{caller}{row['tool']}{call_input} ({_end_text(row)})"
 
 
-def _ended(row: ToolCallView) -> str:
-    """Return in words how a tool call ended and how long it took."""
+def _end_text(row: ToolCallView) -> str:
+    """Return in words how a tool call ended and how long it took: `1.2 s`, `failed after 1.2 s`."""
     match row["state"]:
         case "running":
             return "under way"
@@ -129,7 +129,7 @@ def _tool_lines(rows: Sequence[ToolCallView], *, zone: ZoneInfo) -> list[str]:
                 local_second(row["started_ms"], zone),
                 row["attempt"],
                 tool_text(row).rpartition(" (")[0],  # without the end in brackets, which has its own column
-                _ended(row),
+                _end_text(row),
             )
             for row in rows
         ],

@@ -114,7 +114,7 @@ async def week(
         )
         for task in await tasks.every(tx, folder, with_ended=False)
         if task.status is TaskStatus.ACTIVE
-        for times_ms in _days(task, until_ms, zone)
+        for times_ms in _times_by_day(task, until_ms, zone)
     ]
     unsorted += [
         _on_day(
@@ -146,8 +146,8 @@ async def week(
     ]
     unsorted += [
         _deadline_row(board_task, board_task.deadline, now_ms=now_ms, zone=zone)
-        # From yesterday on: the moment of a deadline that has only a day may lie there in another zone.
-        # `_is_to_come` leaves out those that are over.
+        # A deadline of today without a time of day is stored as the midnight of its group's zone, which may
+        # be yesterday in `zone`. So those of yesterday are read, too, and `_is_to_come` selects among them.
         for board_task in await board_tasks.due_between(
             tx, known_folder, _midnight_ms(now_ms, zone, days_on=-1), until_ms
         )
@@ -158,6 +158,7 @@ async def week(
 
 def _is_to_come(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
     """Return whether a deadline is on today's date in `zone` or later; today it may be past already."""
+    # The first ten characters of an ISO time are its date, such as `2026-02-10`; dates compare as texts.
     day = deadline.date or local_iso(deadline.at_ms, zone)[:10]
     return day >= local_iso(now_ms, zone)[:10]
 
@@ -177,21 +178,23 @@ def _event_row(followed: FollowedEvent, *, now_ms: int, zone: ZoneInfo) -> Upcom
     """Return the row of an event of a calendar; one that has already begun is listed at the present time."""
     event, due_ms = followed.event, max(followed.event.start_ms, now_ms)
     row = _row(zone, due_ms, "event", event.id, followed.calendar.folder, "", event.title)
+    # `words` returns the event's title, place and calendar as text.
     upcoming = _on_day(row, words(followed), (due_ms,), now_ms=now_ms, zone=zone)
     return {**upcoming, "at": [""]} if event.is_all_day else upcoming
 
 
 def _on_day(
-    row: TimetableRow, text: str, due_ms: tuple[int, ...], *, now_ms: int, zone: ZoneInfo
+    row: TimetableRow, text: str, times_ms: tuple[int, ...], *, now_ms: int, zone: ZoneInfo
 ) -> UpcomingView:
-    """Return a row of the timetable as one of the list of days.
+    """Return a row of the timetable, which has one time, as a row of `week`, which has all times of a day.
 
-    `text` is its whole text. `due_ms` are its times on that day, at least one, in epoch milliseconds.
+    `text` is its whole text. `times_ms` are its times on that day, at least one, in epoch milliseconds.
     """
-    local_times = [local_iso(moment_ms, zone) for moment_ms in due_ms]
+    # Such as `2026-02-10T09:30:00+01:00`: the first ten characters are the date, then comes the time.
+    local_times = [local_iso(moment_ms, zone) for moment_ms in times_ms]
     return {
         "due": local_times[0],
-        "due_ms": due_ms[0],
+        "due_ms": times_ms[0],
         "kind": row["kind"],
         "id": row["id"],
         "group": row["group"],
@@ -199,14 +202,14 @@ def _on_day(
         "what": row["what"],
         "text": text,
         "date": local_times[0][:10],
-        "is_overdue": due_ms[0] < now_ms,
+        "is_overdue": times_ms[0] < now_ms,
         "times": len(local_times),
         "at": [local_time[11:16] for local_time in local_times],
         "last_due": local_times[-1] if row["kind"] == "task" else None,
     }
 
 
-def _days(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[tuple[int, ...]]:
+def _times_by_day(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[tuple[int, ...]]:
     """Yield the times of a scheduled task before `until_ms`, all of one day at once, in epoch milliseconds.
 
     Days are those of `zone`; days without any time are left out. A day has at most `MAX_TIMES_A_DAY`.
@@ -220,7 +223,7 @@ def _days(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[tuple[
             times_ms.append(following_ms)
             following_ms = timing.following_ms(task.schedule, times_ms[-1], after_ms=times_ms[-1])
         yield tuple(times_ms)
-        # From the end of the day on: a task that comes every minute costs a hundred steps a day, not 1,440.
+        # Times beyond the limit are skipped: a task that comes every minute costs 100 steps a day, not 1,440.
         due_ms = timing.following_ms(task.schedule, times_ms[-1], after_ms=max(times_ms[-1], midnight_ms - 1))
 
 
