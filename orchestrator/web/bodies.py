@@ -61,7 +61,10 @@ async def bounded(request: Request, limit: int, refusal: str) -> AsyncGenerator[
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body; for an empty body, an empty object. Raises `BadBody`."""
+    """Return the JSON object in a body; for an empty body, an empty object.
+
+    Raises `BadBody` if the body is other JSON or none, or is nested too deeply.
+    """
     try:
         content = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:

@@ -20,8 +20,8 @@ from orchestrator.store.database import Database, Tx
 from orchestrator.store.groups import groups
 from orchestrator.web.api.lists import ApiSource
 
-FETCHED_EVERY_MS = 60_000
-"""Milliseconds between two recorded fetches of a calendar."""
+RECORD_PAUSE_MS = 60_000
+"""The least milliseconds between two recorded fetches of a calendar."""
 AT_ONCE = 2
 """The number of calendars that are made at a time; further requests wait."""
 
@@ -34,8 +34,8 @@ class CalendarService:
     source: ApiSource
     zone_of: Callable[[Group], ZoneInfo]
     """Returns the time zone of a group."""
-    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
-    """Held while a calendar is made."""
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    """One of the `AT_ONCE` slots is held while a calendar is made."""
 
     async def read(self, secret: str) -> bytes:
         """Return a group's calendar as an iCalendar text; `secret` is the secret part of its address.
@@ -59,10 +59,10 @@ class CalendarService:
                 )
             return feed, await calendar_feed.read(tx, group, now_ms=now_ms, zone=self.zone_of(group))
 
-        async with self._turns:
+        async with self._slots:
             feed, body = await self.source.read(read_feed)
         # `abs`, because the last use lies in the future after the clock was set back.
-        if feed.used_ms is None or abs(now_ms - feed.used_ms) >= FETCHED_EVERY_MS:
+        if feed.used_ms is None or abs(now_ms - feed.used_ms) >= RECORD_PAUSE_MS:
             await self.database.write(lambda tx: addresses.note_use(tx, feed.id, now_ms=now_ms))
         return body
 

@@ -148,7 +148,7 @@ class ChatService:
             return await self._until_settled(stored.status, events, wait_seconds)
 
     async def _store(self, write: Callable[[Group, int], Inbound], folder: str) -> _StoredMessage:
-        """Store the message that `write(group, now_ms)` returns, and announce it to the host.
+        """Store the message that `write(group, now_ms)` returns, and announce to the host that it is stored.
 
         Return its state, as read in the same transaction. Raises what `say` raises.
         """
@@ -161,10 +161,11 @@ class ChatService:
             if taken.accepted.outcome == "duplicate":
                 await _check_same(tx, taken.message)
             status = await _status_after_storing(tx, taken.message, group, taken.accepted)
-            # A message that the running turn answers, such as one that is sent again, waits for no other.
-            is_own = running is not None and running.id == status.turn
+            # The running turn may be the message's own, as for one that is sent again: then it waits for no
+            # other turn.
+            is_its_turn = running is not None and running.id == status.turn
             # A chat turn may run beside a worker turn, so a message does not wait for that.
-            is_busy = running is not None and running.kind is not TurnKind.WORKER and not is_own
+            is_busy = running is not None and running.kind is not TurnKind.WORKER and not is_its_turn
             # A message that was answered without an agent waits for no other turn.
             is_busy = is_busy and status.outcome not in SETTLED
             return taken, _StoredMessage(status=status, is_busy=is_busy)
@@ -176,9 +177,10 @@ class ChatService:
     async def _until_settled(
         self, status: MessageStatus, events: asyncio.Queue[HostEvent], wait_seconds: float
     ) -> MessageStatus:
-        """Wait until a message is settled or gets no further, at most `wait_seconds`, and return its state.
+        """Wait until a message is settled, for at most `wait_seconds`, and return its state.
 
-        `status` is its state before, and `events` receives the host's events since then.
+        If the host is ending and the message gets no further, this returns at once. `status` is the message's
+        state before, and `events` receives the host's events since then.
         """
         try:
             async with asyncio.timeout(wait_seconds):

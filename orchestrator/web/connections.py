@@ -32,6 +32,7 @@ class WebProtocol(BoundedProtocol):
     @property
     def is_stranger(self) -> bool:
         """Whether the connection has no authorised request under way."""
+        # `cycle` is uvicorn's: the last request of this connection with its answer; None before the first.
         if self.cycle is None or self.cycle.response_complete:
             return True
         return not self.cycle.scope.get("state", {}).get(_ADMITTED)

@@ -29,6 +29,7 @@ from orchestrator.web.api.lists import ApiSource
 CHUNK_BYTES = 256 * 1024
 MAX_BYTES = 512 * 1024 * 1024
 _COPY = re.compile(r"out-[0-9a-f]+")
+"""The names of copies of files that agents sent, such as `out-1f03`."""
 
 
 class FileNotStored(BadRequest):
@@ -94,8 +95,8 @@ def file_routes(source: ApiSource) -> list[Route]:
 def _open_copy(home: Home, message: Outgoing) -> BinaryIO:
     """Open the copy of the file that was sent with a message; the caller closes it. Blocks.
 
-    Only the file name of the stored path is used: the store may be from another home. Raises `FileNotStored`
-    if there is no such copy.
+    Only the file name of the stored path is used: the store may be from another home. A link is not followed.
+    Raises `FileNotStored` if there is no such copy.
     """
     name = message.attachment.path.name if message.attachment else ""
     if not _COPY.fullmatch(name):

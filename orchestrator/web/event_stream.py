@@ -54,6 +54,7 @@ class EventStream(Response):
         """
         sending = asyncio.create_task(self._send_all(send), name="web:stream")
         tasks = [sending, asyncio.create_task(_until_disconnected(receive), name="web:stream-client")]
+        # The server puts this event into the state of each request, and sets it when it begins to stop.
         stopping: asyncio.Event | None = scope.get("state", {}).get(STOPPING)
         if stopping is not None:
             tasks.append(asyncio.create_task(stopping.wait(), name="web:stream-server"))  # type: ignore[arg-type]

@@ -83,7 +83,8 @@ def _loopback_pair(port: int) -> tuple[socket.socket, ...]:
             first = listen(HOST, port)
         except OSError as error:
             raise _taken(HOST, port, error) from error
-        # If the system chose this number, then for IPv4 alone: on IPv6 it may be taken, and another is tried.
+        # For port 0, the system chose this number for IPv4 alone: on IPv6 it may be taken. Then the system
+        # chooses another one in the next round.
         number = first.getsockname()[1]
         try:
             return first, listen(HOST6, number)
@@ -129,8 +130,9 @@ class WebFeature:
 
     async def serve(self, listeners: Sequence[socket.socket], published_address: str | None) -> None:
         """Serve HTTP until cancelled, at `listeners` and at the published address, if there is one."""
-        with fronted(listeners[0], published_address) as fronts:
-            await self._serve((*listeners[1:], *fronts))
+        # These are the first listener, and one at the same port of the published address, if there is one.
+        with fronted(listeners[0], published_address) as first_and_published:
+            await self._serve((*listeners[1:], *first_and_published))
 
     async def _serve(self, listeners: Sequence[socket.socket]) -> None:
         """Serve HTTP at `listeners` until cancelled, and write refused requests to the audit meanwhile."""
@@ -146,11 +148,11 @@ class WebFeature:
             head_seconds=HEAD_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
-        async with asyncio.TaskGroup() as beside:
-            noting = beside.create_task(refused.run(), name="web:refusals")
+        async with asyncio.TaskGroup() as task_group:
+            writing_refusals = task_group.create_task(refused.run(), name="web:refusals")
             await Server(config).serve_on(*listeners)
-            # Only now: when cancelled, it still writes the refusals that were counted while the server ended.
-            noting.cancel()
+            # Only now: when cancelled, the task still writes the refusals that came while the server ended.
+            writing_refusals.cancel()
 
     def _app(self, on_refusal: Callable[..., None]) -> Any:
         """Return the web application; routes that are needed later are loaded at their first request.

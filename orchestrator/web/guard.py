@@ -66,6 +66,7 @@ class AccessGuard:
         self._token = token.encode()
         self._on_refusal = on_refusal
         self._under_way = 0
+        """The number of authorised requests that are not answered yet."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass an allowed request to the application; answer and report a refused one.
@@ -189,9 +190,13 @@ def _is_console(path: str) -> bool:
 
 
 def _is_own_host(host: str, scope: Scope) -> bool:
-    """Return whether the `Host` header of a request names this machine and the port at which it arrived."""
+    """Return whether the `Host` header of a request names this machine and the port at which it arrived.
+
+    Without a port, it names the usual one of its scheme, as `http` has 80.
+    """
     if host_of(host) not in OWN_HOSTS:
         return False
+    # The address and the port at which the server listens; neither is known for a Unix socket.
     server = scope.get("server")
     if not server or server[1] is None:
         return True
@@ -227,7 +232,7 @@ def _token_in(authorization: str) -> bytes:
             return credential.encode()
         case "basic":
             try:
-                return b64decode(credential, validate=True).partition(b":")[2]
+                return b64decode(credential, validate=True).partition(b":")[2]  # of `USER:PASSWORD`
             except ValueError:
                 return b""
     return b""

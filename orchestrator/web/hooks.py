@@ -67,7 +67,7 @@ class HookOverused(BadRequest):
 
     def __init__(self, wait_ms: int) -> None:
         super().__init__("This hook has brought as many texts as it may for now: wait as Retry-After says.")
-        self.wait_seconds = -(-wait_ms // 1000)
+        self.wait_seconds = -(-wait_ms // 1000)  # rounded up
 
 
 class _HookBody(BaseModel):
@@ -143,7 +143,9 @@ def message_of(
 ) -> Inbound:
     """Return the text of a hook as a message of its group's notify chat. Pure, but for a random id.
 
-    With a `key`, the id is derived from it: the same text that is sent again is the same message.
+    With a `key`, the id is derived from it: the same text that is sent again is the same message. The text of
+    a hook that asks the agent for something (`is_request`) calls Andy. That of any other hook gets no turn,
+    and is context for the next one.
     """
     # The id of the hook is hashed too: the same key of another hook marks another message.
     own_id = (
@@ -176,7 +178,8 @@ def text_in(body: bytes, content_type: str) -> str:
         UnreadableType: the body has another type, or is not UTF-8.
         BadBody: it has no text, or other fields too.
     """
-    # Such as `text/plain; charset=utf-8`. Without a type, the body counts as plain text.
+    # Such as `text/plain; charset=utf-8`. A body without a type counts as plain text; one without a charset
+    # counts as UTF-8.
     kind = content_type.partition(";")[0].strip().lower() or TYPES[0]
     charsets = _CHARSET.findall(content_type.lower())
     if kind not in TYPES or not _UTF8.issuperset(charsets):

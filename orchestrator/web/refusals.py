@@ -81,7 +81,10 @@ class RefusalAudit:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Write the counted refusals to the audit until cancelled, and then those that remain."""
+        """Write the counted refusals to the audit until cancelled, and then those that remain.
+
+        Each kind, which is an error's code, is written at once, and then at most once in a period.
+        """
         try:
             while True:
                 await self._wakeup.wait(at_most_seconds=self._until_due())
@@ -106,23 +109,27 @@ class RefusalAudit:
         After an error of the database they stay counted, and the error is logged. Those that come while the
         rows are written are counted for the next time.
         """
-        written = {kind: counted for kind, counted in self._counted.items() if kinds is None or kind in kinds}
-        if not written:
+        to_write = {
+            kind: counted for kind, counted in self._counted.items() if kinds is None or kind in kinds
+        }
+        if not to_write:
             return
-        for kind in written:
+        for kind in to_write:
             del self._counted[kind]
         try:
             async with self._database.transaction() as tx:
-                for counted in written.values():
+                for counted in to_write.values():
                     await audit.append(tx, _event(counted))
         except BaseException as error:
-            # Also after a cancellation, after which `run` writes what remains.
-            for kind, row in written.items():
+            # None was written, so they are counted again, with those that came meanwhile. Also after a
+            # cancellation: `run` then writes what remains.
+            for kind, unwritten in to_write.items():
                 later = self._counted.get(kind)
-                self._counted[kind] = replace(row, count=row.count + (later.count if later else 0))
+                count = unwritten.count + (later.count if later else 0)
+                self._counted[kind] = replace(unwritten, count=count)
             if not isinstance(error, StoreError):
                 raise
-            log.warning("refusals.not_recorded", reason=str(error), kinds=sorted(written))
+            log.warning("refusals.not_recorded", reason=str(error), kinds=sorted(to_write))
             return
         self._on_added()
 

@@ -54,7 +54,8 @@ def id_by_key(chat_jid: str, key: str) -> MessageId:
 
     `chat_jid` is the address of the message's chat.
     """
-    # The chat is hashed too: the same key in another chat marks another message.
+    # The chat is hashed too: the same key in another chat marks another message. An id that begins with `K`
+    # was made from a key.
     digest = hashlib.sha256(f"{chat_jid} {key}".encode()).hexdigest()
     return MessageId(f"K{digest[:24]}")
 

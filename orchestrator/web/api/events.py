@@ -46,14 +46,14 @@ def event_route(bus: EventBus) -> Route:
 async def _events(bus: EventBus, query: EventQuery) -> AsyncGenerator[str]:
     """Yield recent events and then, with `query.follow`, new ones without end, as texts of the stream.
 
-    While there are none, a ping is sent every `PING_SECONDS`.
+    Only events that the query wants are sent. While no event comes, a ping is sent every `PING_SECONDS`.
     """
     with bus.listening(with_transient=query.progress) as queue:
         # Nothing is awaited since the queue began: each event is either in the ring or in the queue.
-        before = [event for event in bus.ring if query.wants(event)]
+        earlier_events = [event for event in bus.ring if query.wants(event)]
         yield LISTENING
         # Without the condition, `-0` would select all of them.
-        recent = before[-query.recent :] if query.recent else []
+        recent = earlier_events[-query.recent :] if query.recent else []
         for event in recent:
             yield _server_sent(event)
         while query.follow:

@@ -77,7 +77,10 @@ class GroupApi:
         return await self._database.read(group_rows)
 
     async def register(self, body: Registration) -> GroupView:
-        """Register a chat as a group, as the owner's own act. Raises what `register_by_hand` raises."""
+        """Register a chat as a group, as the owner's own act, and return the group.
+
+        Raises what `register_by_hand` raises, and `BadRequest` if a model in the settings cannot be used.
+        """
         has_gateway = self._has_gateway()
         async with self._database.transaction() as tx:
             await model_choices.check_settings(tx, body.config, has_gateway=has_gateway)
@@ -87,7 +90,8 @@ class GroupApi:
     async def decide_access(self, number: int, body: AccessAnswer, *, by: str = BY) -> AccessDecided:
         """Register, ignore or block a chat that wrote to Andy and has no group; `number` is its request.
 
-        `by` is the author of the decision. Raises what `access.decide` raises.
+        `by` is the author of the decision. A chat that is registered becomes a group named `body.name`, or
+        as the chat itself if that is None. Raises what `access.decide` raises.
         """
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
@@ -121,7 +125,7 @@ class GroupApi:
         return group_row(group)
 
     async def remove_chat(self, folder: str, jid: str) -> ChatRemoved:
-        """Remove one of a group's chats, and return the group with the number of turns that failed by it.
+        """Remove one of a group's chats, and return the group with the number of turns that failed by that.
 
         Raises what `registration.remove_chat` raises.
         """

@@ -86,7 +86,11 @@ class Metrics:
         self._foresight = foresight
 
     async def gather(self) -> MetricFigures:
-        """Return all figures as of now."""
+        """Return all figures as of now.
+
+        `refused` counts what the model service refuses at this moment, `refusals` what Andy's own model proxy
+        has refused since the start of the host.
+        """
         async with self._database.reading() as tx:
             return MetricFigures(
                 used=await usage.shares(tx),
@@ -128,6 +132,7 @@ def exposition(figures: MetricFigures) -> bytes:
 def _families(figures: MetricFigures) -> list[Metric]:
     """Return the figures as metrics of the library. A known state that nothing is in has the number 0."""
     ended = {state: figures.turns.get(state, 0) for state in ENDED}
+    # Errors that are not permanent pass by themselves, so they have no label here.
     refused = {cause.value: figures.refused.get(cause.value, 0) for cause in ModelError if cause.is_permanent}
     waiting = {cause.value: figures.outages.get(cause.value, 0) for cause in Outage}
     still_open = {state: figures.turns.get(state, 0) for state in OPEN}
@@ -215,7 +220,8 @@ def _cost(figures: MetricFigures) -> Metric:
 
     family = CounterMetricFamily("andy_model_cost_usd", "What they cost, about.", labels=["group", "kind"])
     for share, sums in figures.used.items():
-        family.add_metric([share.folder, share.kind or NO_TURN], sums.cost_nano_usd / 1e9)
+        dollars = sums.cost_nano_usd / 1e9  # stored in billionths
+        family.add_metric([share.folder, share.kind or NO_TURN], dollars)
     return family
 
 

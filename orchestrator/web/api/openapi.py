@@ -274,6 +274,7 @@ def description() -> Document:
     models: set[type[BaseModel]] = {resource.answer for resource in RESOURCES} | {ErrorDocument}
     for operation in OPERATIONS:
         models |= {model for model in (operation.body, operation.answer) if model is not None}
+    # The second result has the schemas of the models, and of the models within them, as `$defs`.
     _, schemas = models_json_schema(
         [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
         ref_template=SCHEMAS + "{model}",
@@ -338,7 +339,9 @@ def _operation(operation: Operation) -> Document:
 def _add_links(paths: dict[str, dict[str, Document]]) -> None:
     """Add an id to each operation in `paths`, and to successful answers the `LINKS` to other operations.
 
-    `paths` maps a path and a method to the description of the operation, which is changed in place.
+    A link says which value of the answer is a parameter of the other operation: the `id` of `POST /tasks`,
+    for example, is that of `GET /api/tasks/{id}`. `paths` maps a path and a method to the description of the
+    operation, which is changed in place.
     """
     for path, methods in paths.items():
         for method, operation in methods.items():
@@ -401,7 +404,7 @@ def _without_references(parameter: Document, schema: Document) -> Document:
     """
     definitions = schema.get("$defs", {})
     if "$ref" in parameter:
-        return dict(definitions[parameter["$ref"].rpartition("/")[2]])
+        return dict(definitions[parameter["$ref"].rpartition("/")[2]])  # such as `#/$defs/NAME`
     if "anyOf" in parameter:
         return {**parameter, "anyOf": [_without_references(option, schema) for option in parameter["anyOf"]]}
     return parameter

@@ -110,9 +110,9 @@ def _shown(progress: PairingView, accept: str) -> Response:
     """
     if "application/json" in accept:
         return JSONResponse(progress, headers=PRIVATE)
-    is_moving = progress["state"] in ("starting", "showing")
+    may_change = progress["state"] in ("starting", "showing")
     # The page has no script, so the browser is told by a header to load it again while the code may change.
-    headers = PRIVATE | ({"Refresh": str(REFRESH_SECONDS)} if is_moving else {})
+    headers = PRIVATE | ({"Refresh": str(REFRESH_SECONDS)} if may_change else {})
     if "text/html" in accept:
         return Response(page(progress), media_type=HTML, headers=headers)
     return Response(picture(progress), media_type="image/svg+xml", headers=headers)
@@ -129,7 +129,8 @@ def picture(progress: PairingView) -> str:
         )
         return buffer.getvalue().decode()
     text = progress["letters"] or progress["text"]
-    # 48 characters of this size fit into the width of 520; a line is 28 high.
+    # 48 characters of the size 18 fit into the width of 520, and a line is 28 high. The letters of a code are
+    # few, so that they fit in the size 40, too.
     lines = textwrap.wrap(text, 48) or [""]
     size = 40 if progress["letters"] else 18
     rows = "".join(

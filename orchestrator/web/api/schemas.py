@@ -98,5 +98,5 @@ def _described(hint: Any) -> Any:
         return dict[str, object] if hint.__name__.endswith(PART) else schema_of(hint)
     origin, parts = get_origin(hint), get_args(hint)
     if origin is UnionType:
-        return reduce(or_, map(_described, parts))
+        return reduce(or_, map(_described, parts))  # joins the members of the union by `|` again
     return hint if origin is None else origin[tuple(map(_described, parts))]

@@ -31,7 +31,7 @@ from orchestrator.web.console import pages as page_modules
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
 from orchestrator.web.console.doctor import BackgroundDoctor
 from orchestrator.web.console.form_bodies import read_form
-from orchestrator.web.console.form_tokens import FIELD, ChangedSince, FormGuard, SentForm
+from orchestrator.web.console.form_tokens import TOKEN_FIELD, ChangedSince, FormGuard, SentForm
 from orchestrator.web.console.live import LiveStreams, TooManyPages
 from orchestrator.web.console.page import (
     NEEDS,
@@ -355,7 +355,7 @@ class _Routes:
             view.needs = len(await needs.read_waiting(view)) + self._console.troubles
             # Read only with a session, so that nobody else can make the host read a large body.
             async with read_form(request, upload_bytes=page.upload_bytes if page else 0) as form:
-                async with self._console.forms.carrying_out(signed_in, form.raw(FIELD)) as taken:
+                async with self._console.forms.carrying_out(signed_in, form.raw(TOKEN_FIELD)) as taken:
                     answered = await change(view, form)
                     # A form that was refused is shown again and may be sent again.
                     taken.is_done = answered.status_code < 400

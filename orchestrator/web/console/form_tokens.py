@@ -23,7 +23,8 @@ from orchestrator.store.access import web_sessions
 from orchestrator.store.database import Database
 from orchestrator.web.console.sessions import SignedIn
 
-FIELD, SHOWN_STATE = "_form", "_seen"
+TOKEN_FIELD, SHOWN_STATE = "_form", "_seen"
+"""The names of the hidden fields with a form's CSRF token and with the state that its page showed."""
 MAX_FIELDS = 1_000
 
 
@@ -127,7 +128,7 @@ class SentForm:
         return name in self._fields
 
     def file(self, name: str) -> UploadedFile | None:
-        """Return the uploaded file of a field; None if no file was chosen."""
+        """Return the uploaded file of a field; None if no file was chosen, as then it has no name."""
         file = self._files.get(name)
         return file if file is not None and file.name else None
 

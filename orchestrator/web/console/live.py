@@ -115,10 +115,12 @@ class LiveStreams:
         None if the host does not know them any more, or the id is not one of its own.
         """
         # An id is `START-NUMBER`: after a restart of the host the numbers begin anew. A browser may send
-        # anything, also a number so long that `int` refuses it.
+        # anything: what is no number, or so long that `int` refuses it, counts as -1, before all events.
         start, _, number = after.rpartition("-")
         ring = self._bus.ring
         last_number = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1
+        # The ring drops its oldest events. If its first one is 8, a browser that knows all up to 7 has missed
+        # no dropped event, but one that knows all up to 6 has missed event 7.
         if start != self._start or (ring and last_number < ring[0].n - 1):
             return None
         return {

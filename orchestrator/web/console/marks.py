@@ -18,8 +18,10 @@ MAX_CHARS = 4_000
 """Characters of a text that a page shows; the whole text is on a page of its own."""
 MAX_LINK_CHARS = 500
 
-_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_DIRECTION_MARK = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""A character that changes the direction of writing."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""A control character, but no tab and no line break."""
 _FENCE = re.compile(r"```(?:\w*\n)?(.*?)```", re.DOTALL)
 _MARK = re.compile(
     r"`(?P<code>[^`\n]+)`"
@@ -28,9 +30,11 @@ _MARK = re.compile(
     r"|(?<![\w*])\*(?P<bold>[^\s*](?:[^*\n]*[^\s*])?)\*(?![\w*])"
     r"|(?<![\w_])_(?P<italic>[^\s_](?:[^_\n]*[^\s_])?)_(?![\w_])"
 )
+"""One mark within a line: `code`, a link, **bold** or *bold*, or _italic_."""
 _ITEM = re.compile(r"[ \t]*[-*•][ \t]+(?P<text>.*)")
-_AFTER_LINK = ".,;:!?)]}»”’"
+_PUNCTUATION_AFTER_LINK = ".,;:!?)]}»”’"
 _CELL = re.compile(r"<(tr|td|th)\b([^>]*)>")
+"""The beginning of a row or a cell of a table, such as `<td class="number">`."""
 
 
 def rich(text: str, *, limit: int = MAX_CHARS) -> Markup:
@@ -40,7 +44,8 @@ def rich(text: str, *, limit: int = MAX_CHARS) -> Markup:
     """
     shown = text[:limit]
     parts: list[Markup] = []
-    # `split` with one group returns the texts outside and inside of fences alternately.
+    # A fence is three backquotes before and after some code. `split` by a pattern with one group returns the
+    # texts outside of fences, and the code inside of them, alternately.
     for index, part in enumerate(_FENCE.split(shown)):
         is_fenced = index % 2 == 1
         if is_fenced:
@@ -53,14 +58,14 @@ def rich(text: str, *, limit: int = MAX_CHARS) -> Markup:
 def plain(text: str) -> Markup:
     """Return a text as HTML without any marks: escaped, and with its hidden characters made visible. Pure.
 
-    Hidden characters are control characters and those that change the direction of writing.
+    Control characters become `�`. Those that change the direction of writing are shown by their codes.
     """
     safe = _CONTROL.sub("\ufffd", text)
-    if not _TURNING.search(safe):
+    if not _DIRECTION_MARK.search(safe):
         return escape(safe)
     parts: list[Markup] = []
     end = 0
-    for hidden in _TURNING.finditer(safe):
+    for hidden in _DIRECTION_MARK.finditer(safe):
         parts += (escape(safe[end : hidden.start()]), _visible_code(hidden[0]))
         end = hidden.end()
     return Markup("").join([*parts, escape(safe[end:])])
@@ -115,6 +120,7 @@ def _decoded(label: str) -> str:
     It is unchanged if it is not encoded, or the encoding is wrong.
     """
     try:
+        # The encoding begins after the four characters `xn--`.
         return label[4:].encode("ascii").decode("punycode") if label.startswith("xn--") else label
     except (UnicodeError, ValueError, OverflowError):
         return label
@@ -122,6 +128,7 @@ def _decoded(label: str) -> str:
 
 def _script(character: str) -> str:
     """Return the script of a letter, such as `Cyrillic`: the first word of its Unicode name. Pure."""
+    # Such as `CYRILLIC SMALL LETTER A`, or `CJK UNIFIED IDEOGRAPH-6F22`.
     return unicodedata.name(character, "UNKNOWN").split()[0].split("-")[0].title()
 
 
@@ -194,11 +201,11 @@ def _link_html(address: str) -> Markup:
     An address with hidden characters, or with a user name before the host, stays text. Punctuation after the
     address is no part of it.
     """
-    target = address.rstrip(_AFTER_LINK)
+    target = address.rstrip(_PUNCTUATION_AFTER_LINK)
     punctuation = plain(address[len(target) :])
     # Before an "@" stands a user name, which may look like a host: https://bank.example@evil.example.
-    host = target.split("/")[2]
-    if _TURNING.search(target) or "@" in host:
+    host = target.split("/")[2]  # of `https://HOST/PATH`
+    if _DIRECTION_MARK.search(target) or "@" in host:
         return plain(target) + punctuation
     link = Markup('<a href="{0}" rel="noreferrer noopener nofollow" target="_blank">{0}</a>')
     return link.format(target) + punctuation

@@ -82,6 +82,7 @@ def _ended_logins(view: View) -> Iterator[EndedLogin]:
     """Yield each messenger that is on but stays disconnected until the owner acts, with its state."""
     channels = {channel.name: channel for channel in view.services.channels.all}
     for messenger in view.services.channels.messengers:
+        # None: here, only the state that the channel itself reports matters, not whether its loop fails.
         status = channel_state(channels[messenger.name], None)
         if status.get("state") in ENDED:
             yield EndedLogin(messenger=messenger, status=status)

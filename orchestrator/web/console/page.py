@@ -272,6 +272,8 @@ class View:
         codes = [f"time_{refusal.reason}"] if isinstance(refusal, TimeRefusal) else []
         codes.append(str(getattr(error, "code", None) or f"http_{status_of(error)}").lower())
         catalogue = self.console.catalogue
+        # `errors.CODE` is the console's own text for an error, in each language. `services.CODE` only
+        # translates the text that the error has itself, in English.
         for code in codes:
             if catalogue.has(f"errors.{code}"):
                 return self.t(f"errors.{code}", **values)
@@ -523,7 +525,7 @@ def own_path(text: str) -> str | None:
     """
     parts = urlsplit(text[:2000])
     path = parts.path
-    # A browser could read a backslash, `//` or a control character as the beginning of another host.
+    # A browser could read a backslash, `//`, a blank or a control character as the beginning of another host.
     if (
         not path.startswith(f"{ROOT}/")
         or "\\" in text

@@ -116,7 +116,7 @@ class SessionService:
 
         A wrong guess uses up no code, or somebody who guesses could lock others out.
         """
-        # `make_code` has joined the two.
+        # `make_code` has joined the two. An unknown name has no hash, and counts as expired long ago.
         name, _, secret = credential.partition(".")
         code_hash, until_ms = self._codes.get(name, ("", 0))
         if self._clock.now_ms() >= until_ms or not hmac.compare_digest(hashed(secret), code_hash):
@@ -145,10 +145,10 @@ class SessionService:
         the session then lists both browsers, and the audit has a row. At most once a minute, the use is
         recorded.
         """
-        name, _, secret = cookie.partition(".")
-        if not (name and secret):
+        session_id, _, secret = cookie.partition(".")
+        if not (session_id and secret):
             return None
-        session = await self._reader.read(lambda tx: web_sessions.find(tx, name))
+        session = await self._reader.read(lambda tx: web_sessions.find(tx, session_id))
         now_ms = self._clock.now_ms()
         if session is None or session.is_over(now_ms):
             return None

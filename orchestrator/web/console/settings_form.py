@@ -115,26 +115,26 @@ def _kind(annotation: Any) -> Kind:
 
     A tuple is a list of choices or of lines, whatever the type of its items.
     """
-    kinds = _plain_types(annotation)
-    if bool in kinds:
+    types = _possible_types(annotation)
+    if bool in types:
         return "check"
     if _options(annotation):
-        return "checks" if tuple in kinds else "choice"
-    if int in kinds or float in kinds:
+        return "checks" if tuple in types else "choice"
+    if int in types or float in types:
         return "number"
-    return "lines" if tuple in kinds else "text"
+    return "lines" if tuple in types else "text"
 
 
-def _plain_types(annotation: Any) -> set[Any]:
+def _possible_types(annotation: Any) -> set[Any]:
     """Return the types that a value of the type `annotation` may have, without bounds and parameters. Pure.
 
     For `Annotated[float, …] | None`, these are `float` and `NoneType`.
     """
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _plain_types(get_args(annotation)[0])
+        return _possible_types(get_args(annotation)[0])
     if origin in (Union, UnionType):
-        return {kind for part in get_args(annotation) for kind in _plain_types(part)}
+        return {member for part in get_args(annotation) for member in _possible_types(part)}
     return {origin or annotation}
 
 
@@ -155,7 +155,11 @@ def _options(annotation: Any) -> tuple[str, ...]:
 
 
 def stored_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a group's stored settings as the values of the form's fields, by the fields' names. Pure."""
+    """Return a group's stored settings as the values of the form's fields, by the fields' names. Pure.
+
+    A setting that is not stored is an empty text. Some settings have other values in the form, or several
+    fields: the timeout is in minutes, and `egress` is a choice beside a field with the listed hosts.
+    """
     values = {name: config.get(name, "") for name in fields()}
     egress = config.get("egress", CLOSED)
     rules = config.get("ask", [])

@@ -105,6 +105,7 @@ async def edit_task(view: View, form: SentForm) -> Response:
         group = await groups.known(tx, view.path_param("folder"))
         task = await board_tasks.get(tx, group.folder, view.path_param("id"))
     zone = view.host.zone_of(group)
+    # Of a task that is gone, every field counts as changed: the tool then refuses the change with the reason.
     present = {} if task is None else editable(task, zone)
     changed = {name: form.text(name) for name in EDITABLE if form.text(name) != present.get(name)}
     if not changed:
@@ -232,6 +233,7 @@ async def _call_tool(
             group = await groups.known(tx, folder)
             row = await board.row(tx, group.folder, view.path_param("id"))
         if row is not None:
+            # Raises `ChangedSince`, with both states.
             form.check_unchanged(shown_row(view, row, view.host.zone_of(group)))
     if not result["ok"]:
         view.error = refusal(view, tool, result["code"])
@@ -249,6 +251,8 @@ def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str
     what a person may not expect: that a deadline is past, or who reads an answer.
     """
     if tool == "answer_question":
+        # An answer that changed a task at once has an effect. Any other is read by the model when it looks at
+        # the board next or, without a model, by nobody.
         has_model = view.services.containers.orders.agent(group) == "claude"
         return view.t(f".did_answer_{data.get('effect') or ('model' if has_model else 'noted')}")
     # A deadline that is over is accepted, so the text has to mention it: it may be a slip.
@@ -351,7 +355,8 @@ class Boards:
 async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Response:
     """Show the dashboard of the group `folder`, or those of all groups if it is empty.
 
-    `form` is a form that was refused, with its typed values; `view.error` has the reason.
+    `form` is a form that was refused, with its typed values; `view.error` has the reason. Of the history,
+    as many tasks are shown as the query's `history` says, and at least `HISTORY_STEP`.
     """
     history_rows = max(HISTORY_STEP, view.number("history"))
     async with view.host.reader.reading() as tx:
@@ -384,6 +389,7 @@ async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Res
         if len(boards.archived) > history_rows
         else "",
         given=typed(form if view.refused("/board/tasks") else None, "title", "deadline", "whose"),
+        # The id of the task or question whose form was refused: it is shown again with the typed values.
         typed_at=view.request.path_params.get("id", "") if form else "",
         form=form,
         seen_of=lambda row: shown_row(view, row, zones.get(row.folder, view.console.zone)),

@@ -234,9 +234,10 @@ async def show_restore(view: View) -> Response:
         size=size_text(size),
         reason=reason,
         found=inspected,
+        # The counts of groups, messages and so on in the present database, to be compared with the backup's.
         now=await asyncio.to_thread(inspection.census, home.database),
         home=str(home.root),
-        state=await _state(view, path),
+        state=await _confirmed_state(view, path),
         can_restart=view.services.restart is not None,
     )
 
@@ -253,7 +254,9 @@ async def restore(view: View, form: SentForm) -> Response:
     path, host = await requested_backup(view), view.host
     if view.services.restart is None:
         raise NothingStartsAnew
-    form.check_unchanged(await _state(view, path))
+    form.check_unchanged(await _confirmed_state(view, path))
+    # Whether the backup has `.env`. If so, the backup of the present state, which is made before the restore,
+    # has it, too.
     has_env = form.text("has_env") == "yes"
     record = await asyncio.to_thread(
         restore_request.ask, host.home, path.name, has_env=has_env, now_ms=view.now_ms
@@ -286,8 +289,11 @@ async def _restart_host(restart: Callable[[], None]) -> None:
     restart()
 
 
-async def _state(view: View, path: Path) -> dict[str, object]:
-    """Return the state for which a confirmed restore is valid: this very file, and no other restore since."""
+async def _confirmed_state(view: View, path: Path) -> dict[str, object]:
+    """Return the state to which a person agrees when they confirm the restore of the backup at `path`.
+
+    It changes if the file is replaced or another backup is restored: then the confirmation is not valid.
+    """
     record = await asyncio.to_thread(read_record, view.host.home)
     file_status = await asyncio.to_thread(path.stat)
     return {

@@ -136,7 +136,8 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
     ]
     chats = await view.host.reader.read(group_reports.chat_rows)
     installed_messengers = await asyncio.to_thread(discovery.installed)
-    owners = [messenger_of(chat, installed_messengers) for chat in chats]
+    # The name of the messenger of each chat, in the order of `chats`.
+    messenger_by_chat = [messenger_of(chat, installed_messengers) for chat in chats]
     return view.render(
         "channels.html",
         status=422 if error or form else 200,
@@ -157,8 +158,11 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
         given=lambda name: form.raw(name) if form else "",
         asked=form.text("channel") if form else "",
         qr=_qr,
-        seen=Counter(owners),
-        answered=Counter(owner for chat, owner in zip(chats, owners, strict=True) if chat["group"]),
+        # For each messenger the number of its chats, and of those that have a group.
+        seen=Counter(messenger_by_chat),
+        answered=Counter(
+            messenger for chat, messenger in zip(chats, messenger_by_chat, strict=True) if chat["group"]
+        ),
     )
 
 
@@ -218,7 +222,8 @@ def _card(view: View, channel: ChannelDescription, status: dict[str, Any], *, ac
 def advice(view: View, channel: ChannelDescription, status: Mapping[str, Any]) -> str:
     """Return what to do about a messenger that is disconnected, in the page's language; empty if nothing.
 
-    `status` is the report of its connection.
+    `status` is the report of its connection. A channel has advice in other languages for some of its states;
+    for any other, the report's own advice, in English, is returned.
     """
     english = str(status.get("advice", ""))
     translation = channel.advice.get(str(status.get("state")), {}).get(view.language)

@@ -49,7 +49,8 @@ MAX_UPLOAD_BYTES = 512 * 1024 * 1024
 async def index(view: View) -> Response:
     """Show every group with its newest message; the group in the query's `open` is marked as opened."""
     summaries = await view.host.reader.read(message_store.group_summaries)
-    # A group is open only in the list beside its conversation, which loads itself again from here.
+    # The list of groups beside a conversation loads itself again from this address, as a part, and marks that
+    # group. On this page itself no group is open, whatever the query says.
     return view.render(
         "chats.html", summaries=summaries, most=MAX_UNREAD, opened=view.query("open") if view.part else ""
     )
@@ -233,7 +234,8 @@ async def _turn_at_work(tx: Tx, group: Group) -> TurnAtWork | None:
         return None
     run = await runs.get(tx, turn.run_id) if turn.run_id else None
     requests = await audit.of_turn(tx, turn.id, since_ms=turn.started_ms or turn.queued_ms)
-    held = [outgoing.text for outgoing in await outbox.of_turn(tx, turn.id) if outgoing.state == "held"]
+    # What a running turn says is held back until the turn ends.
+    held_texts = [outgoing.text for outgoing in await outbox.of_turn(tx, turn.id) if outgoing.state == "held"]
     # Calls of earlier attempts are shown in the history of the message.
     tools = [row for row in await turn_work.tool_rows(tx, turn) if row["attempt"] == turn.attempt]
     return {
@@ -242,7 +244,7 @@ async def _turn_at_work(tx: Tx, group: Group) -> TurnAtWork | None:
         "asked": [{**row, "words": detail_text(row["detail"])} for row in requests[-WORK_ROWS:]],
         "tools": tools[-WORK_ROWS:],
         "tools_before": max(0, len(tools) - WORK_ROWS),
-        "said": held,
+        "said": held_texts,
         "draft": "",
     }
 
@@ -286,13 +288,14 @@ async def say(view: View, form: SentForm) -> Response:
         if speaker == "andy":
             await view.api.groups.say(folder, text, chat=chat)
         else:
-            placeholder = await _store_file(view, folder, file) if file is not None else None
+            # The line that names the file in the message.
+            file_line = await _store_file(view, folder, file) if file is not None else None
 
             def write(group: Group, now_ms: int) -> Inbound:
                 """Return the typed message, with its file, for the chosen chat of its group."""
                 jid = registration.chosen_chat(group, chat, default=registration.writing_chat(group))
                 inbound = view.api.write(jid, text, sender=sender or "you", now_ms=now_ms)
-                return replace(inbound, file=placeholder) if placeholder else inbound
+                return replace(inbound, file=file_line) if file_line else inbound
 
             await view.api.chat.say(write, folder, wait_seconds=0)
     except BadRequest as refused:

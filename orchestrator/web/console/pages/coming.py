@@ -146,6 +146,7 @@ def _planned_text(view: View, planned: WrittenSchedule) -> str:
     if planned.kind == ScheduleKind.ONCE:
         return f"{view.day(planned.value[:10])} {planned.value[11:16]}"
     rhythm = rhythm_text(view, Schedule(kind=ScheduleKind(planned.kind), value=planned.value, timezone=""))
+    # A schedule that is no interval names times of day: then the rhythm says how often it comes.
     every_ms = int(planned.value) if planned.kind == ScheduleKind.INTERVAL else DAY_MS
     return (
         f"{rhythm} ({view.t('.times_a_day', n=f'{DAY_MS // every_ms:,}')})"
@@ -172,6 +173,7 @@ async def _add(view: View, folder: str, kind: str, text: str, time_text: str) ->
     if is_reminder and planned.kind == ScheduleKind.ONCE:
         await view.api.reminders.add(NewReminder(group=folder, text=text, at=planned.value))
         return planned
+    # `ECHO` asks the agent to repeat the text after it in the chat.
     prompt = ECHO + text if is_reminder else text
     request = ScheduleTask(prompt=prompt, schedule_type=planned.kind, schedule_value=planned.value)
     await view.api.tasks.add(folder, request)
@@ -248,6 +250,7 @@ async def change_task(view: View, form: SentForm) -> Response:
     async with view.host.reader.reading() as tx:
         task = await scheduled_task_service.find(tx, view.path_param("id"))
         group = await groups.known(tx, task.folder)
+    # Without the groups: only the name of the task's group, which is not needed here, comes from them.
     scheduled = _scheduled_task(view, task, {})
     form.check_unchanged(scheduled.state)
     text, time_text = form.text("text"), form.text("at")
@@ -353,6 +356,8 @@ def _open_at(view: View, editing: str, days: list[Day]) -> str:
     days; the query's `on` says in which of them it was opened.
     """
     dates = [day.date for day in days if any(line.id == editing for line in day.lines)]
+    # Without `on`, a task was opened in the list, which has all tasks. A reminder of these days was not,
+    # because the list has only those of later days.
     requested = _page_parameter(view, "on")
     if requested in dates or (requested == "" and editing.startswith("task-")):
         return requested
@@ -424,9 +429,9 @@ def _day_line(
     rhythm = task.rhythm if task else ""
     if row["times"] > 1:
         clocks = ", ".join(row["at"][:CLOCKS_SHOWN]) + (" …" if row["times"] > CLOCKS_SHOWN else "")
-        is_cut = row["times"] >= upcoming.MAX_TIMES_A_DAY
+        is_at_limit = row["times"] >= upcoming.MAX_TIMES_A_DAY  # so there may be more
         rhythm = view.t(
-            "coming.very_often" if is_cut else "coming.often",
+            "coming.very_often" if is_at_limit else "coming.often",
             rhythm=rhythm,
             times=row["times"],
             clocks=clocks,

@@ -60,7 +60,7 @@ async def set_budget(view: View, form: SentForm) -> Response:
                 unit=amount.unit,
                 amount=amount.value,
             )
-            must_confirm = await _stops(view, tx, budget, form)
+            must_confirm = await _must_be_confirmed(view, tx, budget, form)
             if not must_confirm:
                 # In the transaction that sets it: of two forms that are sent at once, one is refused.
                 await _check_new(tx, budget)
@@ -93,7 +93,7 @@ async def change_budget(view: View, form: SentForm) -> Response:
             amount = costs.parse_amount_in(form.text("amount"), budget.unit)
             form.check_unchanged({"amount": costs.in_unit(budget.unit, budget.amount)})
             changed = Budget(**{**_fields(budget), "amount": amount.value})
-            must_confirm = await _stops(view, tx, changed, form)
+            must_confirm = await _must_be_confirmed(view, tx, changed, form)
             if not must_confirm:
                 await costs.change_budget(tx, budget, amount, now_ms=view.now_ms)
     except costs.BadAmount as error:
@@ -109,7 +109,7 @@ def _fields(budget: Budget) -> dict[str, Any]:
     return {name: getattr(budget, name) for name in Budget.__slots__}
 
 
-async def _stops(view: View, tx: Tx, budget: Budget, form: SentForm) -> bool:
+async def _must_be_confirmed(view: View, tx: Tx, budget: Budget, form: SentForm) -> bool:
     """Return whether a budget needs to be confirmed, because it is used up already and would stop its group.
 
     False if the form has confirmed it with `sure`.

@@ -135,6 +135,7 @@ async def save_rules(view: View, form: SentForm) -> Response:
         if spend != str(usual.spend):
             # A text that is no number is passed on as it is, so that the validation says what is wrong.
             rules_by_role[role]["spend"] = int(spend) if spend.isascii() and spend.isdigit() else spend
+    # Without differences, the setting becomes None, which removes it.
     different = {role: rules for role, rules in rules_by_role.items() if rules}
     try:
         async with view.host.database.transaction() as tx:
@@ -192,6 +193,7 @@ async def save_settings(view: View, form: SentForm) -> Response:
                 for name in {**before, **sent.fields}
                 if before.get(name) != sent.fields.get(name)
             }
+            # Both changes are stored as one step, which one undo reverses.
             async with group_changes.in_one_step(tx, group.folder):
                 after = await changes.set_profile(tx, folder, sent.profile, by=by, now_ms=now_ms)
                 if changed:
@@ -471,7 +473,7 @@ async def _show(view: View, *, values: SentForm | None = None) -> Response:
         "groups.html",
         rows=rows,
         calling=sorted(calling, key=itemgetter("number")),
-        seen=[chat for chat in free if chat["request"] not in calling],
+        seen=[chat for chat in free if chat["request"] not in calling],  # the other chats without a group
         given=typed_values,
         every=values is not None and values.is_set("every"),
     )

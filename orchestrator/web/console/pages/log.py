@@ -35,8 +35,10 @@ _NOT_WELL = ("put_back", "stopped", "lost", "refused", "denied")
 """Endings of the kinds of a run's events that count as errors and as warnings: events have no level."""
 _OF_CONTAINER = re.compile(r"(?P<at>\S+Z) stderr@\d+\| (?P<text>.*)")
 _EVENT = re.compile(r"[a-z_]+(\.[a-z_]+)+")
-_MOMENT = re.compile(r"1[0-9]{12}")
-_ROW = re.compile(r"[0-9]{1,15}", re.ASCII)
+_EPOCH_MS = re.compile(r"1[0-9]{12}")
+"""A time in epoch milliseconds between the years 2001 and 2033."""
+_NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
+"""A number of a row that fits the store's integers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +146,9 @@ def _lines(
 def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
     """Return a line of a run's log with its parts: an event, or the output of the container. Pure.
 
-    Its time is in `zone`. Output is such as `2026-01-31T09:30:00Z stderr@12| text`; with an impossible time,
-    only its text is returned. Any other line is read like one of the host's log.
+    Its time is in `zone`. Output is such as `2026-01-31T09:30:00Z stderr@12| text`: its level is that of the
+    text, if that is a log line itself. With an impossible time, only the whole line is returned, as text. Any
+    other line is read like one of the host's log.
     """
     event = files.read_event(line)
     if event is not None:
@@ -212,7 +215,7 @@ def fact_text(view: View, name: str, value: str) -> tuple[str, str]:
 
     A time in milliseconds is shown as local time, a list without its brackets.
     """
-    if name.endswith("_ms") and _MOMENT.fullmatch(value):
+    if name.endswith("_ms") and _EPOCH_MS.fullmatch(value):
         moment = datetime.fromtimestamp(int(value) / 1000, view.console.zone)
         shown = f"{view.day(moment.date().isoformat())} {moment:%H:%M}"
         return name.removesuffix("_ms").replace("_", " "), shown
@@ -224,7 +227,7 @@ def fact_text(view: View, name: str, value: str) -> tuple[str, str]:
 def _digits(line: HostLogLine, name: str) -> str:
     """Return the number in the field `name` of a log line, as text; empty if the field is no number."""
     text = line.fields.get(name, "")
-    return text if _ROW.fullmatch(text) else ""
+    return text if _NUMBER.fullmatch(text) else ""
 
 
 def _link(view: View, line: HostLogLine, folder: str, first: messages.FirstOfTurn | None) -> str:

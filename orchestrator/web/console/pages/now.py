@@ -140,7 +140,8 @@ def _rows(view: View, status: Mapping[str, Any], recent: Collection[GroupSummary
 def _row(view: View, status: Mapping[str, Any], folder: str, name: str) -> GroupRow:
     """Return the row of a group: what its containers do, and which of its turns wait.
 
-    `status` is the report of the host's status.
+    Of containers without a turn, only those that start or were given up are shown. `status` is the report of
+    the host's status.
     """
     running, notes, badges = None, [], []
     for container in status["containers"]:

@@ -223,6 +223,7 @@ async def settle_place(view: View, form: SentForm) -> Response:
     row_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
     async with view.host.database.transaction() as tx:
         # The form names only a row, which has the place: nothing can be allowed that was not refused.
+        # The newest refusal up to this row, which is the row itself if it is a refusal.
         rows = await audit.rows(tx, None, since_ms=0, limit=1, before_id=row_id + 1, only_refused=True)
         row = next(
             (refusal for refusal in rows if refusal["id"] == row_id and refusal["kind"] == EGRESS_REFUSED),
@@ -267,6 +268,8 @@ async def decide(view: View, form: SentForm) -> Response:
             tx, request_id, cast("Decision", decision), by=DECIDER, now_ms=view.now_ms
         )
         name = (await groups.known(tx, decided.folder)).name
+    # The catalogue may have a text for the decision and the kind of request; else that for the decision
+    # counts.
     text_name = "taken_back" if form.is_set("back") else f"decided_{decision}_{decided.kind}"
     text_name = text_name if view.console.catalogue.has(f"safety.{text_name}") else f"decided_{decision}"
     text = view.t(f"safety.{text_name}", subject=all_visible(decided.subject), group=all_visible(name[:60]))
@@ -348,6 +351,7 @@ def row_text(view: View, kind: str, detail: Mapping[str, object]) -> str:
         return ""
     named = (detail.get(name) for name in NAMED)
     subject = str(next((value for value in named if value not in (None, "")), "–"))[:MAX_NAMED_CHARS]
+    # The subject of such a row is the name of a command: `dashboard.create_task` is shown as `create task`.
     is_command = kind in ("command", "dashboard") or family in ("reminder", "task")
     shown = subject.removeprefix("dashboard.").replace("_", " ") if is_command else subject
     return view.t(key, what=all_visible(shown))
