@@ -15,7 +15,7 @@ from orchestrator.base.tables import counted, table
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.model_services import OF_DOTENV
 from orchestrator.domain.values import Folder
-from orchestrator.proxies.model import budget_sums as rules
+from orchestrator.proxies.model import budget_sums
 from orchestrator.proxies.model.token_usage import AS_OF
 from orchestrator.store import audit as audit_store
 from orchestrator.store.database import Tx
@@ -49,9 +49,9 @@ MAX_SHOWN = 40
 """Characters of a refused amount that its error repeats."""
 
 
-NANO_USD = rules.NANO
+NANO_USD = budget_sums.NANO
 """Billionths in a dollar."""
-LEAST_NANO_USD = rules.NANO // 100
+LEAST_NANO_USD = budget_sums.NANO // 100
 """The least budget of money, in billionths of a dollar: one cent, the least amount that is shown."""
 LEAST_BARE_TOKENS = 10_000
 """The least number of tokens that is accepted without a unit: a person who writes 5 means dollars."""
@@ -135,7 +135,8 @@ class BudgetAmount:
 def parse_amount(text: str) -> BudgetAmount:
     """Return the amount of a budget that `200000`, `200k`, `2M`, `500tokens`, `5usd` or `$1.50` stands for.
 
-    A number without a unit means tokens. A part of a token, or of a billionth of a dollar, is cut off.
+    A number without a unit means tokens. `_` may divide its digits. A part of a token, or of a billionth of a
+    dollar, is cut off.
 
     Raises:
         BadAmount: the text is no amount, or the amount is zero, less than a cent, or too large. Also for a
@@ -173,7 +174,8 @@ def parse_amount_in(text: str, unit: Unit) -> BudgetAmount:
     normalised = _CENTS.sub(r"\1.\2", text) if unit is Unit.USD else text
     # A text with a unit has it before or after the digits.
     has_no_unit = normalised[:1] != "$" and normalised[-1:].isdigit()
-    with_unit = normalised + ("usd" if unit is Unit.USD else "tokens") if has_no_unit else normalised
+    suffix = "usd" if unit is Unit.USD else "tokens"
+    with_unit = f"{normalised}{suffix}" if has_no_unit else normalised
     if _AMOUNT.fullmatch(with_unit) is None:
         raise BadAmount(f"'{text[:MAX_SHOWN]}' is not an amount of {name}: write a number such as {example}.")
     amount = parse_amount(with_unit)
@@ -391,6 +393,7 @@ def usage_lines(document: UsageDocumentView) -> list[str]:
     if not document["rows"]:
         return ["The model was not asked yet.", *_budget_block(document["budgets"])]
     columns = (document["by"], "answers", "in", "out", "cache read", "cache written", "cost")
+    # A row has what it is about under the name that `by` has, such as `day`.
     rows = [_usage_row(str(dict(row)[document["by"]]), row) for row in document["rows"]]
     lines = table(columns, [*rows, _usage_row("all", document["total"])])
     return [*lines, *_notes(document), *_budget_block(document["budgets"])]
@@ -467,7 +470,7 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
             "unpriced": standing.unpriced,
             "ends": local_iso(standing.span.end_ms, zone),
         }
-        for standing in await rules.all_standings(tx, wanted, now_ms=now_ms, zone=zone)
+        for standing in await budget_sums.all_standings(tx, wanted, now_ms=now_ms, zone=zone)
     ]
 
 
@@ -532,7 +535,7 @@ async def is_spent_already(tx: Tx, budget: budget_store.Budget, *, now_ms: int, 
 
     Periods are those of `zone`.
     """
-    (standing,) = await rules.standings(tx, [budget], now_ms=now_ms, zone=zone)
+    (standing,) = await budget_sums.standings(tx, [budget], now_ms=now_ms, zone=zone)
     return standing.is_spent
 
 

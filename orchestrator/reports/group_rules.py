@@ -215,8 +215,8 @@ def _reaching_rules(
     """Yield the rows that say what people of each role let the agent reach.
 
     That is the model, places on the internet, and the search of the web by `search`. The group's setting
-    `egress` is `open` for the whole internet, `none` for nothing, or a list of places. Places that it does
-    not allow are a row of their own if the agent may ask the owner for them.
+    `egress` is `open` for the whole internet, `none` for nothing, or a list of places, its `targets`. Other
+    places are a row of their own if the agent may ask the owner for them.
     """
     network = Permission.NETWORK
     yield _row("reaches", "model", [column.may() for column in columns])
@@ -238,6 +238,7 @@ def _server_rules(
     """Yield the rows that say which MCP servers and single tools people of each role let the agent call."""
     mcp = Permission.MCP
     for server in servers:
+        # Without a tool, this is whether a rule asks for the server or for any of its tools.
         if server.command and config.asks_mcp(server.name):
             # Such a program would run in the container, where no proxy can ask before a call. So it is not
             # started while a rule asks for it.

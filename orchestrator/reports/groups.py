@@ -117,7 +117,7 @@ def _answered_messages(row: GroupView) -> str:
 
 async def config_fields(tx: Tx, folder: str) -> dict[str, object]:
     """Return the settings that a group has of its own, by name. Raises `UnknownGroup`."""
-    from orchestrator.groups import settings  # slow to load, and for this alone
+    from orchestrator.groups import settings  # slow to load, and only this function needs it
 
     return settings.of(await groups.known(tx, folder)).to_fields()
 
@@ -134,7 +134,7 @@ async def people_rows(tx: Tx, folder: str) -> list[GroupPersonView]:
 
     The last row, with the address `*`, stands for everybody else. Raises `UnknownGroup`.
     """
-    from orchestrator.groups import people  # slow to load, and for this alone
+    from orchestrator.groups import people  # slow to load, and only this function needs it
 
     return [
         {

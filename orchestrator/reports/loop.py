@@ -72,14 +72,14 @@ class LoopDocument(LoopView):
 
 
 async def every(tx: Tx, *, now_ms: int) -> list[LoopView]:
-    """Return the loop of each registered group: the agent's waking by itself."""
+    """Return the loop of each registered group, which wakes its agent without a message."""
     return [await _loop_row(tx, group.folder, now_ms=now_ms) for group in await groups.every(tx)]
 
 
 async def one(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
-    """Return the loop of a group, the agent's waking by itself, with requests to wake it and newest cycles.
+    """Return the loop of a group, with the requests to wake it that wait, and with its newest cycles.
 
-    A cycle is one waking. Raises `UnknownGroup`.
+    A loop wakes the group's agent without a message; a cycle is one such waking. Raises `UnknownGroup`.
     """
     group = await groups.known(tx, folder)
     row = await _loop_row(tx, group.folder, now_ms=now_ms)
@@ -96,8 +96,9 @@ async def _loop_row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
     """Return the loop of a group as the API and `--json` show it.
 
     The row of a group whose loop was never on has only `group` and `status`. Of the others, `waiting` has the
-    kinds of the turns in the group's queue, `in_ms` is the time until the next wake, and `pause_ms` is the
-    pause that the host chooses if the agent asks for none.
+    kinds of the turns in the group's queue, `in_ms` is the time until the next wake, `raw` the agent's own
+    words about it, and `pause_ms` the pause that the host chooses if the agent asks for none. `held` is why
+    the next cycle does not start although it is due.
     """
     loop = await loops.get(tx, folder)
     if loop is None:
@@ -138,7 +139,11 @@ async def _schedule_text(tx: Tx, loop: Loop) -> str | None:
 
 
 def _cycle_row(cycle: Cycle) -> CycleView:
-    """Return a cycle of a loop, one waking of the agent, as the API and `--json` show it."""
+    """Return a cycle of a loop, one waking of the agent, as the API and `--json` show it.
+
+    `asked` and `reason` are what the agent wrote about its next wake, and `applied_ms` is the pause that was
+    set; `bounded` says whether it differs from the one that the agent asked for.
+    """
     return {
         "id": cycle.id,
         "turn": cycle.turn_id,

@@ -205,7 +205,7 @@ async def _renew_containers(tx: Tx, folders: set[Folder], *, now_ms: int) -> Non
 def _check(server: McpServer) -> None:
     """Raise `BadRequest` if the name, the secret, the header or the URL of an MCP server cannot be used.
 
-    The program of one that is a program is checked by `_check_program`; it has no header and no URL.
+    A server that is a program has neither header nor URL: `_check_program` checks it instead.
     """
     if not _NAME.fullmatch(server.name) or server.name in TAKEN:
         raise BadRequest(
@@ -301,6 +301,6 @@ def _check_url(server: McpServer, url: str) -> None:
 def _is_on_this_machine(host: str) -> bool:
     """Return whether a host name or address is this machine, or a service of the same Compose project.
 
-    The names of such services, as `localhost`, have no dot. A colon shows an IPv6 address.
+    A name without a dot is `localhost` or that of such a service. What has a colon is an IPv6 address.
     """
     return host in {"127.0.0.1", "::1"} or (not {".", ":"} & set(host))

@@ -540,5 +540,5 @@ def _reply_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
                 error = f": {reply['error']}" if reply["error"] else ""
                 text = f"on its way, {reply['tries']} tries so far{error}"
                 yield _step(reply["next_try_ms"], "unsent", text)
-            case state:  # given up, skipped, or not known to have arrived
+            case state:  # held back until the turn ends, given up, skipped, or not known to have arrived
                 yield _step(None, "unsent", f"{state}{': ' + reply['error'] if reply['error'] else ''}")

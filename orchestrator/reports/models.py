@@ -135,7 +135,7 @@ async def remove(tx: Tx, name: str, *, settings: Settings, now_ms: int) -> None:
     services = await model_services.every(tx)
     if all(service.name != name for service in services):
         raise BadRequest(f"There is no model service '{name}': see 'andy models list'.")
-    choosers = dict.fromkeys(
+    choosers = dict.fromkeys(  # each once, in order
         chosen.chooser
         for chosen in await _choices_everywhere(tx, settings)
         if read_choice(chosen.model, services).service == name
@@ -203,8 +203,8 @@ async def note_abilities(
 ) -> None:
     """Store which abilities a model service showed in a test, and the size of its window in tokens.
 
-    Of the window that was set before and the measured one, which may be None, the smaller is stored; one that
-    was set below `LEAST_WINDOW` counts as not set. Nothing is stored for a service that is gone.
+    Of the window that was set before and the measured one (`window`, or None), the smaller is stored. One
+    that was set below `LEAST_WINDOW` counts as not set. Nothing is stored for a service that is gone.
     """
     service = await model_services.by_name(tx, name)
     if service is not None:
@@ -348,6 +348,7 @@ async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]
     for group in await groups.every(tx):
         config = group_settings.of(group)
         chat_choice = router.chosen_model(config, TurnKind.CHAT, is_isolated=False)
+        # The first kind of work, whose name is empty, is chats.
         for work, kind, is_isolated in _WORK:
             choice = router.chosen_model(config, kind, is_isolated=is_isolated)
             if not work or choice.service != chat_choice.service:

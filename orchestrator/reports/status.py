@@ -276,6 +276,7 @@ class StatusService:
                 now_ms=clock.now_ms(),
                 steady_ms=clock.steady_ms(),
                 disk_free_bytes=free_bytes,
+                # The state of a channel without a connection, such as the chats of this machine, is empty.
                 channels={name: state for name, state in channel_states.items() if state},
                 zone=settings.tz,
                 settings_changed=[{"name": name.upper(), "source": place} for name, place in changed.items()],
@@ -453,6 +454,7 @@ async def _reminders(tx: Tx, registered: Sequence[Group], zone: str) -> PendingR
 
 async def _tasks(tx: Tx) -> ActiveTasks:
     """Return the number of active scheduled tasks that have a next time, and the next `MAX_NEXT` of them."""
+    # The store returns active tasks by their next time.
     active: list[DueView] = [
         {
             "id": task.id,

@@ -69,8 +69,8 @@ async def rows(tx: Tx, folder: str | None, *, with_ended: bool, zone: ZoneInfo) 
     """Return the scheduled tasks, notifications and reminders of a group, or of all groups for None.
 
     They are in the order of due times; those without one come last. With `with_ended`, also those that are
-    over. Times are those of the group's zone, or of `zone` for a group without one of its own. Raises
-    `UnknownGroup`.
+    over. Times of a task are in the zone of its schedule, all others in that of the group, or in `zone` for a
+    group without one of its own. Raises `UnknownGroup`.
     """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
     zones = {group.folder: settings.zone_of(group, default=zone) for group in await groups.every(tx)}
@@ -235,7 +235,10 @@ def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:
 
 
 def lines(rows: list[TimetableRow], *, reader: ZoneInfo) -> list[str]:
-    """Return the timetable as a table for a person whose time zone is `reader`; another one is named."""
+    """Return the timetable as a table for a person in the time zone `reader`.
+
+    A time in another zone is followed by the name of that zone.
+    """
     if not rows:
         return ["Nothing is scheduled."]
     cells = [
