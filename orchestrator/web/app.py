@@ -32,7 +32,10 @@ def web_app(
     web_origin: str | None = None,
     is_session: IsSession | None = None,
 ) -> Starlette:
-    """Build the web application, in which every route but `/healthz` and the console needs the token.
+    """Build the web application, in which a request needs the token.
+
+    Exceptions are `/healthz`, the console, which has sessions, and the secret addresses of calendars and
+    hooks.
 
     Args:
         routes: the routes that exist from the start.
@@ -56,6 +59,7 @@ def web_app(
         },
     )
     if more_routes is not None:
+        # The default gets each request that none of `routes` matches.
         app.router.default = LazyApp(lambda: Router(more_routes()))
     return app
 

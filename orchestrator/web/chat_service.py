@@ -68,7 +68,7 @@ class MessageStatus:
     """Whether nothing more will happen: it is ignored, or its turn has ended and all replies were sent."""
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Return the state as the API sends it; values that are None are left out."""
+        """Return the state as the API sends it; values that are None, and a `joined` of 0, are left out."""
         fields = {
             "id": self.id,
             "group": self.group,
@@ -206,7 +206,8 @@ class ChatService:
 async def _wait_for_event(status: MessageStatus, events: asyncio.Queue[HostEvent]) -> None:
     """Wait for an event after which the message may be settled.
 
-    `status` is the state of the message; `events` receives the events of all groups, which are passed over.
+    `status` is the state of the message. `events` receives the events of all groups; those of others are
+    passed over.
     """
     while True:
         event = await events.get()

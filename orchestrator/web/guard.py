@@ -240,7 +240,8 @@ def _token_in(authorization: str) -> bytes:
 
 def host_of(value: str) -> str:
     """Return the host in a `Host` header, without its port."""
-    # An IPv6 address has colons of its own; in this header it is in brackets, which end it without a port.
+    # An IPv6 address has colons of its own, and is in brackets here: `[::1]` is without a port, `[::1]:80`
+    # has one.
     is_address_with_port = value.startswith("[") and not value.endswith("]")
     return value.rsplit(":", 1)[0] if value.count(":") == 1 or is_address_with_port else value
 

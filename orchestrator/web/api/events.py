@@ -48,6 +48,7 @@ async def _events(bus: EventBus, query: EventQuery) -> AsyncGenerator[str]:
 
     Only events that the query wants are sent. While no event comes, a ping is sent every `PING_SECONDS`.
     """
+    # Transient events are those that `progress` asks for. They are never in the ring.
     with bus.listening(with_transient=query.progress) as queue:
         # Nothing is awaited since the queue began: each event is either in the ring or in the queue.
         earlier_events = [event for event in bus.ring if query.wants(event)]

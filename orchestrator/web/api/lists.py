@@ -397,9 +397,9 @@ async def _logs(source: ApiSource, query: LogsQuery, _: Mapping[str, str]) -> Lo
         if query.group is None:
             last_lines, _ = reading.last_lines(source.home.host_log, query.lines)
             return {"group": None, "run": None, "lines": last_lines}
-        run = reading.run_log(source.home.logs, query.group, query.run)
-        last_lines, _ = reading.last_lines(run.path, query.lines)
-        return {"group": query.group, "run": run.run, "lines": last_lines}
+        log_file = reading.run_log(source.home.logs, query.group, query.run)
+        last_lines, _ = reading.last_lines(log_file.path, query.lines)
+        return {"group": query.group, "run": log_file.run, "lines": last_lines}
 
     return await asyncio.to_thread(lines)
 
@@ -409,14 +409,14 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> C
     group = await source.read(lambda tx: groups.known(tx, path["group"]))
     stored_notes = await source.read(lambda tx: person_memory.notes_of(tx, group.folder))
 
-    def stored() -> ContextDocumentView:
+    def read_files() -> ContextDocumentView:
         """Return the memory in the group's files, with the notes from the store. Blocks."""
         manager = source.context_of(group.folder)
         shown = context.show(group.folder, context.read(manager, now_ms=source.clock.now_ms()))
         notes = [note.to_row() for note in stored_notes]
         return {**shown, "snapshots": context.snapshot_rows(manager.snapshots()), "notes": notes}
 
-    return await asyncio.to_thread(stored)
+    return await asyncio.to_thread(read_files)
 
 
 async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> KnownPersonView:

@@ -33,7 +33,8 @@ class NewTask(BaseModel):
     def to_request(self) -> ScheduleTask:
         """Return the request to schedule a task, in the form in which the service takes it.
 
-        It is not checked here, because the service itself refuses an empty prompt.
+        `model_construct` leaves out the checks of `ScheduleTask`: this body was checked already, and an empty
+        prompt is refused by the service itself.
         """
         return ScheduleTask.model_construct(**self.model_dump(exclude={"group"}))
 

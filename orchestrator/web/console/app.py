@@ -162,7 +162,10 @@ def add_security_headers(headers: MutableHeaders) -> None:
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds security headers to every answer. A page sets its own, stricter policy."""
+    """ASGI middleware that adds security headers to every answer.
+
+    A page sets its own content security policy, which lets its inline scripts run.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -239,7 +242,8 @@ class _Routes:
         """Return an answer for a browser that must not see the page yet, or None to answer as usual.
 
         A browser that used a name such as `localhost`, which all servers of this machine share, is redirected
-        to the console's own name. A browser that comes from another site's page gets a link to follow.
+        to the console's own name. A browser that comes from another site's page gets a link to follow. Forms,
+        static files and streams are answered as usual.
         """
         view = View(self._console, request, page=None, signed_in=None)
         if request.method not in ("GET", "HEAD") or view.path.startswith(NO_PAGES):
@@ -388,7 +392,8 @@ class _Routes:
     async def _sign_in(self, request: Request) -> Response:
         """Sign a browser in with the code or the token in its form, and redirect it to the requested page.
 
-        A browser that used a shared name such as `localhost` is redirected to the console's own name first.
+        A browser that used a shared name such as `localhost` is not signed in, but redirected to the sign-in
+        under the console's own name.
         """
         if (address := self._own_address(request)) is not None:
             # With a shared name, the browser would send the cookie to every other server of this machine.

@@ -93,6 +93,7 @@ def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
             return tag_match[0]
         heading = columns[column] if column < len(columns) and "colspan" not in attributes else ""
         column += 1
+        # A `th` counts as a column, too, but is a heading itself.
         if not heading or tag != "td":
             return tag_match[0]
         return f'<{tag}{attributes} data-label="{escape(heading)}">'
@@ -145,17 +146,17 @@ def is_cut(text: str, *, limit: int = MAX_CHARS) -> bool:
 
 def _paragraphs(text: str) -> Markup:
     """Return lines of text as HTML paragraphs; lines that begin as list items become a list."""
-    out: list[Markup] = []
+    blocks: list[Markup] = []
     lines: list[Markup] = []
     items: list[Markup] = []
 
     def close() -> None:
         """Add the collected lines as a paragraph and the collected items as a list, and collect anew."""
         if lines:
-            out.append(Markup("<p>{}</p>").format(Markup("<br>").join(lines)))
+            blocks.append(Markup("<p>{}</p>").format(Markup("<br>").join(lines)))
         if items:
             rows = Markup("").join(Markup("<li>{}</li>").format(item) for item in items)
-            out.append(Markup("<ul>{}</ul>").format(rows))
+            blocks.append(Markup("<ul>{}</ul>").format(rows))
         lines.clear()
         items.clear()
 
@@ -169,7 +170,7 @@ def _paragraphs(text: str) -> Markup:
         elif line.strip():
             lines.append(_inline_html(line))
     close()
-    return Markup("").join(out)
+    return Markup("").join(blocks)
 
 
 def _inline_html(text: str) -> Markup:

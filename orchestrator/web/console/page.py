@@ -411,6 +411,7 @@ class View:
         those of the page's group.
         """
         parts = self.page.live if self.page else {}
+        # The navigation of every page has the part `needs`: the number of things that wait for the owner.
         everywhere = {"needs": NEEDS} | {
             name: parts[name] for name in (self.page.of_all_groups if self.page else ())
         }

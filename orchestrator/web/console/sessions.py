@@ -131,7 +131,8 @@ class SessionService:
             SignInRefused: it is not.
             TooManyTries: too many wrong tries came before.
         """
-        # Before the comparison: while tries are refused, even the right token is, or guessing could go on.
+        # Only wrong tries take from the bucket `_tries`. While it is empty, even the right token is refused,
+        # or guessing could go on.
         if self._tries.wait_ms() > 0:
             raise TooManyTries
         if not hmac.compare_digest(credential.strip().encode(), self._token.encode()):

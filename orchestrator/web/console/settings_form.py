@@ -199,8 +199,7 @@ def typed_values(form: SentForm) -> dict[str, Any]:
 
 
 def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
-    """Return a group's profile and settings as texts by their labels, to notice that somebody has changed
-    them.
+    """Return a group's profile and settings as texts by their labels, to notice a change by somebody else.
 
     `label(key)` returns the label that the page shows for a setting.
     """
