@@ -383,7 +383,7 @@ async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Res
         is_cut=boards.is_cut,
         titles=titles,
         questions=boards.questions,
-        delivered=boards.notifications,
+        delivered=boards.notifications,  # those to come, too
         archived=boards.archived[:history_rows],
         older=view.url(f"/board?group={folder}&history={history_rows + HISTORY_STEP}#part-history")
         if len(boards.archived) > history_rows

@@ -43,8 +43,7 @@ async def show(view: View) -> Response:
 
 
 async def pair(view: View, form: SentForm) -> Response:
-    """Request the QR code of a messenger, or with `by_number` the letters to type on the phone of that
-    number.
+    """Request a code that pairs a messenger: a QR code, or with `by_number` letters to type on that phone.
 
     The next page shows it. Raises `BadRequest` for a messenger that is not paired by phone.
     """

@@ -100,6 +100,7 @@ async def _conversation(
         undoable = await undos.undoable(tx, {line["turn"] for line in lines if line["turn"]})
     chosen_chat = chat or registration.writing_chat(group)
     await _mark_read(view, group, lines, read_seq)
+    # What the agent writes at this moment is shown only until the turn has its first message.
     if work is not None and not work["said"]:
         work["draft"] = await view.services.containers.pool.draft(work["turn"].run_id, work["turn"].id)
     return view.render(
@@ -117,6 +118,7 @@ async def _conversation(
         around=view.number("around"),
         before=before,
         first=lines[0]["seq"] if lines else 0,
+        # A page that is not full begins with the first message that there is.
         has_older=bool(lines) and lines[0]["seq"] > 1 and len(lines) >= SHOWN,
         is_open=any(line["state"] in ("queued", "running") for line in lines),
         work=work,
@@ -156,7 +158,8 @@ async def _window(tx: Tx, view: View, folder: str) -> PageWindow:
     """Return which messages of a group the page shows, by its query `before`, `from` and `around`.
 
     Without any of them, the page ends with the newest message, and begins as far back as it has room. A page
-    around a message has as many lines after it as before it, if there are so many.
+    around a message has as many lines after it as before it, if there are so many; with `before` or `from`,
+    `around` has no effect.
     """
     before, first, around = view.number("before"), view.number("from"), view.number("around")
     if not around or before or first:

@@ -261,6 +261,7 @@ async def change_task(view: View, form: SentForm) -> Response:
             if time_text == scheduled.at
             else when.schedule(time_text, now_ms=view.now_ms, zone=view.host.zone_of(group))
         )
+        # Without the model's own checks: the text and the time were checked above.
         request = UpdateTask.model_construct(
             task_id=task.id,
             prompt=ECHO + text if scheduled.kind == "reminder" else text,

@@ -144,8 +144,9 @@ async def remove_budget(view: View, _: SentForm) -> Response:
 async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, stops: str = "") -> Response:
     """Show the page. `form` is one that was refused, or has to be confirmed.
 
-    It is about the budget with the number `changing`, or about a new one if that is 0. `stops` names the
-    group that the budget would stop at once, so that it has to be confirmed.
+    It is about the budget with the number `changing`, or about a new one if that is 0. `stops` is the folder
+    of the group that the budget would stop at once, or the words for all groups: then the budget has to be
+    confirmed.
     """
     folder = view.query("group") or None
     span: costs.Span = next((known_span for known_span in SPANS if known_span == view.query("span")), "week")

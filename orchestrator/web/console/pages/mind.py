@@ -170,7 +170,11 @@ async def change_memory(view: View, form: SentForm) -> Response:
 
 
 async def forget_fact(view: View, form: SentForm) -> Response:
-    """Remove one fact from the memory file, if the file is still as the page showed it."""
+    """Remove one fact from the memory file.
+
+    If the file has changed since the page was shown, the fact is found by its text. It is refused on the page
+    if that is gone, or occurs several times.
+    """
     folder, place_text, now_ms = view.path_param("folder"), form.text("place"), view.now_ms
     home, by = view.host.home.root, view.signed_in.session.browser
     try:

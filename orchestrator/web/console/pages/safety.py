@@ -124,7 +124,7 @@ async def show(view: View) -> Response:
         if request["state"] not in ("waiting", "refused")
     }
     places = _refused_places(refused, {group.folder: group for group in shown_groups}, denied | allowed)
-    standing = [request["id"] for request in requests]
+    listed_ids = [request["id"] for request in requests]
     orders = view.services.containers.orders
     granted = [await asyncio.to_thread(orders.granted, group) for group in shown_groups]
     return view.render(
@@ -142,7 +142,9 @@ async def show(view: View) -> Response:
         waiting=[request for request in requests if request["state"] == "waiting"],
         standing=[request for request in requests if request["state"] != "waiting"],
         decided=[
-            request for request in decided if request["state"] != "waiting" and request["id"] not in standing
+            request
+            for request in decided
+            if request["state"] != "waiting" and request["id"] not in listed_ids
         ],
         folds_at=FOLDS_AT,
         rules=rules,
@@ -222,8 +224,8 @@ async def settle_place(view: View, form: SentForm) -> Response:
     now_ms = view.now_ms
     row_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
     async with view.host.database.transaction() as tx:
-        # The form names only a row, which has the place: nothing can be allowed that was not refused.
-        # The newest refusal up to this row, which is the row itself if it is a refusal.
+        # The form names only a row, which has the place: nothing can be allowed that was not refused. Of the
+        # refusals up to this row the newest is read, which is the row itself if that is a refusal.
         rows = await audit.rows(tx, None, since_ms=0, limit=1, before_id=row_id + 1, only_refused=True)
         row = next(
             (refusal for refusal in rows if refusal["id"] == row_id and refusal["kind"] == EGRESS_REFUSED),
