@@ -105,7 +105,7 @@ def _one_line(text: str) -> str:
 
 
 def _without_forbidden(text: str) -> str:
-    """Return a text without the characters that calendars (RFC 5545) forbid, and with `\n` as line ends.
+    """Return a text without the characters that calendars (RFC 5545) forbid, and with `\\n` as line ends.
 
     Control characters are left out except tabs and line ends. Lone surrogates, which UTF-8 cannot encode,
     become `?`.

@@ -177,6 +177,7 @@ class FormGuard:
     """Makes the signed numbers of forms, and accepts each once, also across a restart of the host."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
+        """`database` stores the numbers of forms that were used."""
         self._database = database
         self._clock = clock
         self._under_way: set[str] = set()

@@ -166,10 +166,10 @@ async def show_group(view: View) -> Response:
 
 
 async def save_settings(view: View, form: SentForm) -> Response:
-    """Save the form of a group's name, trigger and settings: all of it, or nothing with the reason at each
-    field.
+    """Save the form of a group's name, trigger and settings.
 
-    Raises `ChangedSince` if somebody else has changed the group since the form was shown.
+    If one field cannot be used, nothing is saved, and the form is shown again with the reason at each such
+    field. Raises `ChangedSince` if somebody else has changed the group since the form was shown.
     """
     folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:

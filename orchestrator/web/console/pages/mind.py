@@ -203,10 +203,9 @@ async def forget_note(view: View, form: SentForm) -> Response:
 
 
 async def forget_person(view: View, form: SentForm) -> Response:
-    """Request that the person with the address in the form is forgotten, as if they had asked for it
-    themselves.
+    """Request that the person with the address in the form is forgotten.
 
-    An unknown person is refused on the page.
+    That has the same effect as if they had asked for it themselves. An unknown person is refused on the page.
     """
     folder = view.path_param("folder")
     try:
