@@ -33,6 +33,15 @@ class BodyTooLarge(BadRequest):
     http_status = 413
 
 
+def whole_number(text: str) -> int | None:
+    """Return the number that a text of 1 to 15 digits stands for; None for any other text.
+
+    A number with more digits might not fit the store's integers.
+    """
+    # `isdigit` alone accepts signs such as '²', which `int` refuses.
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
 async def read_body(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
     """Read the body of a request and return it. Raises `BodyTooLarge` if it has more than `limit` bytes."""
     refusal = f"The body is over {limit / 1024:.0f} KiB: send less text."

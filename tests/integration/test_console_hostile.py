@@ -93,3 +93,14 @@ async def test_no_form_fails(browser, what):
         assert answer.status_code < 500, (path[:200], answer.text[-500:])
         assert "form_forged" not in answer.text
         assert "script>alert" not in answer.text.replace("&lt;script>alert", "")
+
+
+@pytest.mark.parametrize(
+    "address", ["//[", "http://[", "http://[x/console/", "http://]/", "\\\\[", "/console/%"]
+)
+async def test_an_address_that_is_none_is_passed_over(browser, address):
+    async with httpx.AsyncClient(base_url=browser.base_url, trust_env=False, verify=False) as stranger:
+        page = await stranger.get("/console/sign-in", params={"next": address})
+    assert page.status_code == 200
+    page = await browser.get("/console/groups/nobody", headers={"referer": address})
+    assert page.status_code == 404

@@ -82,7 +82,7 @@ from orchestrator.web.api.queries import (
     UsageQuery,
 )
 from orchestrator.web.api.schemas import RowPage, answer_schema
-from orchestrator.web.bodies import parse_query
+from orchestrator.web.bodies import parse_query, whole_number
 
 MAX_PLACE = 100_000
 """The last row at which a page of a list that is no history may begin: each page makes all rows before it."""
@@ -228,9 +228,7 @@ async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Turn
 
     A path that is no number of a turn counts as 0, which no turn has.
     """
-    text = path["id"]
-    # The store's numbers have at most 19 digits, and no turn's number reaches 16.
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+    number = whole_number(path["id"]) or 0
     document = await source.read(lambda tx: turn_work.find(tx, number))
     return {**document, "draft": await source.draft(document["run"], TurnId(number))}
 

@@ -10,12 +10,10 @@ from starlette.routing import Route
 from orchestrator.store.database import Database, Tx
 from orchestrator.undo.feature import UndoFeature
 from orchestrator.undo.service import UndoDone
-from orchestrator.web.bodies import parse_body
+from orchestrator.web.bodies import parse_body, whole_number
 
 BY_API = "HTTP API"
 """The author of the undos that programs make."""
-MAX_DIGITS = 16
-"""The number of digits that no turn's number reaches: SQLite cannot store much longer ones."""
 
 
 class UndoRequest(BaseModel):
@@ -66,9 +64,7 @@ def undo_routes(api: UndoApi) -> list[Route]:
         A path that is no number of a turn counts as 0, which no turn has.
         """
         body = await parse_body(request, UndoRequest)
-        text = request.path_params["id"]
-        number = int(text) if text.isascii() and text.isdigit() and len(text) < MAX_DIGITS else 0
-        done = await api.undo(number, by=BY_API, is_forced=body.anyway)
+        done = await api.undo(whole_number(request.path_params["id"]) or 0, by=BY_API, is_forced=body.anyway)
         return JSONResponse(done.to_row())
 
     return [Route("/turns/{id}/undo", undo, methods=["POST"])]

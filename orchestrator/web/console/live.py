@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.domain.errors import BadRequest
+from orchestrator.web.bodies import whole_number
 from orchestrator.web.event_stream import PING, PING_SECONDS, server_sent
 
 MAX_STREAMS = 128
@@ -118,7 +119,8 @@ class LiveStreams:
         # anything: what is no number, or so long that `int` refuses it, counts as -1, before all events.
         start, _, number = after.rpartition("-")
         ring = self._bus.ring
-        last_number = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1
+        known_number = whole_number(number)
+        last_number = -1 if known_number is None else known_number
         # The ring drops its oldest events. If its first one is 8, a browser that knows all up to 7 has missed
         # no dropped event, but one that knows all up to 6 has missed event 7.
         if start != self._start or (ring and last_number < ring[0].n - 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,5 +91,8 @@ def _ended_logins(view: View) -> Iterator[EndedLogin]:
 
 def _newest_backup_ms(folder: Path) -> int | None:
     """Return when the newest backup in `folder` was made (epoch ms), or None if there is none. Blocks."""
-    times_ms = [path.stat().st_mtime_ns // 1_000_000 for path in folder.glob("*.tar.gz")]
+    times_ms = []
+    for path in folder.glob("*.tar.gz"):
+        with suppress(FileNotFoundError):  # it was removed meanwhile
+            times_ms.append(path.stat().st_mtime_ns // 1_000_000)
     return max(times_ms, default=None)

@@ -17,7 +17,7 @@ from datetime import date as date_type
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -32,6 +32,7 @@ from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.values import Group
 from orchestrator.reports.audit import AuditCheck
+from orchestrator.web.bodies import whole_number
 from orchestrator.web.console import marks
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue, preferred_language
 from orchestrator.web.console.doctor import BackgroundDoctor
@@ -227,9 +228,8 @@ class View:
 
     def number(self, name: str, default: int = 0) -> int:
         """Return a parameter of the address's query as a number; `default` if it is missing or no number."""
-        # `isdigit` alone accepts signs such as '²', which `int` refuses. 15 digits fit the store's integers.
-        text = self.query(name)
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else default
+        number = whole_number(self.query(name))
+        return default if number is None else number
 
     def path_param(self, name: str) -> str:
         """Return the part of the request's path that stands for `{name}` in the path of the route."""
@@ -515,7 +515,7 @@ def came_from(request: Request) -> str:
 
     The path of the console itself if the header is missing or names another place.
     """
-    parts = urlsplit(request.headers.get("referer", "")[:2000])
+    parts = _url_parts(request.headers.get("referer", ""))
     return own_path(parts.path + (f"?{parts.query}" if parts.query else "")) or f"{ROOT}/"
 
 
@@ -524,7 +524,7 @@ def own_path(text: str) -> str | None:
 
     A path that could lead to another host is refused.
     """
-    parts = urlsplit(text[:2000])
+    parts = _url_parts(text)
     path = parts.path
     # A browser could read a backslash, `//`, a blank or a control character as the beginning of another host.
     if (
@@ -535,6 +535,14 @@ def own_path(text: str) -> str | None:
     ):
         return None
     return path + (f"?{parts.query}" if parts.query else "")
+
+
+def _url_parts(text: str) -> SplitResult:
+    """Return the parts of a URL that a browser sent; empty parts if it is none. 2,000 characters are read."""
+    try:
+        return urlsplit(text[:2000])
+    except ValueError:  # such as for a `[` that begins no address of IPv6
+        return urlsplit("")
 
 
 def _path_below_root(request: Request) -> str:

@@ -27,6 +27,7 @@ from orchestrator.store.board import questions as board_questions
 from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
+from orchestrator.web.bodies import whole_number
 from orchestrator.web.console.form_tokens import FormForged, SentForm, typed
 from orchestrator.web.console.page import Page, View
 
@@ -199,11 +200,11 @@ async def _change(
         ChangedSince: the row has another version; the person is shown both states.
     """
     shown = form.shown_state()
-    version = shown.get("_version", "")
-    if not (version.isascii() and version.isdigit() and len(version) < 16):
+    version = whole_number(shown.get("_version", ""))
+    if version is None:
         raise FormForged
     return await _call_tool(
-        view, form, view.path_param("folder"), tool, arguments, done=done, version=int(version), undo=undo
+        view, form, view.path_param("folder"), tool, arguments, done=done, version=version, undo=undo
     )
 
 

@@ -12,6 +12,7 @@ import secrets
 import shlex
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePath
@@ -326,17 +327,14 @@ async def requested_backup(view: View) -> Path:
 
 def _backups_in(folder: Path) -> list[BackupFile]:
     """Return the backups in `folder`, newest first. Blocks."""
-    paths = [
-        path for path in folder.glob("*.tar.gz") if BACKUP.fullmatch(path.name) and not path.is_symlink()
-    ]
-    rows = [
-        BackupFile(
-            name=path.name,
-            made_ms=path.stat().st_mtime_ns // 1_000_000,
-            size=size_text(path.stat().st_size),
-        )
-        for path in paths
-    ]
+    rows = []
+    for path in folder.glob("*.tar.gz"):
+        if BACKUP.fullmatch(path.name) is None or path.is_symlink():
+            continue
+        with suppress(FileNotFoundError):  # it was removed meanwhile
+            info = path.stat()
+            made_ms = info.st_mtime_ns // 1_000_000
+            rows.append(BackupFile(name=path.name, made_ms=made_ms, size=size_text(info.st_size)))
     return sorted(rows, key=lambda backup: -backup.made_ms)
 
 

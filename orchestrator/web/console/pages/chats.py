@@ -33,6 +33,7 @@ from orchestrator.undo import texts
 from orchestrator.undo.plan import UndoPlan
 from orchestrator.undo.service import NotYet
 from orchestrator.web import downloads
+from orchestrator.web.bodies import whole_number
 from orchestrator.web.console.form_tokens import SentForm, UploadedFile
 from orchestrator.web.console.page import Page, View
 
@@ -382,8 +383,7 @@ async def undo(view: View, form: SentForm) -> Response:
 
     With `anyway` in the form, also what was changed since the turn, which the page has named.
     """
-    text = view.path_param("turn")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+    number = whole_number(view.path_param("turn")) or 0
     done = await view.api.undos.undo(number, by="console", is_forced=form.text("anyway") == "1")
     folder, is_korean = done.plan.turn.folder, view.language == "ko"
     undone_items = "; ".join(texts.items(done.plan, is_korean=is_korean))
@@ -405,8 +405,7 @@ def _actions(view: View) -> TurnActions:
 
 def _turn_number(form: SentForm) -> int:
     """Return the number of the turn in a form; 0, which no turn has, if it is no number."""
-    text = form.text("turn")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+    return whole_number(form.text("turn")) or 0
 
 
 CHANGES_LIST = ("message.*", "turn.*", "group.*")

@@ -157,7 +157,7 @@ async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, 
         known_folder = (await groups.known(tx, folder)).folder if folder else None
         budgets = await costs.budgets(tx, now_ms=now_ms, zone=zone, folder=known_folder)
         all_groups = await groups.every(tx)
-        refused = await _refusals(tx, folder, since_ms=now_ms - REFUSED_DAYS * DAY_MS)
+        refused = await _refusals(tx, known_folder, since_ms=now_ms - REFUSED_DAYS * DAY_MS)
     return view.render(
         "costs.html",
         status=422 if form else 200,
@@ -228,7 +228,7 @@ class RefusalLine(AuditView):
     why: str
 
 
-async def _refusals(tx: Tx, folder: str | None, *, since_ms: int) -> list[RefusalLine]:
+async def _refusals(tx: Tx, folder: Folder | None, *, since_ms: int) -> list[RefusalLine]:
     """Return the newest requests to the model that a budget or another limit refused, newest first.
 
     Of one group, or of all if `folder` is None. At most `REFUSALS`, out of the newest `10 * REFUSALS`
@@ -238,7 +238,7 @@ async def _refusals(tx: Tx, folder: str | None, *, since_ms: int) -> list[Refusa
     rows = await audit.newest(
         tx,
         limit=10 * REFUSALS,
-        folder=Folder(folder) if folder else None,
+        folder=folder,
         since_ms=since_ms,
         only_refused=True,
     )

@@ -33,6 +33,7 @@ from orchestrator.store.groups.changes import GroupChange, GroupPart
 from orchestrator.store.schedule import followed_calendars
 from orchestrator.store.settings import model_services
 from orchestrator.web.api.groups import AccessAnswer, FurtherChat
+from orchestrator.web.bodies import whole_number
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.form_tokens import SentForm, typed
 from orchestrator.web.console.page import Page, View
@@ -134,7 +135,8 @@ async def save_rules(view: View, form: SentForm) -> Response:
         spend = form.text(f"{role}_spend") or str(usual.spend)
         if spend != str(usual.spend):
             # A text that is no number is passed on as it is, so that the validation says what is wrong.
-            rules_by_role[role]["spend"] = int(spend) if spend.isascii() and spend.isdigit() else spend
+            percent = whole_number(spend)
+            rules_by_role[role]["spend"] = spend if percent is None else percent
     # Without differences, the setting becomes None, which removes it.
     different = {role: rules for role, rules in rules_by_role.items() if rules}
     try:
@@ -334,7 +336,7 @@ async def change_group_text(
                 check=check,
                 by=view.signed_in.session.browser,
                 now_ms=now_ms,
-                undoes=int(undoes[:15]) if undoes.isascii() and undoes.isdigit() else None,
+                undoes=whole_number(undoes),
             )
             undo = await undo_path(tx, folder, now_ms)
     except (ConfigRefused, changes.GroupChangeRefused, ProfileRefused) as error:
@@ -411,7 +413,8 @@ async def follow_calendar(view: View, form: SentForm) -> Response:
     """
     folder, notice = view.path_param("folder"), form.text("notice")
     # A text that is no number becomes -1, which `checked` refuses; 0 means no message before events.
-    minutes = int(notice) if notice.isascii() and notice.isdigit() and len(notice) < 7 else -1
+    notice_minutes = whole_number(notice)
+    minutes = -1 if notice_minutes is None else notice_minutes
     try:
         async with view.host.database.transaction() as tx:
             calendar = await following.checked(

@@ -27,12 +27,12 @@ from orchestrator.store.groups.changes import GroupPart
 from orchestrator.store.people import memory_notes
 from orchestrator.store.people import removals as person_removals
 from orchestrator.store.people.removals import RemovalState
+from orchestrator.web.bodies import whole_number
 from orchestrator.web.console.form_tokens import SentForm
 from orchestrator.web.console.page import Page, View
 from orchestrator.web.console.pages.groups import change_group_text, undo_path
 
 MAX_NOTICES = 100
-MAX_DIGITS = 18
 MAX_PLAN_TASKS = 200
 """Tasks of a plan that are in its form at most."""
 _HEADING = re.compile(r"\s*#{1,6}\s")
@@ -175,12 +175,13 @@ async def forget_fact(view: View, form: SentForm) -> Response:
     If the file has changed since the page was shown, the fact is found by its text. It is refused on the page
     if that is gone, or occurs several times.
     """
-    folder, place_text, now_ms = view.path_param("folder"), form.text("place"), view.now_ms
+    folder, now_ms = view.path_param("folder"), view.now_ms
     home, by = view.host.home.root, view.signed_in.session.browser
     try:
         async with view.host.database.transaction() as tx:
             # With -1, the place of no line, the fact is searched by its text.
-            line_index = int(place_text[:6]) if place_text.isascii() and place_text.isdigit() else -1
+            place = whole_number(form.text("place"))
+            line_index = -1 if place is None else place
             shown = form.text("shown")
             await changes.forget_lines(
                 tx, home, folder, form.raw("lines"), line_index, shown=shown, by=by, now_ms=now_ms
@@ -193,11 +194,11 @@ async def forget_fact(view: View, form: SentForm) -> Response:
 
 async def forget_note(view: View, form: SentForm) -> Response:
     """Delete the note about people whose id is in the form; a text that is no such id changes nothing."""
-    number = form.text("id").rpartition(".")[2]  # of `person_note.12`
+    number = whole_number(form.text("id").rpartition(".")[2])  # of `person_note.12`
     async with view.host.database.transaction() as tx:
         group = await groups.known(tx, view.path_param("folder"))
-        if number.isascii() and number.isdigit() and len(number) < MAX_DIGITS:
-            await memory_notes.forget(tx, group.folder, int(number))
+        if number is not None:
+            await memory_notes.forget(tx, group.folder, number)
             announce(tx, "memory.noted", group=group.folder)
     return _back_to_page(view, ".forgot_note")
 

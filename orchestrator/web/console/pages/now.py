@@ -119,7 +119,7 @@ async def put_aside(view: View, _: SentForm) -> Response:
     A turn that is not stored any more changes nothing.
     """
     async with view.host.database.transaction() as tx:
-        turn = await turns.get(tx, TurnId(int(view.path_param("number")[:15])))
+        turn = await turns.get(tx, TurnId(int(view.path_param("number"))))
         if turn is not None:
             await turns.put_aside(tx, turn)
     return view.done("/now", view.t(".is_put_aside"))
@@ -169,9 +169,9 @@ async def show_count(view: View) -> Response:
 
 async def retry(view: View, _: SentForm) -> Response:
     """Queue the message that the address names again, if it was given up or perhaps did not arrive."""
-    number = view.path_param("number")
+    number = int(view.path_param("number"))
     async with view.host.database.transaction() as tx:
-        is_revived = number.isdigit() and await outbox.revive(tx, int(number[:15]), now_ms=view.now_ms)
+        is_revived = await outbox.revive(tx, number, now_ms=view.now_ms)
     return view.done("/now", view.t(".retried") if is_revived else view.t(".not_dead"))
 
 
@@ -205,7 +205,8 @@ def _lateness(view: View, task: BoardTask) -> str:
     if task.deadline.date is None:
         return view.t(".late", span=view.span((view.now_ms - task.deadline.at_ms) / 1000))
     today = datetime.fromtimestamp(view.now_ms / 1000, view.console.zone).date()
-    days = (today - date.fromisoformat(task.deadline.date)).days
+    # The day is over in the group's time zone, but may still go on in that of the console.
+    days = max(1, (today - date.fromisoformat(task.deadline.date)).days)
     return view.t(".late_day") if days == 1 else view.t(".late_days", n=days)
 
 

@@ -25,6 +25,7 @@ from orchestrator.reports import approvals, audit, costs, group_rules, mcp
 from orchestrator.store.access import approvals as approval_store
 from orchestrator.store.audit import AuditView
 from orchestrator.store.groups import groups
+from orchestrator.web.bodies import whole_number
 from orchestrator.web.console.form_tokens import SentForm
 from orchestrator.web.console.page import Page, View
 from orchestrator.web.console.pages.groups import undo_path
@@ -218,11 +219,10 @@ async def settle_place(view: View, form: SentForm) -> Response:
     The form has the `verdict`, and the `row` of the audit with the refusal. Raises `BadRequest` if there is
     no such verdict or refusal.
     """
-    verdict, number = form.text("verdict"), form.text("row")
+    verdict, row_id = form.text("verdict"), whole_number(form.text("row")) or 0
     if verdict not in get_args(Verdict):
         raise BadRequest("A place is allowed once, for the group, or never.")
     now_ms = view.now_ms
-    row_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
     async with view.host.database.transaction() as tx:
         # The form names only a row, which has the place: nothing can be allowed that was not refused. Of the
         # refusals up to this row the newest is read, which is the row itself if that is a refusal.
@@ -261,10 +261,9 @@ async def decide(view: View, form: SentForm) -> Response:
 
     Raises `BadRequest` if there is no such decision or request.
     """
-    number, decision = form.text("request"), form.text("decision")
+    request_id, decision = whole_number(form.text("request")) or 0, form.text("decision")
     if decision not in get_args(Decision):
         raise BadRequest("A request is allowed, allowed always, or refused.")
-    request_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
     async with view.host.database.transaction() as tx:
         decided = await decisions.decide(
             tx, request_id, cast("Decision", decision), by=DECIDER, now_ms=view.now_ms
