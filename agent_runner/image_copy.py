@@ -149,6 +149,7 @@ def main(words: list[str]) -> int:
         load(address, image, json.loads(hashes), node)
     except (OSError, http.client.HTTPException) as error:
         reason = urllib.parse.quote(f"{type(error).__name__}: {error}")
+        # Called for its effect: the server prints the reason, which the host reads.
         _block(f"http://{address}/failed/{node}?{reason}")
         return 1
     return 0

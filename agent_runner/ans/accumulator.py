@@ -55,7 +55,7 @@ class Accumulator:
         self.subscriber = subscriber
         self._most_waiting = most_waiting
         self._batches: dict[_Delivery, _Batch] = {}
-        self._seen: dict[str, tuple[int, NoticeEntry]] = {}
+        self._remembered: dict[str, tuple[int, NoticeEntry]] = {}
         """Map the keys of events to the time in milliseconds of the first and its entry, the oldest first."""
         self._ready: list[NoticeBatch] = []
         """The notifications that wait for their point or their delivery."""
@@ -67,14 +67,14 @@ class Accumulator:
     @property
     def remembered(self) -> int:
         """Return how many events are remembered, to count their repetitions."""
-        return len(self._seen)
+        return len(self._remembered)
 
     @property
     def pending(self) -> int:
         """Return how many of the accepted events, repeated ones included, are not delivered yet."""
         entries = [entry for batch in self._batches.values() for entry in batch.entries]
         entries += [entry for notification in self._ready for entry in notification.entries]
-        entries += [entry for _, entry in self._seen.values() if not entry.is_waiting]
+        entries += [entry for _, entry in self._remembered.values() if not entry.is_waiting]
         return sum(entry.count - entry.delivered_count for entry in entries)
 
     def accept(self, event: NoticeEvent, *, order: int) -> None:
@@ -95,10 +95,11 @@ class Accumulator:
             self._add(NoticeEntry(event=event, order=order), now_ms)
             return
         key = self.subscriber.dedupe_key(event)
-        if key not in self._seen:
+        if key not in self._remembered:
             self._remember(key, NoticeEntry(event=event, order=order), now_ms)
         else:
-            self._count(self._seen[key][1], event, now_ms)
+            _, entry = self._remembered[key]
+            self._count(entry, event, now_ms)
 
     def close_windows(self, now_ms: int) -> None:
         """Close the batch and dedupe windows that have ended by `now_ms`."""
@@ -112,8 +113,8 @@ class Accumulator:
             self._flush(delivery)
         dedupe_ms = self.subscriber.batching.dedupe_window_ms
         # The oldest come first in a dict, so the loop ends at the first window that is still open.
-        while self._seen:
-            key, (first_ms, _) = next(iter(self._seen.items()))
+        while self._remembered:
+            key, (first_ms, _) = next(iter(self._remembered.items()))
             if not _is_over(first_ms, dedupe_ms, now_ms):
                 break
             self._forget(key, now_ms)
@@ -133,7 +134,7 @@ class Accumulator:
 
         Later events are not counted as repetitions of those before.
         """
-        for key in list(self._seen):
+        for key in list(self._remembered):
             self._forget(key, now_ms)
         self.due(POINTS)  # called for its effect: all batches become notifications, which stay due
 
@@ -156,26 +157,26 @@ class Accumulator:
     def take_back(self, batch: NoticeBatch) -> None:
         """Make the entries of a notification due again, because their turn has failed after the delivery."""
         # An entry that waits again was repeated after the delivery, and would otherwise be delivered twice.
-        unheard = tuple(entry for entry in batch.entries if not entry.is_waiting)
-        for entry in unheard:
+        taken_back = tuple(entry for entry in batch.entries if not entry.is_waiting)
+        for entry in taken_back:
             entry.delivered_count, entry.is_waiting = entry.delivered_before, True
             self._newest.setdefault(entry.event.type, entry)
-        self._waiting += len(unheard)
-        if unheard:
-            self._ready.append(replace(batch, entries=unheard))
+        self._waiting += len(taken_back)
+        if taken_back:
+            self._ready.append(replace(batch, entries=taken_back))
 
     def _remember(self, key: str, entry: NoticeEntry, now_ms: int) -> None:
         """Add an entry, and remember it under `key` to count its repetitions; beyond the limit, forget the
         oldest one.
         """
-        if len(self._seen) >= MAX_REMEMBERED:
-            self._forget(next(iter(self._seen)), now_ms)
-        self._seen[key] = now_ms, entry
+        if len(self._remembered) >= MAX_REMEMBERED:
+            self._forget(next(iter(self._remembered)), now_ms)
+        self._remembered[key] = now_ms, entry
         self._add(entry, now_ms)
 
     def _forget(self, key: str, now_ms: int) -> None:
         """Stop counting repetitions of the entry with this key; add it again if some were not delivered."""
-        _, entry = self._seen.pop(key)
+        _, entry = self._remembered.pop(key)
         self._add_again(entry, now_ms)
 
     def _count(self, entry: NoticeEntry, event: NoticeEvent, now_ms: int) -> None:

@@ -77,7 +77,8 @@ class DeferredNotices:
     def _is_due(self, awaiting: _Awaiting, facts: TurnFacts) -> bool:
         """Return whether a waiting notice is due: its tool has ended, or its condition is true.
 
-        A condition that has made a notice due counts for no other one, until it has been false.
+        A condition that has made notices due counts for no others, until it has been false; for the same
+        notices, which a failed turn may have returned, it counts again.
         """
         if awaiting.condition is not None:
             spent_by = self._spent.get(awaiting.condition)

@@ -114,14 +114,14 @@ def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str,
     `current` is used of `limit`, counted in the word `unit`.
     """
     remaining = max(0, limit - current)
-    rest = f"{remaining:,} of {limit:,} {unit} are left" if remaining else f"all {limit:,} {unit} are used"
+    state = f"{remaining:,} of {limit:,} {unit} are left" if remaining else f"all {limit:,} {unit} are used"
     about = {
         "budget_type": kind,
         "current": current,
         "limit": limit,
         "percent": min(100, current * 100 // limit),
         "remaining": remaining,
-        "message": f"{rest}: finish what matters most, and say what is open.",
+        "message": f"{state}: finish what matters most, and say what is open.",
     }
     if kind != "time":
         return about
@@ -143,7 +143,7 @@ def _past(payload: Mapping[str, Any]) -> str:
 
 WARN_SHARE = 0.70
 """Share of the window from which to warn."""
-OF_COMPACTION = 0.90
+COMPACTION_SHARE = 0.90
 """Part of the number of tokens at which the CLI compacts: from it on, a warning is due even if the window is
 not yet full to `WARN_SHARE`.
 """
@@ -155,10 +155,10 @@ def threshold(max_tokens: int, compaction_at: int | None = None) -> int:
     """Return the number of tokens in a model's window from which to warn that it fills up.
 
     `max_tokens` is the size of the window. `compaction_at` is the number of tokens at which the CLI compacts
-    the conversation, None if it is not known; the result is less, also in small windows.
+    the conversation, None if it is not known; the result is below that number, also in small windows.
     """
     full = int(max_tokens * WARN_SHARE)
-    return min(full, int(compaction_at * OF_COMPACTION)) if compaction_at else full
+    return min(full, int(compaction_at * COMPACTION_SHARE)) if compaction_at else full
 
 
 class ContextUse:
@@ -279,8 +279,8 @@ def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
     """Return a hash of a call of a tool, which is equal for calls that repeat each other."""
     # Three different edits of a file are progress, three equal ones a loop: compare written text as a whole.
     # A call without any of the main arguments is compared by all that it has.
-    has_key = any(arguments.get(key) for key in KEY_ARGUMENTS)
-    compared = [name for name in sorted(arguments) if not has_key or name in WRITTEN]
+    has_main_argument = any(arguments.get(key) for key in KEY_ARGUMENTS)
+    compared = [name for name in sorted(arguments) if not has_main_argument or name in WRITTEN]
     return hash((pattern_of(tool_name, arguments), *(f"{name}={arguments[name]}" for name in compared)))
 
 

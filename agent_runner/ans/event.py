@@ -89,7 +89,7 @@ class NoticeEvent:
     dedupe_key: str = ""
 
     def __post_init__(self) -> None:
-        """Check the event, limit the size of its payload, put its time in UTC, and give it a key if needed.
+        """Check the event, limit the size of its payload, put its time in UTC, and set a missing dedupe key.
 
         Raises:
             ValueError: the type is no dotted lower-case name, or the timestamp has no time zone.
@@ -163,26 +163,31 @@ def bounded(payload: Mapping[str, Any]) -> dict[str, Any]:
 
     Long texts and collections are cut; values that are nested too deep, or are no JSON, become text.
     """
-    return {_text(name, MAX_NAME_CHARS): _plain(value, 1) for name, value in _first(payload)}
+    return {_text(name, MAX_NAME_CHARS): _plain(value, 1) for name, value in _fields(payload)}
 
 
-def _first(values: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+def _fields(values: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
     """Return the fields of an object, at most `MAX_FIELDS`."""
     return list(values.items())[:MAX_FIELDS]
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Return a value as plain JSON of limited size; `depth` is the level that it is on, from 1."""
+    """Return a value as plain JSON of limited size; `depth` is the level that it is on, from 1.
+
+    Objects and lists on level `MAX_DEPTH` become text, as do values that are no JSON. Longer lists, objects
+    and texts are cut.
+    """
     match value:
         case None | bool():
             return value
         case int() | float():
-            # Other programs cannot read larger numbers; NaN is no JSON, and no comparison with it is true.
+            # Larger numbers become text, because other programs cannot read them. So does NaN, which is no
+            # JSON: no comparison with it is true.
             return value if abs(value) < 2**63 else str(value)[:MAX_NAME_CHARS]
         case str():
             return _text(value, MAX_NOTICE_CHARS)
         case Mapping() if depth < MAX_DEPTH:
-            return {_text(name, MAX_NAME_CHARS): _plain(inner, depth + 1) for name, inner in _first(value)}
+            return {_text(name, MAX_NAME_CHARS): _plain(inner, depth + 1) for name, inner in _fields(value)}
         case list() | tuple() | set() | frozenset() if depth < MAX_DEPTH:
             return [_plain(inner, depth + 1) for inner in list(value)[:MAX_ITEMS]]
         case _:

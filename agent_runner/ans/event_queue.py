@@ -53,7 +53,10 @@ class EventQueue:
         return len(self._pending)
 
     def emit(self, event: NoticeEvent) -> None:
-        """Add an event; a full queue drops the least severe ones first, or this one if it has only errors."""
+        """Add an event; a full queue drops the least severe ones first.
+
+        If it is full of errors alone, this event is dropped, unless it is an error itself.
+        """
         # Room is made for many events at once, because it takes a sort of the queue.
         if len(self._pending) >= self._limit and not self._has_errors_alone:
             self._make_room()
@@ -78,7 +81,8 @@ class EventQueue:
         droppable = [index for index, event in enumerate(self._pending) if event.severity < EventLevel.ERROR]
         protected = len(self._pending) - len(droppable)
         droppable.sort(key=lambda index: self._pending[index].severity)
-        # The least severe first, and of one severity the oldest; errors take their places from the others.
+        # `retained` places remain, and errors take theirs first. The other places are for the last of those
+        # that may be dropped, so the least severe are dropped, and of one severity the oldest.
         dropped = set(droppable[: len(droppable) - max(0, self._retained - protected)])
         self._dropped.update((self._pending[i].severity, self._pending[i].type) for i in dropped)
         self._pending = [event for index, event in enumerate(self._pending) if index not in dropped]

@@ -52,12 +52,14 @@ class Formatter:
         self._broken.clear()
 
     def text(self, notification: NoticeBatch) -> str:
-        """Return the text of a notification, in which no value can close the wrapper or start a new line."""
+        """Return the text of a notification, in which no value can start a new line, or close the tag
+        that `renderer` puts around all notices.
+        """
         shown = [FormattedEntry.of(entry) for entry in notification.entries]
         text = self._from_template(notification, shown) or plain(shown)
         if notification.notice_id is not None:
             text = f"{text} (notice {notification.notice_id})"
-        # Done last, because template and payload could both contain the closing tag of the wrapper.
+        # Done last, because template and payload could both contain that closing tag.
         return without_tags(text)
 
     def _from_template(self, notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> str:

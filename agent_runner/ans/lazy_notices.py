@@ -64,8 +64,10 @@ class LazyNotices:
         return self.rules
 
     @property
-    def starts_with_something(self) -> bool:
-        """Return whether the first prompt of the run has a notice to deliver."""
+    def starts_with_notice(self) -> bool:
+        """Return whether the first prompt of the run has a notice to deliver: one of the host, or the notice
+        that an earlier conversation was loaded.
+        """
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 
     def begin(self, order: RunOrder) -> None:

@@ -47,9 +47,9 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
     """Return a text with the first of `candidates` that fit in `limit` characters, at most `MAX_NOTICES`.
 
     `write` returns the text of one notification. Those of the run itself have to fit in `MAX_CHARS` together;
-    only the first may be longer, and then is the only one. Of the rest, those that `may_be_summed_up` are
-    counted by type in the last line and count as delivered; the others wait. The result is empty if not even
-    the first fits.
+    the first alone may be longer, and then no other of the run fits. Of the rest, those that
+    `may_be_summed_up` are counted by type in the last line and count as delivered; the others wait. The
+    result is empty if not even the first fits.
     """
     delivered = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
     if not delivered:
@@ -101,7 +101,8 @@ def _shortened(notification: NoticeBatch, write: Write, room: int) -> NoticeBatc
 def _count_line(summed_up: Sequence[NoticeBatch], waiting: int) -> list[str]:
     """Return a line that counts the notices that are not shown, as a list of one; empty if there are none.
 
-    Those in `summed_up` are counted by type; `waiting` is the number of those that are delivered later.
+    Those in `summed_up` are counted by type: the three most frequent types, then all others together.
+    `waiting` is the number of those that are delivered later.
     """
     types = Counter[str]()
     for batch in summed_up:

@@ -194,8 +194,8 @@ class NoticeRules:
     async def drain(self, point: InjectAt, *, limit: int, at_least: Priority = "low") -> str:
         """Return the text with the notices that are due at a point of the turn, for the model.
 
-        Empty if there are none. It has at most `limit` characters; notices that do not fit wait, or are
-        counted in its last line if they may be. Notices of a lower priority than `at_least` wait.
+        Empty if there are none. It has at most `limit` characters; notices that do not fit wait, or are only
+        counted in its last line if their priority is low. Notices of a lower priority than `at_least` wait.
         """
         return await self.notices.drain(point, limit=limit, at_least=at_least)
 
@@ -227,7 +227,8 @@ class NoticeRules:
 def _loaded(mode: RestoreMode, so_far: RestoredConversation) -> dict[str, int | str]:
     """Return the figures about a loaded conversation, by what is known of it so far.
 
-    A session that was resumed (`mode`) has all of it; a new session has only a stored part.
+    A session that was resumed (`mode`) has all of it, so the figures of a stored part are 0. A new session
+    (`rehydrate`) has only that part: some exchanges and messages in full, and a summary.
     """
     is_new = mode == "rehydrate"
     return {

@@ -124,7 +124,7 @@ class NoticeHooks:
             self._on_first_prompt()
             self._on_first_prompt = None
             # Without a notice to deliver, the first prompt does not wait for the slow loading.
-            if self._noticing.rules is None and not self._noticing.starts_with_something:
+            if self._noticing.rules is None and not self._noticing.starts_with_notice:
                 self._noticing.warm_soon()
                 return {}
         rules = await self._noticing.load()

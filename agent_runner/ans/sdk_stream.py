@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 
 MEASURED_FROM = 20_000
 """Tokens below which a conversation fills no model's window, so that the CLI is not asked for its size."""
-UNEVENTFUL = 0.5
+UNMEASURED_SHARE = 0.5
 """Share of the expected window below which the CLI is not asked, so that the first prompt does not wait."""
 BYTES_A_TOKEN = 3
 """Bytes that count as a token while a model writes: the exact count arrives only at the end."""
-USUAL = frozenset({"init", "status", "task_started", "task_progress", "task_updated"})
+IGNORED_KINDS = frozenset({"init", "status", "task_started", "task_progress", "task_updated"})
 """Kinds of the CLI's system messages that become no event, because they are frequent and of no interest."""
-_IN_THE_WINDOW = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_WINDOW_FIGURES = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 """Figures of a call's usage whose sum is the size of the conversation, in tokens."""
 
 Usage = Callable[[], Awaitable[Any]]
@@ -72,14 +72,17 @@ class SdkStreamEvents:
         self._context_tokens, self._expected = so_far.context_tokens, so_far.context_window
 
     def process_message(self, message: sdk.Message) -> None:
-        """Read one message. Of a subagent's messages, only the tool calls are read."""
+        """Report the progress and the events in one message of the CLI; `IGNORED_KINDS` are no events.
+
+        Of a subagent's messages, only the tool calls are reported, and how it ended.
+        """
         report_progress(self._progress, message)
         match message:
             case sdk.AssistantMessage(parent_tool_use_id=None):
                 self._noticing.do(lambda rules: self._process_model_message(rules, message))
             case sdk.SystemMessage(subtype="task_notification", data=data):
                 self._noticing.do(lambda rules: _process_subagent_end(rules, data))
-            case sdk.SystemMessage(subtype=subtype, data=data) if subtype not in USUAL:
+            case sdk.SystemMessage(subtype=subtype, data=data) if subtype not in IGNORED_KINDS:
                 self._noticing.do(lambda rules: _process_cli_message(rules, subtype, data))
 
     async def measure(self, at: InjectAt) -> None:
@@ -89,7 +92,7 @@ class SdkStreamEvents:
         asked for the size until it has named one.
         """
         # Asking the CLI costs a round trip before a prompt, and a small conversation cannot fill a window.
-        if self._context_tokens < max(MEASURED_FROM, self._expected * UNEVENTFUL):
+        if self._context_tokens < max(MEASURED_FROM, self._expected * UNMEASURED_SHARE):
             return
         if self._window is None and self.usage is not None:
             self._window = _window(await self.usage())
@@ -105,7 +108,11 @@ class SdkStreamEvents:
         self._noticing.do(lambda rules: rules.compacted())
 
     def _process_model_message(self, rules: NoticeRules, message: sdk.AssistantMessage) -> None:
-        """Read a message of the model; each part of an answer arrives as a message of its own."""
+        """Report a message of the model to the rules: the request, the tokens and the tool calls in it.
+
+        Its figures also give the size of the conversation. Each part of an answer arrives as a message of its
+        own.
+        """
         from agent_runner.ans.tool_events import ToolCall
 
         # An answer with a text and two calls arrives as three messages with one id, and is one request.
@@ -114,7 +121,7 @@ class SdkStreamEvents:
             rules.model_asked()
         self._expected = 0  # the resumed session's model is not expected any more: this one has answered
         usage = message.usage or {}
-        self._context_tokens = sum(int(usage.get(part) or 0) for part in _IN_THE_WINDOW)
+        self._context_tokens = sum(int(usage.get(part) or 0) for part in _WINDOW_FIGURES)
         rules.model_wrote(tokens=_tokens(message.content))
         for block in message.content:
             if isinstance(block, sdk.ToolUseBlock):
@@ -169,11 +176,11 @@ def _tokens(content: list[Any]) -> int:
 
     It is never too small for English, and about right for Korean.
     """
-    sizes = (len(_written(block).encode("utf-8", "replace")) for block in content)
+    sizes = (len(_text_of(block).encode("utf-8", "replace")) for block in content)
     return sum(math.ceil(size / BYTES_A_TOKEN) for size in sizes)
 
 
-def _written(block: Any) -> str:
+def _text_of(block: Any) -> str:
     """Return the text that a model wrote in a block of its answer; empty for other kinds of blocks."""
     match block:
         case sdk.TextBlock(text=text):
@@ -187,7 +194,7 @@ def _written(block: Any) -> str:
 
 
 def _window(usage: Any) -> ModelWindow | None:
-    """Return the size of the model's window from the CLI's answer about its use; None if it says none."""
+    """Return the size of the model's window from the CLI's answer about its use; None if that has no size."""
     tokens = int(usage.get("maxTokens") or 0)
     if not tokens:
         return None

@@ -84,7 +84,7 @@ class KnownFiles:
     def check(self, path: str) -> None:
         """Look whether a file that is about to be edited has changed since the agent knew it.
 
-        A change by others is returned by the next `take`.
+        A change by others is returned by the next `take`; a change of the agent's own is only recorded.
         """
         name = self._name(path)
         with self._lock:
@@ -115,6 +115,8 @@ class KnownFiles:
             else:
                 # Changes before the command starts are by others; afterwards they could be the command's.
                 self._check_known()
+                # The limit left these unread, but they have changed already: that change is not the
+                # command's.
                 self._unread = {name for name in self._states if not self._is_as_recorded(name)}
             self._commands.add(call_id)
 
@@ -149,7 +151,10 @@ class KnownFiles:
                 self._drop(name)
 
     def _is_own(self, name: str) -> bool:
-        """Return whether a change of this file that is found now counts as the agent's own."""
+        """Return whether a change of this file that is found now counts as the agent's own.
+
+        It does while a command of the agent runs, unless the file had changed before the command started.
+        """
         return bool(self._commands) and name not in self._unread
 
     def _is_as_recorded(self, name: str) -> bool:

@@ -17,13 +17,13 @@ logger = logging.getLogger(__name__)
 
 SHIPPED = Path(__file__).parent
 """The folder with Andy's own subscribers and templates."""
-OWN = "subscribers"
-"""The name of the folder in the group's folder."""
+GROUP_SUBFOLDER = "subscribers"
+"""The folder of subscribers and templates in a group's folder."""
 DISABLED = "disabled.txt"
 """The name of the file with the ids of disabled subscribers."""
 MAX_FILE_BYTES = 16 * 1024
 """Most bytes of a file in the group's folder."""
-MAX_OWN = 50
+MAX_OF_GROUP = 50
 """Most subscribers of a group, and most templates."""
 
 
@@ -34,13 +34,16 @@ class SubscriberFolder:
     subscribers: tuple[Subscriber, ...] = ()
     disabled: frozenset[str] = frozenset()
     shipped_templates: dict[str, str] = field(default_factory=dict)
-    own_templates: dict[str, str] = field(default_factory=dict)
+    group_templates: dict[str, str] = field(default_factory=dict)
 
     def template_named(self, subscriber: Subscriber) -> str | None:
-        """Return the text of a subscriber's template, or None; for a group's own, the group's come first."""
+        """Return the text of a subscriber's template, or None if there is none.
+
+        For a subscriber of the group, the group's templates are preferred to Andy's own.
+        """
         name = subscriber.output.template
-        if subscriber.is_of_group and name in self.own_templates:
-            return self.own_templates[name]
+        if subscriber.is_of_group and name in self.group_templates:
+            return self.group_templates[name]
         return self.shipped_templates.get(name)
 
 
@@ -52,7 +55,7 @@ class SubscriberStore:
 
     def __init__(self, group: Path | None, *, shipped: Path = SHIPPED) -> None:
         """`group` is the group's folder, or None for Andy's own files alone; `shipped` has these."""
-        self._own = group / OWN if group is not None else None
+        self._group_folder = group / GROUP_SUBFOLDER if group is not None else None
         self._shipped = shipped
         self._lock = threading.Lock()
         self._last_stamps: list[FileStamp] | None = None
@@ -61,7 +64,7 @@ class SubscriberStore:
 
     def read(self) -> SubscriberFolder:
         """Return the present subscribers and templates; the same object as long as no file has changed."""
-        with self._lock, safe_folder.opened(self._own) as descriptor:
+        with self._lock, safe_folder.opened(self._group_folder) as descriptor:
             stamps = _stamps(descriptor)
             return self._last_read if stamps == self._last_stamps else self._read(descriptor, stamps)
 
@@ -72,17 +75,18 @@ class SubscriberStore:
         """
         # Andy's own files do not change during a run, so only those of the group are read again.
         if self._last_stamps is None:
-            self._shipped_subscribers = _subscribers(self._shipped / "subscribers")
-        own = _own_subscribers(
+            self._shipped_subscribers = _read_shipped_subscribers(self._shipped / "subscribers")
+        group_subscribers = _group_subscribers(
             descriptor, stamps, taken={subscriber.id for subscriber in self._shipped_subscribers}
         )
         self._last_read = SubscriberFolder(
-            subscribers=self._shipped_subscribers + own,
+            subscribers=self._shipped_subscribers + group_subscribers,
             disabled=_disabled(descriptor, stamps),
             shipped_templates=self._last_read.shipped_templates or _templates(self._shipped / "templates"),
-            own_templates=_own_templates(descriptor, stamps),
+            group_templates=_group_templates(descriptor, stamps),
         )
-        for subscriber in own:
+        for subscriber in group_subscribers:
+            # The notices of such a subscriber are written in a plain form instead.
             if self._last_read.template_named(subscriber) is None:
                 logger.warning(
                     "subscriber %s tells plainly: no template %s", subscriber.id, subscriber.output.template
@@ -98,7 +102,7 @@ def _stamps(descriptor: int | None) -> list[FileStamp]:
     return safe_folder.stamps(descriptor, (".toml", ".j2", DISABLED))
 
 
-def _subscribers(directory: Path) -> tuple[Subscriber, ...]:
+def _read_shipped_subscribers(directory: Path) -> tuple[Subscriber, ...]:
     """Return Andy's own subscribers from their files in a folder."""
     paths = sorted(directory.glob("*.toml"))
     return _unique((path.name, path.read_text(encoding="utf-8")) for path in paths)
@@ -109,17 +113,17 @@ def _templates(directory: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(directory.glob("*.j2"))}
 
 
-def _own_subscribers(
+def _group_subscribers(
     descriptor: int | None, stamps: list[FileStamp], taken: set[str]
 ) -> tuple[Subscriber, ...]:
-    """Return the group's subscribers, at most `MAX_OWN`, without those whose ids are `taken`.
+    """Return the group's subscribers, at most `MAX_OF_GROUP`, without those whose ids are `taken`.
 
     `descriptor` is the group's open folder, None if there is none; `stamps` are the files in it.
     """
     names = [stamp.name for stamp in stamps if stamp.name.endswith(".toml")]
-    if len(names) > MAX_OWN:
-        logger.warning("only the first %d of %d subscribers of the group are used", MAX_OWN, len(names))
-    texts = ((name, _text(descriptor, name)) for name in names[:MAX_OWN])
+    if len(names) > MAX_OF_GROUP:
+        logger.warning("only the first %d of %d subscribers of the group are used", MAX_OF_GROUP, len(names))
+    texts = ((name, _read_text(descriptor, name)) for name in names[:MAX_OF_GROUP])
     return _unique(((name, text) for name, text in texts if text is not None), taken=taken, is_of_group=True)
 
 
@@ -152,17 +156,17 @@ def _parsed(text: str, known: set[str], *, is_of_group: bool) -> Subscriber:
     return subscriber
 
 
-def _own_templates(descriptor: int | None, stamps: list[FileStamp]) -> dict[str, str]:
-    """Return the group's templates by name, at most `MAX_OWN`, without those that cannot be used.
+def _group_templates(descriptor: int | None, stamps: list[FileStamp]) -> dict[str, str]:
+    """Return the group's templates by name: of the first `MAX_OF_GROUP`, those that can be used.
 
     `descriptor` is the group's open folder, None if there is none; `stamps` are the files in it.
     """
-    names = [stamp.name for stamp in stamps if stamp.name.endswith(".j2")][:MAX_OWN]
-    texts = {name: _text(descriptor, name) for name in names}
-    return {name: text for name, text in texts.items() if text is not None and _is_good(name, text)}
+    names = [stamp.name for stamp in stamps if stamp.name.endswith(".j2")][:MAX_OF_GROUP]
+    texts = {name: _read_text(descriptor, name) for name in names}
+    return {name: text for name, text in texts.items() if text is not None and _is_usable(name, text)}
 
 
-def _is_good(name: str, text: str) -> bool:
+def _is_usable(name: str, text: str) -> bool:
     """Return whether a template can be used; log why not."""
     from agent_runner.ans.templating import BadTemplate, check
 
@@ -181,11 +185,11 @@ def _disabled(descriptor: int | None, stamps: list[FileStamp]) -> frozenset[str]
     """
     if not any(stamp.name == DISABLED for stamp in stamps):
         return frozenset()
-    lines = (_text(descriptor, DISABLED) or "").splitlines()
+    lines = (_read_text(descriptor, DISABLED) or "").splitlines()
     return frozenset(line.split("#")[0].strip() for line in lines) - {""}
 
 
-def _text(descriptor: int | None, name: str) -> str | None:
+def _read_text(descriptor: int | None, name: str) -> str | None:
     """Return the text of a file in the group's folder; None, and logged, if it cannot be read."""
     assert descriptor is not None, "a file was listed without its folder"
     try:

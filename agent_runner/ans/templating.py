@@ -22,7 +22,7 @@ ALLOWED_FILTERS = frozenset(
     | {"title", "trim", "truncate", "unique", "upper"}
 )
 """Filters of Jinja2 that cannot turn a short text into a long one."""
-_PARTS = (
+_ALLOWED_NODES = (
     nodes.Template,
     nodes.Output,
     nodes.TemplateData,
@@ -59,7 +59,8 @@ class _Environment(ImmutableSandboxedEnvironment):
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return the value of `obj.attribute` in a template.
 
-        For a mapping it is the value under that key: its methods, such as `items`, cannot be reached.
+        For a mapping it is the value under that key: its methods, such as `items`, cannot be reached. Without
+        that key it is undefined, and Jinja2 raises when the template prints it.
         """
         if isinstance(obj, Mapping):
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
@@ -102,17 +103,18 @@ def check(source: str) -> None:
     except TemplateError as error:
         raise BadTemplate(f"line {getattr(error, 'lineno', 1)}: {error}") from error
     for node in parsed.find_all(nodes.Node):
-        if not isinstance(node, _PARTS) and not _is_toon(node):
+        if not isinstance(node, _ALLOWED_NODES) and not _calls_toon_encode(node):
             raise BadTemplate(f"line {node.lineno}: {type(node).__name__} is not for templates of a group")
     for used in parsed.find_all(nodes.Filter):
         if used.name not in sandbox.filters:
             raise BadTemplate(f"line {used.lineno}: there is no filter '{used.name}'")
     for loop in parsed.find_all(nodes.For):
+        # `find_all` searches inside the loop and does not return the loop itself.
         if loop.recursive or any(True for _ in loop.find_all(nodes.For)):
             raise BadTemplate(f"line {loop.lineno}: a loop in a loop is not for templates of a group")
 
 
-def _is_toon(node: nodes.Node) -> bool:
+def _calls_toon_encode(node: nodes.Node) -> bool:
     """Return whether a node calls `toon_encode`, the only function that a template may call."""
     return isinstance(node, nodes.Call) and getattr(node.node, "name", "") == "toon_encode"
 

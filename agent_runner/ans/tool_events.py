@@ -10,14 +10,14 @@ from typing import Any
 from agent_runner.ans.notices import RunNotices
 from agent_runner.wire.notices import OWN_TOOLS
 
-TOO_SLOW = re.compile(
+_TIMEOUT_MESSAGE = re.compile(
     r"^(?:Command timed out after (?P<amount>[\d.]+) ?(?P<unit>ms|m|s)\b"
     r"|The host did not answer in (?P<seconds>[\d.]+) s\b"
     r"|MCP error -32001: Request timed out)",
     re.MULTILINE,
 )
 """Matches the timeout messages of the CLI's tools, of Andy's tools and of other MCP servers."""
-_OF_A_SECOND = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 """Map the units in such messages to seconds."""
 MAX_ARGUMENT_CHARS = 200
 """Characters of an argument that an event contains."""
@@ -40,14 +40,18 @@ class ToolTimeout:
 
 
 def timeout_in(error: str) -> ToolTimeout | None:
-    """Return the timeout that the text of a tool's error reports; None if it is another error."""
-    match = TOO_SLOW.search(error)
+    """Return the timeout that the text of a tool's error reports; None if it is another error.
+
+    `Command timed out after 2m` → 120 seconds, `The host did not answer in 30 s` → 30 seconds, `MCP error
+    -32001: Request timed out` → a timeout of an unknown number of seconds.
+    """
+    match = _TIMEOUT_MESSAGE.search(error)
     if match is None:
         return None
     if match["seconds"]:
         return ToolTimeout(seconds=float(match["seconds"]))
     if match["amount"]:
-        return ToolTimeout(seconds=float(match["amount"]) * _OF_A_SECOND[match["unit"]])
+        return ToolTimeout(seconds=float(match["amount"]) * _UNIT_SECONDS[match["unit"]])
     return ToolTimeout(seconds=None)
 
 

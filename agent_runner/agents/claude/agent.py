@@ -168,7 +168,7 @@ class ClaudeAgent:
         )
         # Only the SDK knows the command for certain: if it is another, the booting CLI is replaced.
         cli = self._run_cli(settings, self._sdk.sdk_command(sdk_options, settings) or settings.command())
-        if self._noticing.starts_with_something:
+        if self._noticing.starts_with_notice:
             self._noticing.warm_soon()  # loaded while the CLI is still booting
         self._client = await self._sdk.connect(cli, sdk_options)
         self._stream.usage = self._client.get_context_usage
@@ -290,6 +290,7 @@ def _spoken(*texts: str | None) -> list[str]:
     returned, as the host decides what becomes of it.
     """
     answers = [text for text in texts if text and text.strip()]
+    # `**SILENT**` and `SILENT.` count, too.
     spoken = [text for text in answers if text.strip().strip("*.") != SILENT]
     return spoken or answers[-1:]
 

@@ -24,15 +24,15 @@ BootFiles = frozenset[tuple[str, int, int, int]]
 def boot_files(workspace: Workspace) -> BootFiles:
     """Return the state of the files that a CLI would read at its boot. Blocks.
 
-    If it differs from an earlier result, a CLI that has booted in between has read old versions.
+    If it differs from an earlier result, a CLI that has booted since then may have read old versions.
 
     Memory files may include any other text, so each text file near the top of the group's folder counts.
     """
     config = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     trees = (workspace.group, workspace.skills, config / "skills", config / "agents", config / "commands")
     texts = [file for tree in trees for file in _texts(tree)]
-    own_files = [file for name in ("CLAUDE.md", "settings.json") for file in _file(config / name)]
-    return frozenset(texts + own_files)
+    config_files = [file for name in ("CLAUDE.md", "settings.json") for file in _file(config / name)]
+    return frozenset(texts + config_files)
 
 
 def _texts(tree: Path) -> Iterator[tuple[str, int, int, int]]:

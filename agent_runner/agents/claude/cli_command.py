@@ -43,12 +43,12 @@ BROWSER = Path("/opt/browser")
 """The browser of images that were built with one."""
 PR_SET_PDEATHSIG = 1
 """The operation of Linux's `prctl` that names the signal for the parent's death."""
-FEW = {
+SUBAGENT_LIMITS = {
     "CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS": "3",
     "CLAUDE_CODE_MAX_SUBAGENT_SPAWN_DEPTH": "1",  # a subagent cannot start others
 }
 """Limits of subagents. Their requests are counted and limited with their turn."""
-LEAN = {
+SMALLER_REQUESTS = {
     "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS": "1",  # agents for reading code; ours is in sdk_client
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",  # a second memory, where no owner would look
     "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",  # for code, but for a `loop` that would die with the session
@@ -58,7 +58,7 @@ LEAN = {
 }
 """Variables that keep a request small. Figures: `docs/decisions/0015-a-system-prompt-of-our-own.md`."""
 
-PLAIN = {
+FOR_PLAIN_SERVICES = {
     "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line before the prompt that defeats every prompt cache
     "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
 }
@@ -164,8 +164,8 @@ class CliSettings:
             is_plain_service=bool(order.get("is_plain_service")),
             window=order.get("window"),
             resume=order.get("session_id"),
-            # After this message the session may have a question whose answer never came; the CLI would ask
-            # it again.
+            # After the message of `resume_at`, the session may have a question whose answer never came; the
+            # CLI would ask it again.
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
             mcp_servers=() if instructions else tuple(order.get("mcp_servers") or ()),
             mcp_programs=() if instructions else _programs(order, workspace),
@@ -220,8 +220,8 @@ class CliSettings:
         ours = {
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a turn's work ends with the turn
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            **FEW,
-            **LEAN,
+            **SUBAGENT_LIMITS,
+            **SMALLER_REQUESTS,
             # Without this variable the CLI would not search tools, since ANTHROPIC_BASE_URL is the host's
             # proxy. In a bare turn, and for a service without deferred tools, all tools are in each request.
             "ENABLE_TOOL_SEARCH": str(not self.is_bare and not self.is_plain_service).lower(),
@@ -232,7 +232,7 @@ class CliSettings:
             "DISABLE_AUTOUPDATER": "1",
         }
         if self.is_plain_service:
-            ours |= PLAIN
+            ours |= FOR_PLAIN_SERVICES
         if self.window:
             # The CLI compacts and limits answers by its own table of models, which lacks this one.
             ours["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = ours["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] = str(
@@ -302,7 +302,8 @@ def bundled_cli() -> Path:
 def _sdk_version(cli: Path) -> str:
     """Return the version of the SDK whose wheel has the CLI at the path `cli`.
 
-    It is in `_version.py`; reading that is faster than `importlib.metadata`.
+    It is in `_version.py` of the package, two levels above the CLI (`_bundled/claude`); reading that is
+    faster than `importlib.metadata`.
     """
     text = (cli.parents[1] / "_version.py").read_text(encoding="utf-8")
     return text.rpartition("__version__ = ")[2].strip().strip("\"'")
@@ -341,7 +342,10 @@ def _programs(order: Mapping[str, Any], workspace: Workspace) -> tuple[McpProgra
 
 
 def _through_proxy(name: str) -> dict[str, Any]:
-    """Return the configuration of an MCP server behind the host's proxy: its address, and the run's token."""
+    """Return the configuration of an MCP server behind the host's proxy: its address, and the run's token.
+
+    The environment of this process has both.
+    """
     proxy, token = os.environ.get("ANTHROPIC_BASE_URL", ""), os.environ.get("ANTHROPIC_API_KEY", "")
     return {
         "type": "http",

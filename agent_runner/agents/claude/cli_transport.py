@@ -51,7 +51,7 @@ class CliProcess:
         async for line in await self._lines():
             if line.startswith(b"{"):  # each message is one line of JSON; any other output is ignored
                 message = json.loads(line)
-                if not self._is_for_tools(message):
+                if not self._handle_tool_message(message):
                     yield message
         code = await asyncio.to_thread(self._process.wait)
         if not self._is_ending:
@@ -104,8 +104,9 @@ class CliProcess:
             self._stdin().write(data)
             self._stdin().flush()
 
-    def _is_for_tools(self, message: dict[str, Any]) -> bool:
-        """Handle a message for one of Andy's MCP servers; return False for any other, which the SDK handles.
+    def _handle_tool_message(self, message: dict[str, Any]) -> bool:
+        """Handle a message for one of Andy's MCP servers and return True; for any other, which the SDK
+        handles, do nothing and return False.
 
         A request is answered in a task of its own; a cancel request of the CLI cancels this task.
         """

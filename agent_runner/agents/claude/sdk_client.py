@@ -32,7 +32,7 @@ DROPPED = "The Claude CLI did not take the prompt: a hook kept it waiting, twice
 NOT_FOR_SUBAGENTS = ("Task", "ToolSearch")
 """Tools that subagents do not get: they start no subagents themselves, and look nothing up."""
 SUBAGENTS_A_TURN = 12
-"""Subagents that may be started in one turn; the CLI limits how many run at once (`cli_command.FEW`)."""
+"""Subagents that may be started in one turn; `cli_command.SUBAGENT_LIMITS` has the most that run at once."""
 STARTS_SUBAGENT = "^(?:Task|Agent)$"
 NO_MORE_SUBAGENTS = (
     f"This turn has started {SUBAGENTS_A_TURN} subagents, which is the most: do the rest yourself."
@@ -120,8 +120,8 @@ def _matchers(*hooks: Hooks, noticing: NoticeHooks | None, subagents: SubagentLi
     be None: then there are no hooks for notices, and none that limit subagents.
     """
     matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, noticing.matchers() if noticing else {})
-    for group in hooks:
-        for event, callbacks in group.items():
+    for callbacks_by_event in hooks:
+        for event, callbacks in callbacks_by_event.items():
             # Measured: the CLI passes on 10,000 characters from each hook; of a longer text, only a preview.
             matchers[event] += [sdk.HookMatcher(hooks=[callback]) for callback in callbacks]
     if subagents is not None:

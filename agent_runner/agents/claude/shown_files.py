@@ -24,8 +24,8 @@ MAX_TEXT_BYTES = 12_000
 """Most bytes of a text; a longer file stays a path."""
 MAX_PIXELS = 8_000
 """Most pixels of a picture's side."""
-_NAMED = re.compile(r"\[[^\[\]\n]{1,60}? (attachments/[\w(+-][\w.,()+-]{0,200})")
-_TEXTS = (".txt", ".md", ".csv", ".tsv", ".json", ".log", ".ics", ".vcf", ".xml", ".yaml", ".yml", ".toml")
+_FILE_IN_BRACKETS = re.compile(r"\[[^\[\]\n]{1,60}? (attachments/[\w(+-][\w.,()+-]{0,200})")
+_SUFFIXES = (".txt", ".md", ".csv", ".tsv", ".json", ".log", ".ics", ".vcf", ".xml", ".yaml", ".yml", ".toml")
 
 Block = dict[str, Any]
 """One part of a prompt, as the service's interface has it."""
@@ -36,7 +36,7 @@ def content_of(prompt: str, folder: Path) -> str | list[Block]:
 
     If it names no file that can be shown, return the text alone.
     """
-    names = list(dict.fromkeys(_NAMED.findall(prompt)))
+    names = list(dict.fromkeys(_FILE_IN_BRACKETS.findall(prompt)))
     blocks = [*_texts(names, folder), *_pictures(names, folder)] if names else []
     return [{"type": "text", "text": prompt}, *blocks] if blocks else prompt
 
@@ -46,9 +46,9 @@ def _texts(names: list[str], folder: Path) -> Iterator[Block]:
 
     A file that is longer than `MAX_TEXT_BYTES`, empty or no text is left out.
     """
-    chosen = [name for name in names if name.lower().endswith(_TEXTS)]
+    chosen = [name for name in names if name.lower().endswith(_SUFFIXES)]
     for name in chosen[-MAX_TEXTS:]:
-        body = _read(folder / name, limit=MAX_TEXT_BYTES)
+        body = _read(folder / name, limit=MAX_TEXT_BYTES)  # empty for a longer file
         try:
             text = body.decode()
         except UnicodeDecodeError:
@@ -83,7 +83,8 @@ def _pictures(names: list[str], folder: Path) -> Iterator[Block]:
 def kind_of(body: bytes) -> str | None:
     """Return the media type of a whole picture that the service accepts, by its first and last bytes.
 
-    None for any other file, a truncated one, or one with too many pixels. Pure.
+    None for any other file, a truncated one, or a PNG with too many pixels; those of other pictures are not
+    counted. Pure.
     """
     if body.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in body[-16:]:
         # Width and height have four bytes each, after the signature and the head of the first chunk.
@@ -93,6 +94,7 @@ def kind_of(body: bytes) -> str | None:
         return "image/jpeg"
     if body[:6] in (b"GIF87a", b"GIF89a") and body.endswith(b";"):
         return "image/gif"
+    # The head of a WebP names the bytes that follow its first eight.
     if body[:4] == b"RIFF" and body[8:12] == b"WEBP" and int.from_bytes(body[4:8], "little") + 8 <= len(body):
         return "image/webp"
     return None

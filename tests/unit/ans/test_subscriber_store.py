@@ -12,7 +12,7 @@ import pytest
 from agent_runner.ans.accumulator import Accumulator
 from agent_runner.ans.event import NoticeEvent
 from agent_runner.ans.formatter import Formatter
-from agent_runner.ans.subscriber_store import MAX_FILE_BYTES, MAX_OWN, SubscriberFolder, SubscriberStore
+from agent_runner.ans.subscriber_store import MAX_FILE_BYTES, MAX_OF_GROUP, SubscriberFolder, SubscriberStore
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_template_that_could_go_on_for_ever_is_skipped_with_the_reason(
 
     shelf = shelves.read()
 
-    assert set(shelf.own_templates) == {"fine.j2"}
+    assert set(shelf.group_templates) == {"fine.j2"}
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("template probe.j2 is skipped: line 1")
     assert reason in caplog.messages[0]
@@ -159,7 +159,7 @@ def test_links_pipes_and_folders_are_neither_followed_nor_waited_for(own, shelve
 
     assert own_ids(shelf) == []
     assert shelf.disabled == frozenset()
-    assert shelf.own_templates == {}
+    assert shelf.group_templates == {}
 
 
 def test_a_folder_that_is_a_link_is_no_folder(tmp_path, shelves, as_toml):
@@ -176,14 +176,14 @@ def test_a_long_file_and_one_of_no_text_are_skipped_and_of_many_the_first_are_ta
 ):
     (own / "a_long.toml").write_text(as_toml() + "#" * MAX_FILE_BYTES)
     (own / "a_bytes.toml").write_bytes(b"\xff\xfe\x00")
-    for number in range(MAX_OWN + 10):
+    for number in range(MAX_OF_GROUP + 10):
         (own / f"b{number:03}.toml").write_text(
             as_toml(subscriber__id=f"probe{number}", output__template="discovery.j2")
         )
 
     shelf = shelves.read()
 
-    assert len(own_ids(shelf)) == MAX_OWN - 2
+    assert len(own_ids(shelf)) == MAX_OF_GROUP - 2
     assert "a_long.toml is skipped: it is longer than 16,384 bytes" in caplog.messages
     assert any(message.startswith("a_bytes.toml is skipped") for message in caplog.messages)
     assert "only the first 50 of 62 subscribers of the group are used" in caplog.messages
