@@ -138,7 +138,7 @@ class About(RequestHandler):
         decisions = _rows(context, "memory", "last_decisions")[-MAX_DECISIONS:]
         at_task = self.say("recall_task", task=task_title) if task_title else ""
         parts = (
-            self.say("recall_plan", plan=title) + at_task if title else "",
+            (self.say("recall_plan", plan=title) + at_task) if title else "",
             self._bullets("recall_decided", [_short(decision) for decision in decisions]),
             self.say("recall_before", summary=summary) if summary else "",
             self._bullets("recall_last", self._dialogue(_rows(context, "conversation", "recent_window"))),

@@ -44,9 +44,9 @@ MAX_AGE_SECONDS = 24 * 3600
 """Seconds after which an open question lapses: nobody remembers what a "yes" would answer."""
 NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
 """The answer to the command `compact`."""
-_LOST = ("unknown", "unknown_part", "yes", "no")
+_REQUEST_NOTHING = ("unknown", "unknown_part", "yes", "no")
 """Intents that request nothing by themselves: after one of them an open question is repeated."""
-_MAY_ANSWER = ("unknown", "show_list", "need_what")
+_MAY_BE_ANSWERS = ("unknown", "show_list", "need_what")
 """Intents of texts that may answer another person's question: `shopping` names a list."""
 _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
 """Matches the end of the assistant's name: no ASCII letter, digit or `_` follows, and a Korean vocative
@@ -184,7 +184,7 @@ class OfflineAgent:
         # The digest distinguishes this request from another one with the same id in an older store.
         digest = hashlib.sha256(request.text.encode()).hexdigest()[:12]
         return RequestContext(
-            kinds=(Reminders, Lists, Board, About),
+            handlers=(Reminders, Lists, Board, About),
             order=self._order,
             turn=turn.turn,
             workspace=self._workspace,
@@ -251,13 +251,13 @@ async def _answer_request(context: RequestContext) -> str:
     texts = await _answer_to_question(text, context)
     if texts is None:  # it is no answer
         parsed_requests = await asyncio.to_thread(reading.read, text)
-        is_lost = all(parsed.intent in _LOST for parsed in parsed_requests)
-        # It may answer a question that another person was asked.
-        may_answer = all(parsed.intent in _MAY_ANSWER for parsed in parsed_requests)
-        if may_answer and (name := await asyncio.to_thread(person_asked_instead, text, context)):
+        requests_nothing = all(parsed.intent in _REQUEST_NOTHING for parsed in parsed_requests)
+        # It may be the answer to a question that another person was asked.
+        may_be_answer = all(parsed.intent in _MAY_BE_ANSWERS for parsed in parsed_requests)
+        if may_be_answer and (name := await asyncio.to_thread(person_asked_instead, text, context)):
             return say("not_yours", reading.language_of(text), name=name)
         texts = await _do_all(parsed_requests, context)
-        if is_lost and context.own_questions:
+        if requests_nothing and context.own_questions:
             texts.append(_repeated("still", context.own_questions[0]))
         elif context.undo:  # a request has changed something
             texts += _drop_older_questions(context)

@@ -135,23 +135,23 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     what, day = without_time(request.slot("what"))
     lead = times.leading(answer)
     # The parts of the answer's time besides the time of day, such as a day of the week.
-    written = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
+    date_parts = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
     cut = request.slot("what")[len(what) :]  # `without_time` cuts words off the end only
     # The answer names a day itself, or the cut-off words have a span such as "60 minutes", which may be part
     # of the text: cut off only the words that the answer repeats.
-    if written or PATTERNS["a_span"].search(cut):
+    if date_parts or PATTERNS["a_span"].search(cut):
         what = _text_beside(request.slot("what"), answer)
     # The text may still begin with words about the time: `next week` in `next week to call`.
     head, what = after_time(what, request.language)
     when = ""
-    if written:
+    if date_parts:
         when = answer
     elif day:
         when = joined_time(day, answer, context)
     # After "next week to call", the answer "Saturday" means the Saturday of next week.
     if week_match := PATTERNS["week_or_month"].search(head):
         named = next((form for form in _placed_in(answer, week_match[0]) if times.is_time(form)), "")
-        when = named or ("" if "weekday" in written else when)
+        when = named or ("" if "weekday" in date_parts else when)
     if not times.is_time(when):
         return None
     if PATTERNS["repeats"].search(request.slot("what")) and not PATTERNS["repeats"].search(when):
@@ -195,11 +195,11 @@ def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext
     # A move to `2026-02-10 at 7` was asked about because the hour may be in either half of the day.
     if is_move and not choices and PATTERNS["day_and_hour"].fullmatch(request.slot("when")):
         choices = context.halves(request.slot("when"))
-    words = [times.say(choice, request.language) for choice in choices]
+    choice_words = [times.say(choice, request.language) for choice in choices]
     places = _named_places(answer, [str(place) for place, _ in enumerate(choices, 1)])
     if not places:
         places = [place for place, choice in enumerate(choices) if _means(answer, choice, context)]
-    return words[places[0]] if len(places) == 1 else ""
+    return choice_words[places[0]] if len(places) == 1 else ""
 
 
 def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
@@ -231,7 +231,7 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
     if _loses_day(before, words):
         return f"{before} {words}"  # this is not read as a time, so it is asked about again
-    combinations = dict.fromkeys(_joined(before, words))
+    combinations = dict.fromkeys(_combinations(before, words))
     tried = [(form, context.read_time(form)) for form in combinations]
     if all(
         isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.NO_TIME
@@ -246,8 +246,10 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     ]
     days = [form for form, parsed_time in tried if isinstance(parsed_time, DateOnly)]
     # "next Friday" with "9am" can still mean two days: returned as one text, so that the day is asked about.
-    whole = (f"{before} {words}", f"{words} {before}")
-    several = [form for form, parsed_time in tried if form in whole and _is_several(parsed_time)]
+    whole_texts = (f"{before} {words}", f"{words} {before}")
+    several = [
+        form for form, parsed_time in tried if form in whole_texts and _means_several_days(parsed_time)
+    ]
     rhythms = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
     return (several or moments or halves or days or rhythms or [words])[0]
 
@@ -280,7 +282,7 @@ def _loses_day(before: str, words: str) -> bool:
     return is_clock and bool(before.strip()) and times.leading(before) is None
 
 
-def _is_several(parsed_time: times.Reading) -> bool:
+def _means_several_days(parsed_time: times.Reading) -> bool:
     """Return whether a time was refused because it means several days."""
     reasons = (Reason.WHICH_MEANING, Reason.WHICH_WEEK)
     return (
@@ -290,7 +292,7 @@ def _is_several(parsed_time: times.Reading) -> bool:
     )
 
 
-def _joined(before: str, answer: str) -> list[str]:
+def _combinations(before: str, answer: str) -> list[str]:
     """Return the possible combinations of the earlier time `before` with an answer, the preferred ones first.
 
     They have as much as possible of the earlier time: `today at 8:00` with `tomorrow` is also `tomorrow at
@@ -338,6 +340,7 @@ def _named_options(options: Sequence[Option], text: str) -> list[ParsedRequest] 
     places = _named_places(answer, numbers)
     if places is not None:
         return [options[place].request for place in places] or None
+    # A Korean particle may follow the words, but no letter, digit or `_` of ASCII.
     whole_words = re.compile(rf"(?<![\w]){re.escape(answer)}(?![A-Za-z0-9_])", re.IGNORECASE)
     fitting = [option.request for option in options if len(answer) > 1 and whole_words.search(option.label)]
     return fitting if len(fitting) == 1 and parse_one(text) is None else None

@@ -175,7 +175,10 @@ class Board(RequestHandler):
         return self.say("reopen", title=self.slot("label"))
 
     async def do_move(self) -> str:
-        """Move a reminder or a task's deadline to another time; ask which one if several fit."""
+        """Move a reminder or a task's deadline to another time, and return the answer.
+
+        Raises `AnswerNow` to ask which one is meant if several fit, or if only a misspelt task fits.
+        """
         item = self.slot("item")
         last = self.context.last
         # "move it" means the task that was referred to last.
@@ -184,8 +187,8 @@ class Board(RequestHandler):
         if self.slot("kind") == "task":
             return await self._move_deadline()
         # Only words that may name a task are looked for among the tasks.
-        is_reminder = not item or self.slot("kind") or self.slot("alarm")
-        open_tasks = [] if is_reminder else await self._open_tasks()
+        means_reminder = not item or self.slot("kind") or self.slot("alarm")
+        open_tasks = [] if means_reminder else await self._open_tasks()
         tasks = find(open_tasks, item)
         reminders = Reminders(self.parsed, self.context)
         misspelt = [] if tasks else find(open_tasks, item, is_slip)
@@ -242,7 +245,7 @@ class Board(RequestHandler):
             if not (options or misspelt):
                 return await self._finish_each()
             self.parsed = self.choose(
-                options or misspelt, "which_done", is_sure=not misspelt and self._is_seen("item")
+                options or misspelt, "which_done", is_sure=not misspelt and self._surely_names("item")
             )
             # Nobody was asked about a single fit: if it is a reminder, ask before it is cancelled.
             self.parsed = self.parsed.having(ask="yes" if len(options) == 1 else "")
@@ -274,6 +277,7 @@ class Board(RequestHandler):
         parsed = parse_one(part)
         if parsed is not None and parsed.intent == "progress":
             return await carry_out(parsed, self.context)
+        # `the blog is done` → `blog`
         item = PATTERNS["the"].sub("", PATTERNS["state_words"].sub("", part))
         return await Board(self.parsed.having(item=item), self.context).do_finish()
 
@@ -363,6 +367,7 @@ class Board(RequestHandler):
             return await carry_out_undo(steps, self.context)
         if shown is not None and shown.kind == "item":
             return await Lists(self.parsed.having(item=label, list=shown.list), self.context).act()
+        # A number means an entry of the list last referred to, or else a to-do.
         ticked = await lists.entries([state.list or TODO] if item.isdecimal() else [], is_open=False)
         if not any(
             entry.id == item or _fits(item, entry.label) or is_slip(item, entry.label) for entry in ticked
@@ -386,12 +391,12 @@ class Board(RequestHandler):
             form = "task_unknown" if is_about_task else "unknown"
             raise AnswerNow(self.say(form, item=self.slot("task")))
         options = self._options(fitting or misspelt)
-        is_sure = bool(fitting) and self._is_seen("task")
+        is_sure = bool(fitting) and self._surely_names("task")
         # Raises unless there is exactly one option that is sure, which is then `fitting[0]`.
         self.parsed = self.choose(options, "which_task", is_sure=is_sure)
         return fitting[0]
 
-    def _is_seen(self, slot: str) -> bool:
+    def _surely_names(self, slot: str) -> bool:
         """Return whether the slot with this name surely names an entry: by words, or by a known number.
 
         A number is known if it was in the list shown last, or if the request has the entry's id already.
@@ -489,10 +494,10 @@ class Board(RequestHandler):
         If the request names a day, only those that are due by its end.
         """
         until = self._day()
-        named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
+        words = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
         # "0" sorts before every day, but after the empty day of a task without a deadline.
         tasks = await self._due_between("0", (until or date.max).isoformat())
-        return self._due(tasks) or self.say("nothing_due", until=named)
+        return self._due(tasks) or self.say("nothing_due", until=words)
 
     async def do_late(self) -> str:
         """Return a list of the tasks that are past their deadline, or that there are none."""
@@ -536,9 +541,9 @@ class Board(RequestHandler):
         until = last.isoformat()
         names = [times.say_long_day(shown, self.parsed.language) for shown in (first, last)]
         head = self.say("week_from" if day else "week_until", first=names[0], day=names[1])
-        nothing = head.rstrip(":") if day else self.say("until_day", day=names[1]).strip()
+        days = head.rstrip(":") if day else self.say("until_day", day=names[1]).strip()
         due = self._due(await self._due_between(since, until))
-        return await self._plan(first, last, head, nothing, [due])
+        return await self._plan(first, last, head, days, [due])
 
     async def do_agenda(self) -> str:
         """Return the events, reminders and due tasks of a day.
@@ -563,16 +568,16 @@ class Board(RequestHandler):
         head = self.say("agenda", day=name[:1].upper() + name[1:])
         return await self._plan(day, day, head, name, [*self._sections(tasks, todos), trouble])
 
-    async def _plan(self, first: date, last: date, head: str, nothing: str, parts: Sequence[str]) -> str:
+    async def _plan(self, first: date, last: date, head: str, days: str, parts: Sequence[str]) -> str:
         """Return the events and reminders from one day to another, then the other parts, under a heading.
 
         `first` and `last` are included; `parts` are texts. If all is empty, return that nothing is on;
-        `nothing` names the days for that.
+        `days` are the words in that answer which name the days.
         """
         events = await asyncio.to_thread(calendar.events, self.context.workspace.snapshots, self.context.zone)
         lines = calendar.between(events, first, last, self.parsed.language)
         lines += await Reminders(self.parsed, self.context).between(first, last)
-        return self.joined(head, "\n".join(lines), *parts) or self.say("agenda_nothing", day=nothing)
+        return self.joined(head, "\n".join(lines), *parts) or self.say("agenda_nothing", day=days)
 
     def _date(self, at: str | None) -> str:
         """Return an ISO deadline as people read it: `Tue 2026-02-10`, with the time of day if it has one.

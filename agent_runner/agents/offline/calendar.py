@@ -55,9 +55,9 @@ def between(
     """
     lines = []
     for start, end, event in timed_events:
-        begin = _moment(first, start.tzinfo)
+        first_midnight = _moment(first, start.tzinfo)
         # An event without a duration is on its day, too: it counts as one microsecond long.
-        if start.date() > last or max(end, start + timedelta(microseconds=1)) <= begin:
+        if start.date() > last or max(end, start + timedelta(microseconds=1)) <= first_midnight:
             continue
         day = "" if first == last else f"{times.say_day(start.date(), language)} "
         clock = f"{start:%H:%M}" if isinstance(event.start, datetime) and start.date() >= first else ""

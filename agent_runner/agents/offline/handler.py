@@ -36,8 +36,8 @@ class RequestContext:
     Ids of requests to the host are the same when the turn is tried again, so that nothing is done twice.
     """
 
-    kinds: Sequence[type[RequestHandler]] = ()
-    """The handlers; the first with a method for an intent carries it out."""
+    handlers: Sequence[type[RequestHandler]] = ()
+    """The classes of handlers; the first with a method for an intent carries it out."""
     order: RunOrder
     turn: int
     workspace: Workspace
@@ -326,8 +326,8 @@ async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
     """
     # The method is found by its name, as in the standard library's cmd.Cmd: no table has to be kept in step.
     name = f"do_{parsed.intent}"
-    kinds = (kind for kind in context.kinds if hasattr(kind, name))
-    handler = next(kinds, RequestHandler)(parsed, context)
+    handlers = (handler for handler in context.handlers if hasattr(handler, name))
+    handler = next(handlers, RequestHandler)(parsed, context)
     carry: Callable[[], Awaitable[str]] = getattr(handler, name, handler.answer_of_row)
     return await carry()
 

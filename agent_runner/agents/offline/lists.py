@@ -139,11 +139,12 @@ class Lists(RequestHandler):
     def _for_goods(self, name: str) -> str:
         """Return the name of the shopping list, if there is one, for things to buy that would become to-dos.
 
-        Otherwise return `name`, the list to which the entries would be added.
+        Only Korean words for everyday goods are looked for. Otherwise return `name`, the list to which the
+        entries would be added.
         """
         shops = [shop for shop in KNOWN_NAMES if shop in self._files.names()]
-        goods = [PATTERNS["good_ko"].fullmatch(item) for item in self.slot("items").splitlines()]
-        return shops[0] if name == TODO and shops and all(goods) else name
+        goods_matches = [PATTERNS["good_ko"].fullmatch(item) for item in self.slot("items").splitlines()]
+        return shops[0] if name == TODO and shops and all(goods_matches) else name
 
     def _list_of_item(self) -> str:
         """Return the name of the list that contains the entry in the slot `item`; empty if none does.
@@ -168,7 +169,8 @@ class Lists(RequestHandler):
     def _take_name(self) -> None:
         """Split entries such as `drill to hardware` into the entry and the list, in the request's slots.
 
-        Raises `AnswerNow` to ask what is meant if there is no list of that name.
+        Do nothing for other entries, or if the person has confirmed. Raises `AnswerNow` to ask what is meant
+        if there is no list of that name.
         """
         match = PATTERNS["entry_to_list"].fullmatch(self.slot("items"))
         if match is None or self.slot("sure"):
@@ -328,7 +330,7 @@ class Lists(RequestHandler):
         items = [line.strip() for line in self.slot("items").splitlines() if line.strip()]
         items += entries(self.slot("more"), self.parsed.language)
         if self.name != TODO and self.parsed.language is Language.KOREAN:
-            items = [self._named_entry(item) for item in items]
+            items = [self._known_form(item) for item in items]
         # In Korean, one word that names nothing is enough to ask: `빵이랑 그거` ("bread and that").
         any_or_all = any if self.parsed.language is Language.KOREAN else all
         if any_or_all(map(PATTERNS["no_entry"].fullmatch, items)):
@@ -341,7 +343,7 @@ class Lists(RequestHandler):
         texts = (("add_items", added.new), ("there_already", added.there_already))
         return "\n".join(self.say(form, items=", ".join(named)) for form, named in texts if named)
 
-    def _named_entry(self, item: str) -> str:
+    def _known_form(self, item: str) -> str:
         """Return a Korean entry with or without its last particle, whichever form is a known thing.
 
         Raises `AnswerNow` for a statement in which the entry is not a name alone, and to ask about the only
@@ -350,7 +352,7 @@ class Lists(RequestHandler):
         if self.slot("stated") and not self.slot("sure") and is_in_sentence(item):
             raise AnswerNow(self.say("two_meanings"))  # `민수가 잼 사야 돼`
         forms = bare_forms(item)
-        known = [form for form in forms if self._is_bought(form)]
+        known = [form for form in forms if self._is_usual(form)]
         if known or len(forms) == 1 or self.slot("sure"):
             return known[0] if known else item
         if len(self.slot("items").splitlines()) > 1:  # one of several is not asked about
@@ -358,7 +360,7 @@ class Lists(RequestHandler):
         options = [self.option(f"'{form}'", items=form, list=self.name, sure="yes") for form in forms[::-1]]
         raise self.question("which", self.say("which_entry"), options)
 
-    def _is_bought(self, item: str) -> bool:
+    def _is_usual(self, item: str) -> bool:
         """Return whether a thing is one of the everyday goods, or is on the list, open or ticked."""
         if self._is_listed(item):
             return True
@@ -392,7 +394,7 @@ class Lists(RequestHandler):
         unusual = [
             item
             for item in items
-            if not self._is_bought(item) and (is_stated or (is_korean and is_in_sentence(item)))
+            if not self._is_usual(item) and (is_stated or (is_korean and is_in_sentence(item)))
         ]
         if unusual or (self.slot("asked") and not all(map(self._is_listed, items))):
             self.parsed = self.parsed.having(items="\n".join(items), list=self.name)

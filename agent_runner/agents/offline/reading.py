@@ -28,7 +28,7 @@ _LONG_GAP = re.compile(r"\s{5,}")
 """White space that is shortened before a text is parsed."""
 _TIME_SLOTS = ("day", "last", "clock", "when", "span", "first", "later", "earlier")
 """Slots whose words must be a time; otherwise the row does not match."""
-_MARKS = (("whole", "is_whole"), ("stated", "is_stated"), ("asked", "is_asked"))
+_ROW_FLAGS = (("whole", "is_whole"), ("stated", "is_stated"), ("asked", "is_asked"))
 """Slots that a request gets from the properties of its row: pairs of slot and key in `intents.toml`."""
 _OWN_WORDS = ("echo", "note", "forget", "know", "recall", "unknown", "help")
 """Intents that change nothing by their text, or whose text is the person's own."""
@@ -53,7 +53,7 @@ def read(text: str) -> list[ParsedRequest]:
     is_withheld = _is_withheld(text, requests) or _is_withheld_ko(text, requests)
     if not 0 < len(requests) <= MAX_REQUESTS or is_withheld:
         return [_unknown(text)]
-    requests = _about_what_came_before(requests)
+    requests = _with_text_from_before(requests)
     parts = [
         request.of("unknown_part", **request.slots) if request.intent == "unknown" else request
         for request in requests
@@ -83,11 +83,12 @@ def _is_withheld_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
         return True  # `알림 다 취소해줘, 쓰레기는 빼고`
     if is_reminder and PATTERNS["called_off_ko"].search(text):
         return True  # `알림 R1번 오늘만 취소해줘` asks to cancel a reminder, and must not set one
-    kinds = ("conditional_ko", "all_but_ko", "limited_ko")
+    conditions = ("conditional_ko", "all_but_ko", "limited_ko")
+    # Requests that only show something are carried out in any case.
     only_shows = all(
         intent.startswith(("show", "need", "agenda", "week", "due", "count")) for intent in intents
     )
-    return not is_reminder and not only_shows and any(PATTERNS[kind].search(text) for kind in kinds)
+    return not is_reminder and not only_shows and any(PATTERNS[name].search(text) for name in conditions)
 
 
 def _is_withheld(text: str, requests: Sequence[ParsedRequest]) -> bool:
@@ -100,7 +101,7 @@ def _is_withheld(text: str, requests: Sequence[ParsedRequest]) -> bool:
     return len(requests) > 1 and (is_called_off or PATTERNS["conditional"].search(text) is not None)
 
 
-def _about_what_came_before(requests: list[ParsedRequest]) -> list[ParsedRequest]:
+def _with_text_from_before(requests: list[ParsedRequest]) -> list[ParsedRequest]:
     """Return the requests; a reminder that has a time but no text gets that of the task or to-do before it.
 
     An example is `add a task pay taxes, remind me on Thursday at 9`.
@@ -150,11 +151,11 @@ def parse_one(text: str) -> ParsedRequest | None:
     """
     parsed = _parsed(text)
     is_question = text.rstrip().endswith("?") and not PATTERNS["asks_to_do"].search(text)
-    is_statement = parsed is not None and (ROWS[parsed.intent].get("is_news") or _is_missing(parsed))
+    is_statement = parsed is not None and (ROWS[parsed.intent].get("is_news") or _says_missing(parsed))
     return None if is_question and is_statement else parsed
 
 
-def _is_missing(parsed: ParsedRequest) -> bool:
+def _says_missing(parsed: ParsedRequest) -> bool:
     """Return whether a request was read from a Korean statement that something is missing."""
     return parsed.language is Language.KOREAN and bool(parsed.slot("stated"))
 
@@ -168,18 +169,18 @@ def _parsed(text: str) -> ParsedRequest | None:
     if frame is None:
         return None
     for language in Language:  # a text to echo is read first, before polite words are taken off
-        if (echo := _first(text, language, ("echo",))) is not None:
+        if (echo := _first_match(text, language, ("echo",))) is not None:
             return echo
     # Polite words may be part of the request, so the text with them is tried, too.
     whole, core = text.strip(" \t\n.!?~"), frame["core"]
     if not PATTERNS["starts_korean"].match(text):
-        english = _first(core, Language.ENGLISH) or _first(whole, Language.ENGLISH)
+        english = _first_match(core, Language.ENGLISH) or _first_match(whole, Language.ENGLISH)
         if english is not None:
             return english
     if not PATTERNS["hangul"].search(text):
         return None
     core, whole = (PATTERNS["filler"].sub("", words) for words in (core, whole))
-    return _first(core, Language.KOREAN) or _first(whole, Language.KOREAN)
+    return _first_match(core, Language.KOREAN) or _first_match(whole, Language.KOREAN)
 
 
 def _unknown(text: str) -> ParsedRequest:
@@ -198,8 +199,8 @@ def _split(text: str) -> list[ParsedRequest]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     whole = parse_one(text)
     if len(lines) == 1 or (whole is not None and whole.intent == "echo"):
-        return _line(text)
-    separate = (parsed for line in lines for parsed in _line(PATTERNS["bullet"].sub("", line)))
+        return _requests_in_line(text)
+    separate = (parsed for line in lines for parsed in _requests_in_line(PATTERNS["bullet"].sub("", line)))
     return _under_heading(lines) or list(separate)
 
 
@@ -234,11 +235,11 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
     return None
 
 
-def _line(text: str) -> list[ParsedRequest]:
+def _requests_in_line(text: str) -> list[ParsedRequest]:
     """Return the requests of a line, which is cut wherever both sides are requests.
 
-    Without such a place, the line is one request; if it is none, `_partly` reads what it can of it. A line
-    with too many places has the intent `unknown`.
+    Without such a place, the line is one request; if it is none, `_read_partly` reads what it can of it. A
+    line with too many places has the intent `unknown`.
     """
     whole = parse_one(text)
     if whole is not None and (whole.intent == "echo" or whole.slot("whole")):
@@ -260,11 +261,15 @@ def _line(text: str) -> list[ParsedRequest]:
         is_wish = _is_request(after_cut) or other_wish(after_cut) or is_second
         # In "tomorrow, cancel …" the day is no request for that day's agenda.
         is_wish = is_wish and not PATTERNS["bare_day"].fullmatch(before_cut)
-        if is_wish and (left_requests := _line(before_cut)) and _is_understood(left_requests, whole):
-            return [*left_requests, *_line(after_cut)]
+        if (
+            is_wish
+            and (left_requests := _requests_in_line(before_cut))
+            and _is_understood(left_requests, whole)
+        ):
+            return [*left_requests, *_requests_in_line(after_cut)]
     if whole is not None:
         return wording.expanded(whole)
-    return _partly(text, all_cuts, cuts)
+    return _read_partly(text, all_cuts, cuts)
 
 
 def _is_understood(requests: Sequence[ParsedRequest], whole: ParsedRequest | None) -> bool:
@@ -280,7 +285,7 @@ def _is_understood(requests: Sequence[ParsedRequest], whole: ParsedRequest | Non
     )
 
 
-def _partly(
+def _read_partly(
     text: str, all_cuts: Sequence[tuple[str, str]], cuts: Sequence[tuple[str, str]]
 ) -> list[ParsedRequest]:
     """Return the requests in a line that is no request as a whole.
@@ -293,10 +298,10 @@ def _partly(
         goes_on = len(after_cut.split()) < 2 and not after_cut.endswith("?")
         first = parse_one(before_cut) if begins_request(before_cut) and not goes_on else None
         if first is not None:
-            return [*wording.expanded(first), *_line(after_cut)]
+            return [*wording.expanded(first), *_requests_in_line(after_cut)]
     for before_cut, after_cut in cuts:
         if _is_request(after_cut):
-            return [*_offers(before_cut), *_line(after_cut)]
+            return [*_offers(before_cut), *_requests_in_line(after_cut)]
     return _offers(text)
 
 
@@ -307,7 +312,7 @@ def _changed_mind(text: str) -> list[ParsedRequest]:
     """
     match = PATTERNS["changed_mind"].fullmatch(text)
     fix = match["fix"].rstrip(" .!?") if match else ""
-    earlier = _line(match["before"]) if match and times.is_time(fix) else []
+    earlier = _requests_in_line(match["before"]) if match and times.is_time(fix) else []
     is_timed = bool(earlier) and earlier[-1].intent in ("remind", "add_task", "move")
     return [*earlier[:-1], earlier[-1].having(fix=fix)] if is_timed else []
 
@@ -368,7 +373,7 @@ def _offers(text: str) -> list[ParsedRequest]:
 # The table
 
 
-def _first(text: str, language: Language, intents: Iterable[str] = ROWS) -> ParsedRequest | None:
+def _first_match(text: str, language: Language, intents: Iterable[str] = ROWS) -> ParsedRequest | None:
     """Return the request of the first row of `intents.toml` that matches a whole text; None if none does.
 
     `intents` are the names of the rows that are tried, in this order.
@@ -376,7 +381,7 @@ def _first(text: str, language: Language, intents: Iterable[str] = ROWS) -> Pars
     for intent in intents:
         for pattern in patterns_of(intent, language):
             match = pattern.fullmatch(text)
-            parsed = _filled(intent, match, language) if match else None
+            parsed = _request_of_match(intent, match, language) if match else None
             if parsed is not None:
                 return parsed
     return None
@@ -392,7 +397,7 @@ def _is_time(slot: str, words: str) -> bool:
     return times.is_time(words) or (slot == "when" and words.isdecimal() and len(words) < 3)
 
 
-def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequest | None:
+def _request_of_match(intent: str, match: re.Match[str], language: Language) -> ParsedRequest | None:
     """Return the request of a row whose pattern matched; None if the words do not fit the row after all.
 
     They do not fit if the words in a slot for a time are no time, or if a text ends in a time although its
@@ -412,8 +417,8 @@ def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequ
             slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
         sentence = in_language(means, language).format_map(defaultdict(str, slots))
         request = parse_one(sentence) if sentence else None
-        marks = {slot: "yes" for slot, key in _MARKS if ROWS[intent].get(key)}
-        return request.having(**marks) if request else None
+        flags = {slot: "yes" for slot, key in _ROW_FLAGS if ROWS[intent].get(key)}
+        return request.having(**flags) if request else None
     if slots.pop("todo", ""):  # the words name the to-dos, whatever they call them
         slots["list"] = TODO
     return wording.tidied(ParsedRequest(intent=intent, language=language, slots=slots))

@@ -488,7 +488,9 @@ class Reminders(RequestHandler):
         own = [option for option in options if option.request.slot("id") not in foreign_ids]
         fitting = options if item else own or options
         is_of_one_day = (
-            item and _is_limited(item) and any(option.request.slot("repeats") for option in fitting)
+            item
+            and _may_name_one_occurrence(item)
+            and any(option.request.slot("repeats") for option in fitting)
         )
         if is_of_one_day:  # "this week's": a repeating reminder can only be changed as a whole
             raise AnswerNow(self.say("repeat_limited"))
@@ -753,7 +755,7 @@ def _entry(kind: str, reminder_id: str, text: str) -> ShownEntry:
     return ShownEntry(kind=kind, id=reminder_id, label=text.removeprefix(_BELL))
 
 
-def _is_limited(item: str) -> bool:
+def _may_name_one_occurrence(item: str) -> bool:
     """Return whether Korean words may name one occurrence of a repeating reminder, such as today's."""
     is_time = PATTERNS["words_of_time"].search(item) and not PATTERNS["repeats"].search(item)
     return bool(is_time and PATTERNS["hangul"].search(item))

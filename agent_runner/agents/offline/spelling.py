@@ -41,7 +41,7 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
     `parse` reads the requests of a text. Of all corrections that are understood, those that change the fewest
     words count; they must all request the same.
     """
-    spans = [(match.span(), _alike(match[0])) for match in _WORD.finditer(text)]
+    spans = [(match.span(), _possible_words(match[0])) for match in _WORD.finditer(text)]
     unknown = [(span, words) for span, words in spans if words]
     if not unknown or len(spans) > MAX_WORDS or PATTERNS["hangul"].search(text):
         return []
@@ -85,8 +85,10 @@ def _has_time_left(parsed: ParsedRequest) -> bool:
         words.append(last)
     # A word that is no usual misspelling counts only if it is near to one of `day_word`. Other words for
     # times are too near to ordinary words: `each` to `beach`, `night` to `light`.
-    kinds = [(word, "time_words" if word.lower() in MISSPELT else "day_word") for word in words]
-    is_misspelt = any(PATTERNS[kind].fullmatch(known) for word, kind in kinds for known in _alike(word))
+    word_patterns = [(word, "time_words" if word.lower() in MISSPELT else "day_word") for word in words]
+    is_misspelt = any(
+        PATTERNS[name].fullmatch(known) for word, name in word_patterns for known in _possible_words(word)
+    )
     return is_misspelt or PATTERNS["words_of_time"].search(parsed.slot("what")) is not None
 
 
@@ -101,13 +103,13 @@ def is_slip(words: str, text: str) -> bool:
 def _slips_of(word: str) -> Iterator[str]:
     """Yield all spellings that are one typing error away; none for a number, a short or a known word."""
     may_be = word.isalpha() and len(word) >= SHORTEST and word not in known_words()
-    return _slips(word) if may_be else iter(())
+    return _one_error_away(word) if may_be else iter(())
 
 
 def _is_content(parsed: ParsedRequest, words: set[str]) -> bool:
     """Return whether one of the words is in a slot with a person's own words."""
-    own = " ".join(parsed.slot(name) for name in CONTENT).lower()
-    return any(word in words for word in _WORD.findall(own))
+    own_words = " ".join(parsed.slot(name) for name in CONTENT).lower()
+    return any(word in words for word in _WORD.findall(own_words))
 
 
 def _replaced(text: str, spans: Sequence[tuple[int, int]], words: Sequence[str]) -> str:
@@ -121,7 +123,7 @@ def _replaced(text: str, spans: Sequence[tuple[int, int]], words: Sequence[str])
     return text
 
 
-def _alike(word: str) -> tuple[str, ...]:
+def _possible_words(word: str) -> tuple[str, ...]:
     """Return the known words that a word may be a misspelling of.
 
     A usual misspelling (`MISSPELT`) has one. Any other word has none if it is known, has fewer letters than
@@ -136,10 +138,10 @@ def _alike(word: str) -> tuple[str, ...]:
         or (word[:1].isupper() and not word.isupper() and len(word) < 4)
     ):
         return ()
-    return tuple(sorted(known for known in _slips(lower) if known in known_words()))
+    return tuple(sorted(known for known in _one_error_away(lower) if known in known_words()))
 
 
-def _slips(word: str) -> Iterator[str]:
+def _one_error_away(word: str) -> Iterator[str]:
     """Yield every spelling that is one typing error away: letters swapped, one left out, added or replaced.
 
     In a short word no letter is replaced, because that would make it nearly any other.

@@ -36,9 +36,9 @@ def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
         names_moment = lead is not None and (lead.parts.has_clock or lead.parts.repeat)
         is_reminder = names_moment or PATTERNS["korean_quote"].search(news)
         # Without a time first, the person belongs to the text: `엄마한테 밥 먹으라고` matches another row.
-        is_none = not is_reminder or (parsed.slot("whom") and lead is None)
+        does_not_fit = not is_reminder or (parsed.slot("whom") and lead is None)
         # The words in `body` are cut into text and time later.
-        return None if is_none else parsed.having(body=news, news="")
+        return None if does_not_fit else parsed.having(body=news, news="")
     return parsed
 
 
@@ -47,13 +47,13 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
 
     If words of it would be lost, return one request that only says why it is refused.
     """
-    if refusing_intent := _doubt(parsed):
+    if refusing_intent := _refusing_intent(parsed):
         return [parsed.of(refusing_intent)]
     match parsed.intent:
         case "remind":
             body = f"{parsed.slot('first')} {parsed.slot('body')}".strip()
-            more = {name: parsed.slot(name) for name in ("whom", "item", "ask") if parsed.slot(name)}
-            return [reminder.having(**more) for reminder in reminders(body, parsed.language)]
+            further_slots = {name: parsed.slot(name) for name in ("whom", "item", "ask") if parsed.slot(name)}
+            return [reminder.having(**further_slots) for reminder in reminders(body, parsed.language)]
         case "add_task":
             body = f"{parsed.slot('body')} {parsed.slot('tail')}".strip()
             return tasks(parsed, body) if body else [parsed]
@@ -66,7 +66,7 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
             return [parsed]
 
 
-def _doubt(parsed: ParsedRequest) -> str:
+def _refusing_intent(parsed: ParsedRequest) -> str:
     """Return the intent whose answer says why a request is refused; empty for a request that is clear.
 
     It is refused if words of it would be lost, such as a condition or a second request.
@@ -77,9 +77,9 @@ def _doubt(parsed: ParsedRequest) -> str:
     if is_reminder and zone and not times.names_town_time(zone[0]):
         return "other_zone"  # the times of some towns are understood, other zones are not
     # In "every day at 9 to stay until 7" the limit is part of the text: a daily reminder has no end hour.
-    limited = PATTERNS["month_limit"].sub("", words)  # `wire/times` reads excluded months
-    limited = limited if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", limited)
-    is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(limited)
+    text = PATTERNS["month_limit"].sub("", words)  # `wire/times` reads excluded months
+    text = text if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", text)
+    is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(text)
     if is_reminder and PATTERNS["past_day"].match(words):
         return "past_day"
     condition = PATTERNS["condition"].match(parsed.slot("body")) if is_reminder else None
@@ -159,6 +159,7 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     # A quote may contain commas: while the text is split, its number between two NULs stands for it.
     for place, quote in enumerate(quotes):
         text = text.replace(quote, f"\0{place}\0", 1)
+    # `milk, oh and eggs too` → `milk`, `eggs`: words such as `oh`, `also` and `too` are no part of an entry.
     parts = (PATTERNS["oh"].sub("", part) for part in PATTERNS[kind].split(text) if part)
     parts = (PATTERNS["also"].sub("", PATTERNS["after_entry"].sub("", part)) for part in parts)
     items = [without_ending("object", part) for part in parts if part.strip(" .")]
@@ -207,7 +208,7 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
         return [parsed.of("add_items", items="\n".join(parts))]
     requests = []
     for item in entries(parsed.slot("items"), parsed.language, TODO):
-        title, deadline = until(item, parsed.language, is_task=False)
+        title, deadline = title_and_deadline(item, parsed.language, is_task=False)
         if not deadline and PATTERNS["deadline_left"].search(item):
             return [parsed.of("two_meanings")]
         if deadline:
@@ -243,10 +244,10 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     if trail and bare[: trail.start].strip():
         return [parsed.of("add_task", title=bare[: trail.start].strip(" ,"), when=body[trail.start :])]
     split = [PATTERNS["another_to"].sub("", part) for part in PATTERNS["between_things"].split(body) if part]
-    pieces = [until(piece, parsed.language) for piece in split]
+    pieces = [title_and_deadline(piece, parsed.language) for piece in split]
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
         return [parsed.of("add_task", title=title, when=deadline) for title, deadline in pieces]
-    title, deadline = until(body, parsed.language)
+    title, deadline = title_and_deadline(body, parsed.language)
     unread = (PATTERNS[name].search(title) for name in ("deadline_left", "unclear_title_ko"))
     if any(unread):  # a deadline or a second wish that was not read would be lost in the title
         return [parsed.of("two_meanings")]
@@ -259,7 +260,7 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     return [parsed.of("add_task", title=title, when=deadline)]
 
 
-def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, str]:
+def title_and_deadline(body: str, language: Language, *, is_task: bool = True) -> tuple[str, str]:
     """Return the title of a task or to-do, and the words of its deadline, which are empty if it has none.
 
     `by` and `까지` mark a deadline only if a time is beside them: `a book by somebody` has none. If `is_task`
@@ -345,8 +346,8 @@ def _on_day_of(before: ParsedRequest, after: ParsedRequest) -> ParsedRequest:
     In `on Sunday at 9 mum and dad at noon`, both are on Sunday. Other requests are returned unchanged.
     """
     when = after.slot("when")
-    clock = times.leading(when)
-    if clock is None or set(clock.parts.written()) - {"clock", "half"}:
+    own_time = times.leading(when)
+    if own_time is None or set(own_time.parts.written()) - {"clock", "half"}:
         return after
     words = before.slot("when").split()
     # The longest part of the earlier time that is a day, and nothing else. A day such as `2/3`, which has two
@@ -405,7 +406,7 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
 def _is_between_days(body: str, cut: tuple[str, str], language: Language) -> bool:
     """Return whether a cut into text and time has split days such as `from Monday to Wednesday`.
 
-    They may also be at the start of the text, where they are no part of it. `cut` is (text, time).
+    True also if the text begins with such days, which then belong to the time. `cut` is (text, time).
     """
     days = PATTERNS[f"days_{language.value}"]
     match = days.search(body)
