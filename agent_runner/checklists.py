@@ -121,6 +121,7 @@ class Checklists:
         One that has that mark already stays unchanged. Raises `ListError` if no or several entries fit.
         """
         lines = self._read(name)
+        # Of several that fit, one without that mark is meant.
         item = _find(_items(lines), which, is_done=not is_done)
         if item.is_done is not is_done:
             mark = "x" if is_done else " "
@@ -192,6 +193,7 @@ def file_stem(name: str) -> str:
         ListError: `BAD_NAME`.
     """
     stem = "-".join(composed(name).casefold().split())
+    # The categories of Unicode whose names begin with L, M and N: letters, marks on them, and numbers.
     is_plain = all(unicodedata.category(letter)[0] in "LMN" or letter in "-_" for letter in stem)
     if not stem or not is_plain or not stem[0].isalnum() or len(stem) > MAX_NAME_CHARS:
         raise ListError(ListProblem.BAD_NAME)
@@ -203,8 +205,8 @@ def has_words(text: str, words: str) -> bool:
 
     Korean joins particles to words, so there any part counts. A single letter is never found.
     """
-    whole = rf"(?<![a-z\u00c0-\u024f]){re.escape(words.casefold())}(?:'?e?s)?(?![a-z\u00c0-\u024f])"
-    return len(words) > 1 and re.search(whole, text.casefold()) is not None
+    whole_words = rf"(?<![a-z\u00c0-\u024f]){re.escape(words.casefold())}(?:'?e?s)?(?![a-z\u00c0-\u024f])"
+    return len(words) > 1 and re.search(whole_words, text.casefold()) is not None
 
 
 def _items(lines: Sequence[str]) -> list[Item]:

@@ -22,7 +22,7 @@ class FrameWriter:
         self._descriptor = descriptor
         self._lock = threading.Lock()
         self._last_number = 0
-        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._queued: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.is_broken = False
         # A daemon: a host that never reads must not keep the process alive.
         self._thread = threading.Thread(target=self._write_all, name="outlet", daemon=True)
@@ -34,19 +34,19 @@ class FrameWriter:
             # Counted and queued under one lock, so that the frames of several threads are written in their
             # order.
             self._last_number += 1
-            self._waiting.put(encode_frame(frame(n=self._last_number, **fields)))
+            self._queued.put(encode_frame(frame(n=self._last_number, **fields)))
 
     def finish(self, seconds: float | None = None) -> None:
         """Block until all frames are written, at most `seconds`; None for no limit.
 
         No frame may be queued afterwards.
         """
-        self._waiting.put(None)
+        self._queued.put(None)
         self._thread.join(seconds)
 
     def _write_all(self) -> None:
         """Write the queued frames until `finish` is called. Runs in a thread of its own."""
-        while (data := self._waiting.get()) is not None:
+        while (data := self._queued.get()) is not None:  # None is queued by `finish`
             if not self.is_broken:
                 self._write(data)
 

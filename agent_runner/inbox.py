@@ -27,8 +27,8 @@ class TurnInbox:
         self._directory = directory
         self._run = run
         self._handled = handled
-        self._read: set[str] = set()
-        self._bad_close: str | None = None
+        self._read_names: set[str] = set()
+        self._logged_close_text: str | None = None
 
     async def next(self) -> TurnOrder | None:
         """Wait for the next turn and return it; None means that the host wants this run to end."""
@@ -48,7 +48,7 @@ class TurnInbox:
     def _take(self) -> TurnOrder | None:
         """Return the first turn of this run that was not handed out yet; None if there is none. Blocks."""
         for path in self._new_files():
-            self._read.add(path.name)
+            self._read_names.add(path.name)
             turn = self._parse(path)
             if turn and turn.run == self._run and turn.turn not in self._handled:
                 self._handled.add(turn.turn)
@@ -63,8 +63,8 @@ class TurnInbox:
             logger.warning("input cannot be listed: %s", error.strerror)
             return []
         # The host deletes the files of ended turns; their names need not be remembered.
-        self._read.intersection_update(names)
-        return [self._directory / name for name in names if name not in self._read]
+        self._read_names.intersection_update(names)
+        return [self._directory / name for name in names if name not in self._read_names]
 
     def _parse(self, path: Path) -> TurnOrder | None:
         """Return the turn in a file; None if the file is gone, or is no turn, which is logged."""
@@ -85,7 +85,7 @@ class TurnInbox:
         try:
             return self._run in CloseOrder.parse(text).runs
         except WireError as error:
-            if text != self._bad_close:  # logged once: the file stays, and is read again each time
+            if text != self._logged_close_text:  # logged once: the file stays, and is read again each time
                 logger.warning("%s is ignored: %s", CLOSE_FILE, error)
-            self._bad_close = text
+            self._logged_close_text = text
             return False

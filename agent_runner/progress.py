@@ -148,13 +148,15 @@ def summary(arguments: Mapping[str, Any]) -> str:
 
     It is the argument that describes the call best, by `MAIN_ARGUMENTS`; without one, all as JSON.
     """
-    telling = next((arguments[name] for name in MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), None)
-    if telling is None:
+    description = next(
+        (arguments[name] for name in MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), None
+    )
+    if description is None:
         # Cut before it is joined: an argument may be a whole file, and there may be any number.
         short = {name: _short(value) for name, value in list(arguments.items())[:20]}
-        telling = json.dumps(short, ensure_ascii=False, default=str) if short else ""
+        description = json.dumps(short, ensure_ascii=False, default=str) if short else ""
     # Cut once more before the blanks are joined, with room for runs of blanks.
-    return " ".join(telling[: 4 * MAX_SUMMARY_CHARS].split())[:MAX_SUMMARY_CHARS]
+    return " ".join(description[: 4 * MAX_SUMMARY_CHARS].split())[:MAX_SUMMARY_CHARS]
 
 
 def _short(value: Any) -> Any:

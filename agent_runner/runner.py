@@ -69,33 +69,33 @@ async def live(
     agent = make_agent(order, workspace, host, noticing, progress, started)
     check = partial(run_check, cwd=workspace.group)
     session = RunnerSession(order, agent, inbox, outlet, noticing, progress=progress, check=check)
-    run = asyncio.create_task(session.run(), name="session")
+    session_task = asyncio.create_task(session.run(), name="session")
     others = (
         asyncio.create_task(session.beat(HEARTBEAT_SECONDS), name="heartbeat"),
         asyncio.create_task(terminated.wait(), name="sigterm"),
         asyncio.create_task(_until_broken(outlet), name="listener"),
     )
-    await asyncio.wait((run, *others), return_when=asyncio.FIRST_COMPLETED)
-    code = TERMINATED if terminated.is_set() else 0
-    if run.done():
-        code = _exit_code(run, outlet)
-    for task in (run, *others):
+    await asyncio.wait((session_task, *others), return_when=asyncio.FIRST_COMPLETED)
+    code = TERMINATED if terminated.is_set() else 0  # 0 if nobody reads the frames any more
+    if session_task.done():
+        code = _exit_code(session_task, outlet)
+    for task in (session_task, *others):
         task.cancel()
-    await asyncio.wait((run, *others))
+    await asyncio.wait((session_task, *others))
     host.close()
     # After SIGTERM only for a moment: a host that reads no more must not hold up the end.
     await asyncio.to_thread(outlet.finish, LAST_WRITE_SECONDS if terminated.is_set() else None)
     return code
 
 
-def _exit_code(run: asyncio.Task[int], outlet: FrameWriter) -> int:
-    """Return the exit code of a session that has ended (`run`); report the error of one that broke.
+def _exit_code(session_task: asyncio.Task[int], outlet: FrameWriter) -> int:
+    """Return the exit code of a session that has ended, from its task; report the error of one that broke.
 
-    It is reported to the host through `outlet`, and logged.
+    The error is reported to the host through `outlet`, and logged.
     """
-    error = run.exception()
+    error = session_task.exception()
     if error is None:
-        return run.result()
+        return session_task.result()
     log_fault("the runner broke", error)
     outlet.put(FailureFrame, error=one_line(error))
     return 1

@@ -179,7 +179,7 @@ class RunnerSession:
         self._outlet.put(Ack, turn=turn.turn, restored=self._agent.restored)
         if turn.check is not None:
             verdict = await self._check(turn)
-            if verdict.turn is None:
+            if verdict.turn is None:  # there is nothing to do, or the check failed
                 return verdict.outcome or TurnOutcome()
             turn = verdict.turn
             await self._start()

@@ -460,6 +460,7 @@ class Carrier:
 
         The host must have the files before it reads the end of the turn, because they take effect then.
         """
+        # A quick check, because most lines need not be parsed.
         if b'"turn_end"' not in line and b'"ack"' not in line:
             return
         try:
@@ -541,7 +542,7 @@ class Carrier:
                     await link.connection.send("too_much", reason=str(error))
                 self._change_state(CarrierEvent.TOO_MUCH)
             except ConnectionLost:
-                continue
+                continue  # with the next connection
             else:
                 self._change_state(CarrierEvent.STORED)
 

@@ -57,7 +57,7 @@ class LocalTrees:
             different = trees.changes(present, target_tree)
             if not is_whole:
                 different = Changes((), different.put)
-            needed = _apply_frame(root, different)
+            needed = _apply_without_files(root, different)
         if is_writable:
             self._writable[target] = dict(target_tree)
         return needed
@@ -65,7 +65,7 @@ class LocalTrees:
     def change(self, target: str, changed: Changes) -> None:
         """Apply the host's changes of the tree `target`; the contents of changed files follow. Blocks."""
         with trees.opened_root(self.path_of(target)) as root:
-            _apply_frame(root, changed)
+            _apply_without_files(root, changed)
         if target in self._writable:
             _apply_to_tree(self._writable[target], changed)
 
@@ -131,8 +131,11 @@ def problem_of(error: BaseException) -> dict[str, str]:
     return {"problem": os.strerror(error.errno)}
 
 
-def _apply_frame(root_fd: int, changed: Changes) -> list[str]:
-    """Apply removals, directories and links below an open directory; return the paths of changed files."""
+def _apply_without_files(root_fd: int, changed: Changes) -> list[str]:
+    """Apply removals, directories and links below an open directory; return the paths of the changed files.
+
+    The files stay as they are: their contents come later.
+    """
     for path in changed.removed:
         trees.remove(root_fd, path)
     needed = []

@@ -43,7 +43,7 @@ def start(root: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
     boxes = [root / "ipc" / box for box in (*BOXES, "input", "replies")]
     for directory in (*boxes, home / ".claude", group, scratch):
         directory.mkdir(parents=True, exist_ok=True)
-    own = {
+    own_variables = {
         "ANDY_WORKSPACE": str(root),
         "HOME": str(home),
         "TMPDIR": str(scratch),
@@ -56,7 +56,7 @@ def start(root: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=group,
-        env={**os.environ, **own},
+        env={**os.environ, **own_variables},
         start_new_session=True,
     )
 

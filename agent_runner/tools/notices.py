@@ -144,6 +144,7 @@ class WithdrawingTool(Tool):
         """Make the host remove a notice, remove it from those of this run, and return the host's reply."""
         # With arguments: `slots=True` makes another class of this one, which a bare `super()` does not know.
         reply = await super(WithdrawingTool, self).call(arguments, host, turn=turn, request_id=request_id)
+        # The host's reply has the number, also of a notice that the call named by its dedupe key.
         number = reply.data.get("id", arguments.get("notice_id"))
         if reply.ok and number is not None:
             rules = await self.noticing.load()

@@ -258,7 +258,7 @@ class FrameDecoder:
         for piece in whole:
             line = self._end_line(piece)
             if line is not None:
-                yield from self._line(line)
+                yield from self._process_line(line)
         self._add_piece(rest)
 
     def _add_piece(self, piece: str) -> None:
@@ -279,7 +279,7 @@ class FrameDecoder:
         self._line_chars, self._overlong = 0, False
         return line
 
-    def _line(self, line: str) -> Iterator[FrameLine | LogLine]:
+    def _process_line(self, line: str) -> Iterator[FrameLine | LogLine]:
         """Process a whole line: yield the frame that it ends, or the line itself if it is outside of frames.
 
         A frame is one line between the two marker lines; a further line there counts as outside. An empty

@@ -146,7 +146,7 @@ class _Scan:
         self._cache = cache
         self._limits = limits
         self._skips = skips
-        self._room = limits.tree_bytes
+        self._bytes_left = limits.tree_bytes
 
     def read(self, directory_fd: int, prefix: str) -> None:
         """Add the entries of an open directory and of all directories below it to `tree`.
@@ -194,8 +194,8 @@ class _Scan:
         """
         is_large = info.st_size > self._limits.file_bytes
         if not is_large:
-            self._room -= info.st_size
-        if not is_large and self._room >= 0:
+            self._bytes_left -= info.st_size
+        if not is_large and self._bytes_left >= 0:
             return _readable(directory_fd, name, info, self._cache, self.known, self._limits)
         if not self._limits.names_the_rest:
             limit = self._limits.file_bytes if is_large else self._limits.tree_bytes
@@ -277,7 +277,8 @@ def _file_entry(
 ) -> Entry:
     """Return the entry of the file `name` in an open directory; `info` is the file's status.
 
-    It is hashed unless `cache` has its hash, which is stored in `known`.
+    It is hashed unless `cache` has its hash. The hash is stored in `known`, unless the file was changed just
+    now.
     """
     # The change time is in the key, because a container can reset the modification time after a write.
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)

@@ -18,8 +18,8 @@ _MAY_BE_MARKS = re.compile(rf"[\W\uff9e\uff9f]{{{MAX_MARKS + 1},}}")
 
 MAX_EMOJI_CHARS = 16
 """Code points of one emoji, at most: families and flags of parts of countries have about ten."""
-_EMOJI_AMONG_SIGNS = frozenset("\u203c\u2049\u2139\u2194\u25fb\u25fc\u25fd\u25fe\u2934\u2935\u3030\u303d")
-"""Emoji that Unicode does not count among other symbols (So)."""
+_EMOJI_OUTSIDE_SO = frozenset("\u203c\u2049\u2139\u2194\u25fb\u25fc\u25fd\u25fe\u2934\u2935\u3030\u303d")
+"""Emoji that are not in Unicode's category So, "other symbols", in which most emoji are."""
 _EMOJI_PARTS = re.compile(
     "[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3"
     "|(.)[\ufe0e\ufe0f]?[\U0001f3fb-\U0001f3ff]?[\U000e0020-\U000e007f]*"
@@ -43,8 +43,8 @@ def normalized(form: Form, text: str) -> str:
         return text
     parts, start = [], 0
     for match in _MAY_BE_MARKS.finditer(text):
-        for begin, end in _long_runs(text, match.start(), match.end()):
-            parts += [normalize(form, text[start:begin]), text[begin:end]]
+        for run_start, end in _long_runs(text, match.start(), match.end()):
+            parts += [normalize(form, text[start:run_start]), text[run_start:end]]
             start = end
     return "".join([*parts, normalize(form, text[start:])])
 
@@ -57,10 +57,13 @@ def is_emoji(text: str) -> bool:
     match = _EMOJI_PARTS.fullmatch(text) if len(text) <= MAX_EMOJI_CHARS else None
     if match is None:
         return False
-    # U+200D, the zero-width joiner, makes one emoji of several, such as a family. Flags of countries and
-    # keycaps need no further check: the pattern names their characters.
-    signs = text.split("\u200d") if match[1] is not None else []
-    return all(sign and (category(sign[0]) == "So" or sign[0] in _EMOJI_AMONG_SIGNS) for sign in signs)
+    # U+200D, the zero-width joiner, makes one emoji of several, such as a family. Each of them has to be of
+    # the category So, or listed. Flags of countries and keycaps need no further check: the pattern names
+    # their characters.
+    joined_emoji = text.split("\u200d") if match[1] is not None else []
+    return all(
+        emoji and (category(emoji[0]) == "So" or emoji[0] in _EMOJI_OUTSIDE_SO) for emoji in joined_emoji
+    )
 
 
 def has_long_run(text: str) -> bool:
@@ -80,10 +83,10 @@ def _long_runs(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
     Only the part of `text` from `start` up to but not including `end` is looked at.
     """
-    runs, begin = [], start
+    runs, run_start = [], start
     for place in range(start, end + 1):
         if place == end or not is_mark(text[place]):
-            if place - begin > MAX_MARKS:
-                runs.append((begin, place))
-            begin = place + 1
+            if place - run_start > MAX_MARKS:
+                runs.append((run_start, place))
+            run_start = place + 1
     return runs

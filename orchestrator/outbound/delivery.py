@@ -434,7 +434,7 @@ class Delivery:
         now_ms = self._clock.now_ms()
         # A chat that has moved asks for no pause: its attempts count, or one that moves for ever never ends.
         is_requested = pause_seconds > 0 and moved_to is None
-        attempts = head.attempts + (not is_requested)
+        attempts = head.attempts + (not is_requested)  # one more, unless it is a requested pause
         wait_ms = backoff_ms(attempts)
         if is_requested:
             pauses = self._pauses[head.id] = pauses + 1

@@ -39,14 +39,14 @@ def for_people(text: str) -> str:
     These are sections between `<internal>` and `</internal>`, also nested ones, and the tag by which an agent
     schedules its next wake-up. A section that is never closed hides the rest of the text.
     """
-    shown = schedule_tag.strip(_shown(text))
+    shown = schedule_tag.strip(_outside_internal(text))
     # Removing one section may join the text around it into another tag: hide all that follows, as nobody
     # writes that by accident.
     forged = _TAG.search(shown)
     return (shown[: forged.start()] if forged else shown).strip()
 
 
-def _shown(text: str) -> str:
+def _outside_internal(text: str) -> str:
     """Return the text outside of sections between `<internal>` and `</internal>`."""
     # One pass over the text, so that many tags take no more than linear time.
     shown: list[str] = []
@@ -60,7 +60,7 @@ def _shown(text: str) -> str:
         if end < 0:
             return "".join(shown)  # the tag itself is not closed, and hides the rest
         read_to = end + 1
-        is_closing, is_empty = bool(tag[1]), text[end - 1] == "/"
+        is_closing, is_empty = bool(tag[1]), text[end - 1] == "/"  # `</internal>`, `<internal/>`
         if is_closing:
             depth = max(0, depth - 1)
         elif not is_empty:
@@ -83,12 +83,12 @@ def split(text: str, limit: int | None) -> tuple[str, ...]:
     opening = ""
     while limit is not None and len(text) > limit:
         cut = _cut(text, len(opening), limit)
-        reopens, closes = _across(text, cut.end) if limit >= FENCED_FROM else ("", "")
+        reopens, closes = _marks_divided_at(text, cut.end) if limit >= FENCED_FROM else ("", "")
         if closes:
             # Cut earlier, so that there is room for the marks that close what is divided.
             room = len(closes)
             cut = _cut(text, len(opening), limit - room)
-            reopens, closes = _across(text, cut.end)
+            reopens, closes = _marks_divided_at(text, cut.end)
             # At the earlier place other marks may be open. If there is no room for theirs, none is closed.
             if len(closes) > room:
                 reopens, closes = "", ""
@@ -107,6 +107,8 @@ def _cut(text: str, start: int, limit: int) -> _Cut:
     more than three quarters of the part empty is not used.
     """
     least = start + max(1, (limit - start) // 4)
+    # White space that begins at the limit is a place, too. That between paragraphs has two characters at
+    # least, so the search goes on two characters beyond the limit.
     for kind in (_PARAGRAPH, _LINE, _SENTENCE, _WORD):
         places = [place for place in kind.finditer(text, least, limit + 2) if place.start() <= limit]
         if places:
@@ -132,7 +134,7 @@ def _between_characters(text: str, start: int, limit: int) -> int:
     return max((end for end in ends if end <= limit), default=limit)
 
 
-def _across(text: str, end: int) -> tuple[str, str]:
+def _marks_divided_at(text: str, end: int) -> tuple[str, str]:
     """Return the marks that open again what a cut at the index `end` divides, and those that close it.
 
     What is divided is a fence of code, or text that is bold, italic, struck out or code.

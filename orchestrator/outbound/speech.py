@@ -105,6 +105,7 @@ def sound_of(body: bytes) -> Sound | None:
             return Sound(body=body, mime="audio/ogg", name="voice.ogg")
         case b"RIFF":
             return Sound(body=body, mime="audio/wav", name="voice.wav")
+    # MP4 names its kind of file after four bytes. MP3 begins with a tag, `ID3`, or with the head of a frame.
     if body[4:8] == b"ftyp":
         return Sound(body=body, mime="audio/mp4", name="voice.m4a")
     if body[:3] == b"ID3" or body[:2] in {b"\xff\xfb", b"\xff\xf3"}:
@@ -279,9 +280,9 @@ class SpokenReplies:
         Errors are logged.
         """
         try:
-            while waiting := [reply for reply in await self._unspoken() if reply.chat_jid == chat]:
+            while waiting_replies := [reply for reply in await self._unspoken() if reply.chat_jid == chat]:
                 async with self._slots:
-                    await self._speak(program, waiting[0])
+                    await self._speak(program, waiting_replies[0])
         except Exception:
             # The reply stays unspoken until the next look; with a full disk, an earlier retry would fail
             # again.

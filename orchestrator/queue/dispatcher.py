@@ -120,7 +120,8 @@ class Dispatcher:
     async def _requeue(self, turn_id: TurnId) -> None:
         """Let a turn that could not be started be tried again later, or fail it after too many attempts.
 
-        A turn that is no longer queued is left to the container that has it.
+        A turn that is no longer queued is left to the container that has it. The queue and the delivery of
+        texts are woken.
         """
         async with self._database.transaction() as tx:
             turn = await turns.get(tx, turn_id)
@@ -146,7 +147,7 @@ class Dispatcher:
             case next_turns.HandOverTurn(turn_id) | next_turns.StartContainer(turn_id) if (
                 await self._turn_away(by_id[turn_id])
             ):
-                self._wakeups.lanes.set()
+                self._wakeups.lanes.set()  # plan again: another turn may start instead
             case next_turns.HandOverTurn(turn_id, run_id):
                 await self._containers.hand_over(by_id[turn_id], run_id)
             case next_turns.StartContainer(turn_id):
@@ -164,7 +165,8 @@ class Dispatcher:
         """Carry out the command `/clear` that `turn` is: the group's agent forgets the conversation.
 
         The next turn resumes no session and is shown no earlier message. The turn ends as answered, and its
-        chat gets a text. A turn that was stopped meanwhile is left alone.
+        chat gets a text. A turn that was stopped meanwhile is left alone. The queue and the delivery of texts
+        are woken.
         """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:

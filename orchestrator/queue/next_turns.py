@@ -296,14 +296,14 @@ def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: in
     the number of closing containers that hold no slot.
     """
     closing = sum(run.state is RunState.CLOSING for run in runs)
-    beside = min(closing, overlap)
+    without_slot = min(closing, overlap)  # the closing runs that hold no slot
     # Negative after the cap was lowered: the runs beyond it have to end before a slot becomes free.
-    free = cap - len(runs) + beside
+    free = cap - len(runs) + without_slot
     # A closing run that held no slot frees none, nor do those that only end the runs beyond the cap.
     return _Slots(
         free=free,
-        coming=closing - beside + min(free, 0),
-        overlap=overlap - beside,
+        coming=closing - without_slot + min(free, 0),
+        overlap=overlap - without_slot,
         spare=_spare(runs, ready),
     )
 

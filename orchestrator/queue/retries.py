@@ -110,6 +110,7 @@ async def requeue_or_fail(
         return TurnState.FAILED
     if stop is not None:
         reason, is_retryable = stop.reason, False
+    # The turn has left the model service of this run, so its next attempt goes to another service.
     if is_retryable and await turn_moves.left_in(tx, turn.id, turn.run_id):
         await _move(tx, turn, reason=reason, now_ms=now_ms)
         return TurnState.QUEUED

@@ -60,12 +60,12 @@ def _near_day(match: re.Match[str]) -> Parts:
 def _calendar_day(match: re.Match[str]) -> Parts:
     """Return the day in `12 December 2027`, `Feb 10`, `12월 25일`."""
     parts = match.groupdict()
-    year, place = parts.get("year"), parts.get("ordinal")
+    year, ordinal_word = parts.get("year"), parts.get("ordinal")
     return Parts(
         day=CalendarDay(
             year=_year(year) if year else None,
             month=_month(match["month"]),
-            day=ordinal(place) if place else int(number(match["day"])),
+            day=ordinal(ordinal_word) if ordinal_word else int(number(match["day"])),
         )
     )
 
@@ -122,7 +122,7 @@ def _nth_day(match: re.Match[str]) -> Parts:
     which = " ".join((parts.get("which") or "").lower().split())
     return Parts(
         day=NthDay(
-            nth=-place if from_end and nth else place,
+            nth=-place if from_end and nth else place,  # `second last` → -2
             weekday=None if named.lower() in ("day", "날") else weekday(named),
             month=_month(match["month"]) if parts.get("month") else None,
             year=_year(match["year"]) if parts.get("year") else None,

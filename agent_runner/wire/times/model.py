@@ -206,7 +206,9 @@ class Rhythm:
 def is_nth(day: date, nth: int) -> bool:
     """Return whether a day is the nth of its weekday in its month, from 1; `LAST` stands for the last."""
     if nth == LAST:
+        # A week later, it is another month.
         return day.day + 7 > monthrange(day.year, day.month)[1]
+    # Days 1 to 7 of a month are the first of their weekday, days 8 to 14 the second.
     return (day.day + 6) // 7 == nth
 
 
@@ -456,15 +458,15 @@ class Parts:
         """
         if self.either is None:
             return (self,)
-        beside = replace(self, either=None, reason=None)
-        joined = (beside.joined(meaning) for meaning in self.either)
+        other_parts = replace(self, either=None, reason=None)
+        joined = (other_parts.joined(meaning) for meaning in self.either)
         return tuple(meaning for meaning in joined if meaning is not None)
 
     def joined(self, other: Parts) -> Parts | None:
         """Return these parts and those of `other` combined; None if they name one twice or do not fit."""
         own, others = self.written(), other.written()
         both = {*own, *others}
-        if len(both) < len(own) + len(others) or not _fit(both):
+        if len(both) < len(own) + len(others) or not _fit_together(both):
             return None
         joined = replace(self, **others)  # type: ignore[arg-type] # the names and types are those of the fields
         if joined.either is not None:
@@ -486,7 +488,7 @@ class Parts:
         )
 
 
-def _fit(names: set[str]) -> bool:
+def _fit_together(names: set[str]) -> bool:
     """Return whether one time can have parts with these names: at most one of them names days.
 
     Only a date and its weekday go together. Always true with the name `either`, which stands for several

@@ -59,7 +59,7 @@ def is_time(text: str) -> bool:
 
 def leading(text: str) -> TimeInText | None:
     """Return the longest time at the start of a text; None if it starts with none."""
-    return max(_runs(text, 0, _AT_START), key=lambda candidate: candidate.end, default=None)
+    return max(_times_at(text, 0, _AT_START), key=lambda candidate: candidate.end, default=None)
 
 
 def trailing(text: str) -> TimeInText | None:
@@ -69,7 +69,7 @@ def trailing(text: str) -> TimeInText | None:
     """
     text = text.rstrip()
     for start in _WORD_START.finditer(text, max(0, len(text) - MAX_TIME_CHARS)):
-        for candidate in _runs(text, start.start(), _WITHIN):
+        for candidate in _times_at(text, start.start(), _WITHIN):
             if candidate.end == len(text):
                 return candidate
     return None
@@ -86,13 +86,13 @@ def _whole(text: str) -> Parts | None:
     """Return the parts of a text that is a time as a whole; None for any other text."""
     # Forms that are read anywhere come first: the others are only for what these do not match.
     for forms in (_WITHIN, _AT_START, _ALL):
-        for candidate in _runs(text, 0, forms):
+        for candidate in _times_at(text, 0, forms):
             if candidate.end == len(text):
                 return candidate.parts
     return None
 
 
-def _runs(text: str, start: int, forms: tuple[Form, ...]) -> Iterator[TimeInText]:
+def _times_at(text: str, start: int, forms: tuple[Form, ...]) -> Iterator[TimeInText]:
     """Yield the times that begin at the position `start` of a text, shortest first.
 
     A time is a sequence of `forms`, such as a day and a time of day: "friday at 5" begins with "friday". A

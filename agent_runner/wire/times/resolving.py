@@ -109,6 +109,7 @@ def _next_weekdays(index: int, today: date) -> list[DaysAhead]:
     They may mean the first Friday after today, or the Friday of next week; and a week begins on Monday for
     some people, on Sunday for others. These are at most three different days.
     """
+    # Each is the days to the weekday after today, or to the next Monday or Sunday and then on to the weekday.
     coming = (index - today.weekday() - 1) % 7 + 1
     of_monday_week = 7 - today.weekday() + index
     of_sunday_week = 7 - (today.weekday() + 1) % 7 + (index + 1) % 7
@@ -152,8 +153,8 @@ def _midnights(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice,
     clock = parts.clock
     if clock is None or clock.hour != _NOON or Half.NIGHT not in (clock.half, parts.half):
         return ()
-    begin = replace(parts, half=None, clock=replace(clock, hour=0, half=None, is_bare=False))
-    first = _resolved(begin, now, policy)
+    at_start = replace(parts, half=None, clock=replace(clock, hour=0, half=None, is_bare=False))
+    first = _resolved(at_start, now, policy)
     return (first, replace(first, at=first.at + timedelta(days=1))) if isinstance(first, Instant) else ()
 
 
@@ -490,10 +491,10 @@ def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy)
         raise _Refused(Reason.NO_SUCH_TIME)
     rhythm = repeat.rhythm
     if parts.months is not None:
-        kept = [month for month in parts.months if not rhythm.months or month in rhythm.months]
-        if not kept:  # an empty tuple would be every month
+        remaining_months = [month for month in parts.months if not rhythm.months or month in rhythm.months]
+        if not remaining_months:  # an empty tuple would be every month
             raise _Refused(Reason.NO_SUCH_DAY)
-        rhythm = replace(rhythm, months=tuple(kept))
+        rhythm = replace(rhythm, months=tuple(remaining_months))
     for days_ahead in range(_RECURRENCE_DAYS):
         day = now.date() + timedelta(days=days_ahead)
         if not rhythm.is_on(day):

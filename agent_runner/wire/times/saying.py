@@ -97,6 +97,7 @@ def _amount(days: int, elapsed: timedelta, language: Language, *, months: int = 
         phrases.append(f"{days}일" if is_korean else _counted(days, "day"))
     for seconds, english, korean in _UNITS:
         count, remaining = divmod(remaining, seconds)
+        # `.500000` → `.5`, `.000000` → empty
         decimals = f".{elapsed.microseconds:06d}".rstrip("0.") if seconds == 1 else ""
         if count or decimals:
             number = f"{count}{decimals}"
@@ -206,12 +207,12 @@ def _days_ko(rhythm: Rhythm) -> str:
     if _is_quarterly(rhythm):
         return "분기마다"
     if not rhythm.months:
-        return _month_ko(rhythm)
+        return _days_of_any_month_ko(rhythm)
     left_out = "".join(f" {month}월" for month in _left_out(rhythm.months))
-    return f"{_month_ko(rhythm)}{left_out} 빼고"
+    return f"{_days_of_any_month_ko(rhythm)}{left_out} 빼고"
 
 
-def _month_ko(rhythm: Rhythm) -> str:
+def _days_of_any_month_ko(rhythm: Rhythm) -> str:
     """Return the days of a rhythm in Korean, without the months: `매월 3일`, `매일`, `매주 월요일`."""
     if rhythm.month_day is not None:
         day = "마지막 날" if rhythm.month_day == LAST else f"{rhythm.month_day}일"

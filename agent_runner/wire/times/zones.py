@@ -68,6 +68,7 @@ def offset_of(text: str) -> timezone | Reason:
     """
     if text.upper() == "Z":
         return UTC
+    # `+09:00`, `-0500`: the sign, two digits, perhaps a colon, two digits.
     hours, minutes = int(text[1:3]), int(text[-2:])
     offset = timedelta(hours=hours, minutes=minutes) * (-1 if text[0] == "-" else 1)
     if minutes >= 60 or not _FIRST_OFFSET <= offset <= _LAST_OFFSET:
