@@ -95,8 +95,8 @@ def own_texts(home: Path, folder: str) -> OwnTexts:
         searchable = tuple(name for name in names[:MAX_TEXTS] if _is_note(inner, name))
     finally:
         os.close(inner)
-    found = frozenset(searchable)
-    return OwnTexts(searchable, tuple(shown_name(name) for name in names if name not in found))
+    searchable_names = frozenset(searchable)
+    return OwnTexts(searchable, tuple(shown_name(name) for name in names if name not in searchable_names))
 
 
 def shown_name(name: str) -> str:

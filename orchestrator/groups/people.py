@@ -259,7 +259,7 @@ async def check_person(tx: Tx, folder: str, address: str) -> frozenset[str]:
     if address == EVERYBODY:
         return frozenset({EVERYBODY})
     addresses = await people.addresses_of(tx, address)
-    if not addresses & (await _known(tx, group) | settings.of(group).people.keys()):
+    if not addresses & (await _known_addresses(tx, group) | settings.of(group).people.keys()):
         raise UnknownPerson(await _who_is_there(tx, group, address))
     return addresses
 
@@ -284,7 +284,7 @@ async def set_rule(
     return await changes.configure(tx, group.folder, {"roles": by_role or None}, by=by, now_ms=now_ms)
 
 
-async def _known(tx: Tx, group: Group) -> set[str]:
+async def _known_addresses(tx: Tx, group: Group) -> set[str]:
     """Return the addresses of everybody seen in a group, of its hooks, and of its chats' members."""
     seen = {person.address for person in await people.of_group(tx, group.folder)}
     hooks = await secret_addresses.every(tx, AddressKind.HOOK, group.folder)

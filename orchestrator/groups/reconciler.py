@@ -64,7 +64,7 @@ class GroupReconciler:
         self._bus = bus
         self._clear = clear
         self._clear_seconds = clear_seconds
-        self._made: set[Folder] = set()
+        self._made_folders: set[Folder] = set()
         self._groups: Sequence[Group] | None = None
         """The groups at the last look."""
         self._registered: frozenset[Folder] = frozenset()
@@ -87,34 +87,34 @@ class GroupReconciler:
         The first pass is over the folders of all groups. Later ones are over those of groups that have a
         container, or had one at the pass before.
         """
-        before: set[Folder] | None = None
+        live_before: set[Folder] | None = None
         while True:
-            now = {run.folder for run in self._live()}
+            live_now = {run.folder for run in self._live()}
             registered = await groups.registered(self._database)
             began = time.monotonic()
             # None for all. A group whose container has ended meanwhile is looked at once more: the container
             # may have written since the last pass.
-            written = None if before is None else now | before
+            may_be_written = None if live_before is None else live_now | live_before
             for group in registered:
-                if written is None or group.folder in written:
+                if may_be_written is None or group.folder in may_be_written:
                     await asyncio.to_thread(self._clear, group)
-            before = now
+            live_before = live_now
             took = time.monotonic() - began
             # A container that writes millions of files must not keep the host busy all the time.
             await asyncio.sleep(max(self._clear_seconds, took * REST_FACTOR))
 
     async def _look(self) -> None:
         """Make the folders of new groups, and end the containers of groups that are gone or changed."""
-        everyone = await groups.registered(self._database)
+        all_groups = await groups.registered(self._database)
         # As long as no group has changed, `registered` returns the same object.
-        if everyone is not self._groups:
-            self._registered = frozenset(group.folder for group in everyone)
+        if all_groups is not self._groups:
+            self._registered = frozenset(group.folder for group in all_groups)
             self._configured = await self._database.read(groups.configured_ms)
-            self._made &= self._registered
-            for group in sorted(everyone, key=lambda group: group.folder):
-                if group.folder not in self._made:
+            self._made_folders &= self._registered
+            for group in sorted(all_groups, key=lambda group: group.folder):
+                if group.folder not in self._made_folders:
                     await self._make_folder(group)
-            self._groups = everyone
+            self._groups = all_groups
         outdated = (run for run in self._live() if _is_outdated(run, self._registered, self._configured))
         for folder in sorted({run.folder for run in outdated}):
             await self._retire(folder)
@@ -125,7 +125,7 @@ class GroupReconciler:
             await asyncio.to_thread(self._ensure_folder, group)
         except OSError as error:
             log.warning("group.folder_not_made", group=group.folder, reason=str(error))
-        self._made.add(group.folder)
+        self._made_folders.add(group.folder)
 
 
 def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mapping[Folder, int]) -> bool:

@@ -312,6 +312,7 @@ async def check_name_is_free(tx: Tx, group: Group) -> None:
 def _as_read(name: str) -> str:
     """Return a name without invisible differences: case, forms of a letter, zero-width marks."""
     folded = normalized("NFKC", name).casefold()
+    # Cf is the category of Unicode for invisible characters, such as zero-width marks.
     return "".join(character for character in folded if unicodedata.category(character) != "Cf")
 
 

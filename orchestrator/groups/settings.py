@@ -288,11 +288,12 @@ def _explained(error: ValidationError) -> str:
     deepest = max(errors, key=lambda detail: len(detail["loc"]))
     place = ".".join(str(part) for part in deepest["loc"])
     if deepest["type"] == "extra_forbidden":
-        return f"'{place}' is no key of a group's configuration. Known: {', '.join(_known(deepest['loc']))}."
+        known = ", ".join(_known_keys(deepest["loc"]))
+        return f"'{place}' is no key of a group's configuration. Known: {known}."
     return f"{place}: {deepest['msg']} (it is {deepest['input']!r})."
 
 
-def _known(location: Sequence[str | int]) -> list[str]:
+def _known_keys(location: Sequence[str | int]) -> list[str]:
     """Return the keys that are allowed beside the key at a location, such as beside `mounts`, 0, `path`."""
     model: type[BaseModel] = GroupConfig
     # The last part is the unknown key itself; nothing comes before a key of the configuration itself.

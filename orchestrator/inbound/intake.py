@@ -322,7 +322,8 @@ class Intake:
             return Accepted(outcome="unregistered", reason="the chat is not registered")
         message = await _with_stored_quote(tx, message)
         asker = await _asker(tx, message, group, is_listed=verdict is SenderVerdict.ALLOWED)
-        # A message with a file comes again once its file is fetched.
+        # A message with a file is stored without it at first, with a time (`file_until_ms`) up to which the
+        # file may come. Once the file is fetched, or cannot be, the message comes again without such a time.
         known = await messages.find(tx, message.chat_jid, message.id)
         if known is not None and known.file_until_ms is not None and message.file_until_ms is None:
             return await self._complete(tx, known, message, group, asker)

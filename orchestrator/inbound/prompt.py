@@ -420,7 +420,7 @@ def _fitting(
     At least one is returned if `beside` is empty, however long it is. `places` names the chats of a group
     that has several; None for a group with one.
     """
-    # In characters.
+    # The characters that are left for them.
     room = MAX_PROMPT_CHARS - sum(len(_line(message, zone, places)) for message in beside)
     fitting: list[Message] = []
     for message in islice(candidates, MAX_MESSAGES - len(beside)):

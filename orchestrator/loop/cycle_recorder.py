@@ -97,12 +97,13 @@ class CycleRecorder:
     # A turn starts
 
     async def begin(self, tx: Tx, turn: Turn) -> StartedCycle | None:
-        """Record that a turn starts in a group whose agent wakes by itself at times (its loop is on).
+        """Record that a turn starts, if the loop of its group is on, by which the agent wakes by itself at
+        times.
 
-        Such a turn is a cycle of the loop. Another cycle of the group that is still open ends first. The turn
-        takes the pending wake requests that it answers: a question those of messages, a scheduled task those
-        of tasks (one for itself is added), and both that of the timer. A free cycle, for which the agent has
-        woken by itself, takes all of them, and gets its prompt now.
+        The turn is then a cycle of the loop. Another cycle of the group that is still open ends first. The
+        turn takes the pending wake requests that it answers: a question those of messages, a scheduled task
+        those of tasks (one for itself is added), and both that of the timer. A free cycle, for which the
+        agent has woken by itself, takes all of them, and gets its prompt now.
 
         Return the cycle. None if the loop is off, for a session command, and for a turn of the dashboard's
         worker; then nothing is recorded.
@@ -114,7 +115,7 @@ class CycleRecorder:
             return None
         now_ms = self._clock.now_ms()
         # A host that was killed may have left a cycle open; two open ones would both set the next wake.
-        await self._make_room(tx, loop, turn)
+        await self._end_other_cycle(tx, loop, turn)
         if turn.kind is TurnKind.TASK:
             await wake_requests.add(
                 tx,
@@ -158,7 +159,7 @@ class CycleRecorder:
         )
         await loops.set_prompt(tx, turn.id, text)
 
-    async def _make_room(self, tx: Tx, loop: Loop, turn: Turn) -> None:
+    async def _end_other_cycle(self, tx: Tx, loop: Loop, turn: Turn) -> None:
         """End another open cycle of the turn's group, since a group has one cycle at a time.
 
         Unless `turn` is a free cycle itself, a queued free cycle is removed; it is queued again later.
@@ -284,14 +285,16 @@ class CycleRecorder:
         ended_ms = turn.ended_ms
         outcome = await self._outcome(tx, cycle, turn, has_touched=has_touched)
         # An unanswered message caps the sleep, or it would wait for as long as the agent chose to sleep.
-        waiting = await cycles.unanswered(tx, cycle.folder)
+        unanswered_turn = await cycles.unanswered(tx, cycle.folder)
         decision = wake_policy.decide_wake(
             CycleState(
                 outcome=outcome,
                 auto_ms=loop.auto_ms,
                 sleep_request=_sleep_request_of(cycle) if turn.state is TurnState.ANSWERED else None,
                 soonest_streak=loop.soonest_streak,
-                caps=None if waiting is None else await cycles.count_caps_by(tx, cycle.folder, waiting),
+                caps=None
+                if unanswered_turn is None
+                else await cycles.count_caps_by(tx, cycle.folder, unanswered_turn),
                 self_wakes=await cycles.self_set_starts(
                     tx, cycle.folder, since_ms=ended_ms - wake_policy.HOUR_MS
                 ),
@@ -308,7 +311,7 @@ class CycleRecorder:
             ended_ms=ended_ms,
             applied_ms=decision.next_ms - ended_ms,
             is_bounded=decision.is_bounded,
-            capped_by=waiting if decision.is_capped else None,
+            capped_by=unanswered_turn if decision.is_capped else None,
             next_wake_ms=decision.next_ms,
             trace=decision.trace,
         )

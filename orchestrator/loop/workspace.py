@@ -212,7 +212,7 @@ class Workspaces:
         self._touched = touched
         self._sweep_seconds = sweep_seconds
         self._wakeup = Wakeup()
-        self._known: dict[Folder, Files] = {}
+        self._last_listings: dict[Folder, Files] = {}
         """The last listing of each group whose folder is watched."""
         self._watches: dict[Folder, ObservedWatch] = {}
         self._blind: set[Folder] = set()
@@ -227,7 +227,7 @@ class Workspaces:
                 await self.look()
                 blind_seconds = BLIND_SWEEP_SECONDS if self._blind else self._sweep_seconds
                 await self._wakeup.wait(at_most_seconds=min(self._sweep_seconds, blind_seconds))
-                if self._known:
+                if self._last_listings:
                     await asyncio.sleep(SETTLE_SECONDS)
         finally:
             await asyncio.to_thread(self.stop)
@@ -251,10 +251,10 @@ class Workspaces:
             alive = {loop.folder for loop in await loops.alive(tx)}
             # A loop that was switched off and on since the last look has no stored listing any more: the one
             # in memory is of the time before.
-            for folder in sorted(self._known.keys() & alive):
+            for folder in sorted(self._last_listings.keys() & alive):
                 if await sessions.last_workspace(tx, folder) is None:
-                    del self._known[folder]
-        for folder in sorted(self._known.keys() - alive):
+                    del self._last_listings[folder]
+        for folder in sorted(self._last_listings.keys() - alive):
             await asyncio.to_thread(self._unwatch, folder)
             await self._forget(folder)
         for folder in sorted(alive):
@@ -274,7 +274,7 @@ class Workspaces:
         # Taken before the listing, so that a change during it is found again, not missed.
         looked_ms = self._clock.now_ms()
         files = await asyncio.to_thread(files_of, self._root / folder)
-        if self._known.get(folder) == files:
+        if self._last_listings.get(folder) == files:
             return
         async with self._database.transaction() as tx:
             changes = await self._changes(tx, folder, files)
@@ -292,7 +292,7 @@ class Workspaces:
                 tx, folder, WorkspaceSnapshot(at_ms=looked_ms, digest=digest_of(files))
             )
         # After the commit: if that fails, the next pass finds the same change again.
-        self._known[folder] = files
+        self._last_listings[folder] = files
         if changes.by_agent:
             self._touched.add(folder)  # so that the present cycle counts as one that did something
         if is_new:
@@ -310,7 +310,7 @@ class Workspaces:
             return WorkspaceChanges(by_agent=(), by_others=())
         # The turns show when the group's agent worked, and so which changes are its own.
         recent = await turns.recent(tx, limit=RECENT_TURNS, folder=folder)
-        before, now_ms = self._known.get(folder), self._clock.now_ms()
+        before, now_ms = self._last_listings.get(folder), self._clock.now_ms()
         if before is not None:
             return compare(before, files, recent, now_ms=now_ms)
         return compare_unseen(snapshot, files, recent, now_ms=now_ms)
@@ -318,7 +318,7 @@ class Workspaces:
     async def _forget(self, folder: Folder) -> None:
         """Delete the last listing of a group's files, here and in the database."""
         await self._database.write(lambda tx: sessions.forget_workspace(tx, folder))
-        del self._known[folder]
+        del self._last_listings[folder]
 
     def _signal(self) -> Callable[[], None]:
         """Return a function that wakes `run`, and that the observer's thread may call."""

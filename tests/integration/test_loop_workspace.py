@@ -156,7 +156,7 @@ async def test_a_group_whose_loop_is_off_is_not_looked_at(harness, spaces, root)
 async def test_a_change_is_signalled_at_once(harness, spaces, root):
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(spaces.run(), name="workspaces")
-        await until(lambda: spaces._watches and spaces._known, "it watches, and has looked")
+        await until(lambda: spaces._watches and spaces._last_listings, "it watches, and has looked")
         write(root, "plan.md")
 
         async def is_seen() -> bool:
@@ -355,7 +355,7 @@ async def test_where_the_system_signals_nothing_the_folder_is_looked_at_all_the_
     monkeypatch.setattr(workspace, "BLIND_SWEEP_SECONDS", 0.05)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(spaces.run(), name="workspaces")
-        await until(lambda: spaces._known, "it has looked")
+        await until(lambda: spaces._last_listings, "it has looked")
         write(root, "plan.md")
 
         async def is_seen() -> bool:
