@@ -135,8 +135,8 @@ class KnownFiles:
         for name in list(self._states):
             if budget <= 0:
                 break
-            change, cost = self._update_state(name)
-            budget -= cost
+            change, bytes_read = self._update_state(name)
+            budget -= bytes_read
             if change is not None:
                 self._changes.append(change)
 

@@ -613,7 +613,7 @@ class Carrier:
                     continue
                 found = await asyncio.to_thread(read_request, directory / name)
                 if found is None:
-                    continue
+                    continue  # it is gone, too large, or no plain file
                 request, version = found
                 if (path := file_named_in(request)) is not None:
                     await self._wait_until_output_sent(link)

@@ -262,11 +262,11 @@ async def relay(
 ) -> None:
     """Copy bytes between two open connections, both ways, until `other` has ended; then close both.
 
-    They are also closed if either side takes nothing for `STALL_SECONDS`: the end of the other side is met
-    only after what it has sent before.
+    They are also closed if either side takes nothing for `STALL_SECONDS`: as long as it takes nothing, the
+    other side is not read any further, so the end of the other side would never be noticed.
 
     `other` is the second connection: what is read from it, and what is written to it. It is the side of the
-    host, which has nothing to wait for once it has ended. If the first connection ends, `other` may still
+    host, from which nothing more comes once it has ended. If the first connection ends, `other` may still
     send, and ends by itself.
     """
     other_reader, other_writer = other

@@ -107,8 +107,8 @@ class Gate:
 async def _end(writer: asyncio.StreamWriter) -> None:
     """Close a container's connection after it has taken what was still to be sent to it.
 
-    What it has not taken after `LINGER_SECONDS` is dropped, so that it soon counts no longer as open. If
-    it takes nothing of a long answer, the gate does not even meet the host's end; the relay then ends first.
+    What it has not taken after `LINGER_SECONDS` is dropped, so that the connection soon counts no longer as
+    open. A container that takes nothing of a long answer is given up by `relay`, before this is called.
     """
     writer.close()
     try:

@@ -47,13 +47,16 @@ def for_people(text: str) -> str:
 
 
 def _outside_internal(text: str) -> str:
-    """Return the text outside of sections between `<internal>` and `</internal>`."""
+    """Return the text outside of sections between `<internal>` and `</internal>`, which may be nested.
+
+    A section that is never closed hides the rest of the text; so does a tag without its `>`.
+    """
     # One pass over the text, so that many tags take no more than linear time.
     shown: list[str] = []
     depth = read_to = 0
     for tag in _TAG.finditer(text):
         if tag.start() < read_to:
-            continue
+            continue  # it is inside of the tag before
         if depth == 0:
             shown.append(text[read_to : tag.start()])
         end = text.find(">", tag.end())

@@ -71,9 +71,9 @@ class Withdrawals:
     async def _withdraw(self, withdrawal: Withdrawal) -> None:
         """Delete a sent message or reaction at its messenger, and record that.
 
-        If the messenger is unreachable, the deletion is tried again later; if the messenger refuses, the
-        deletion is given up, and the chat is told. For a message that is no longer stored, the deletion is
-        only recorded as ended.
+        If the messenger is unreachable, the deletion is tried again later; if the messenger refuses, or
+        breaks, the deletion is given up, and the chat is told. For a message that is no longer stored, the
+        deletion is only recorded as ended.
         """
 
         async def look(tx: Tx) -> tuple[Outgoing | None, Message | None]:

@@ -107,4 +107,5 @@ def _is_of_use(
         return not any(run.is_isolated and run.state is RunState.READY for run in own)
     # A group works on one turn at a time, so the expected one would have to wait in any case.
     is_at_work = any(turn.folder == candidate.folder and turn.kind is not TurnKind.WORKER for turn in turns)
+    # The expected turn is not isolated, so no isolated container would take it.
     return not is_at_work and all(run.is_isolated for run in own)

@@ -39,7 +39,7 @@ NO_MORE_SUBAGENTS = (
 )
 MAX_REASON_CHARS = 500
 """Most characters of the reason for a failed turn."""
-AT_THE_CAP = "error_max_turns"
+MAX_TURNS_REACHED = "error_max_turns"
 """The CLI's code for a turn that reached its limit. What it did until then stays done."""
 
 
@@ -323,7 +323,7 @@ def outcome_of(prompt_outcome: PromptOutcome) -> TurnOutcome:
         return TurnOutcome(error=DROPPED, code="agent")
     if not result.is_error and result.subtype == "success":
         return TurnOutcome(usage=usage, checkpoint=prompt_outcome.checkpoint)
-    if result.subtype == AT_THE_CAP:
+    if result.subtype == MAX_TURNS_REACHED:
         note = "it has asked the model as often as it may"
         return TurnOutcome(note=note, usage=usage, checkpoint=prompt_outcome.checkpoint)
     reasons = result.errors or [result.result or "", result.subtype]

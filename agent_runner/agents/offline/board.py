@@ -336,10 +336,10 @@ class Board(RequestHandler):
         task = self.entry
         reminders = Reminders(self.parsed, self.context)
         tasks = _with_id(await self._open_tasks(), task.id)
-        reminders_before = await reminders.once()
+        reminders_before = await reminders.one_time()
         await self.use("update_task", task_id=task.id, **ROWS["finish"]["changes"])
         # The host does not say which reminders it has cancelled: they are no longer listed.
-        reminders_after = await reminders.once() if reminders_before else []
+        reminders_after = await reminders.one_time() if reminders_before else []
         remaining_numbers = {reminder.number for reminder in reminders_after}
         cancelled = [reminder for reminder in reminders_before if reminder.number not in remaining_numbers]
         of = self.parsed.of

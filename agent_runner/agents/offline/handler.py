@@ -254,7 +254,7 @@ class RequestHandler:
         `command` is the command's class and `fields` are its fields.
         """
         reply = await self.context.ask(command, **fields)
-        # For a sender whose role may not change files there is a sentence of our own.
+        # If the sender's role may not change files, this raises a sentence of our own about it.
         if reply.code == "not_allowed":
             self.check_files(writes=True)
         # The host's text is for an owner at the command line.

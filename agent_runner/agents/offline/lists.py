@@ -102,7 +102,8 @@ class Lists(RequestHandler):
         """Find the list and carry out the request; return the answer. Blocks.
 
         The method `_<intent>` does it, or `_change` for an intent without one. The list is remembered, so
-        that later requests need not name it.
+        that later requests need not name it. Raises `AnswerNow` to ask for the list if none is named or
+        known.
         """
         name = self._find_list()
         if not name:

@@ -204,6 +204,7 @@ class Reminders(RequestHandler):
         form = "reminder_set" if what else "reminder_set_bare"
         text = self.say(form, whom=self._whom(), moment=moment, what=what, id=reply.data["id"])
         shift = parsed_time.shift if isinstance(parsed_time, Instant) else times.Shift.NONE
+        # `clocks.none` is an empty sentence.
         return text + self.say(f"clocks.{shift.value}", offset=parsed_time.at.isoformat()[-len("+09:00") :])
 
     async def do_remind_again(self) -> str:
@@ -246,7 +247,7 @@ class Reminders(RequestHandler):
             "at": at.isoformat(timespec="seconds"),
             "task_id": self.slot("task_id") or None,
         }
-        with self._refusal("says so already", "reminder_there", at):
+        with self._rewording_refusal("says so already", "reminder_there", at):
             reply = await self.request(mailbox.SetReminder, **fields)
         if reply.code != "sent_late":
             self._record_set(ShownEntry(kind="reminder", id=str(reply.data["id"]), label=label))
@@ -257,7 +258,7 @@ class Reminders(RequestHandler):
         self.record_change(self.parsed.of("cancel_reminder", **entry.slots), last=entry)
 
     @contextmanager
-    def _refusal(self, known: str, form: str, at: datetime) -> Iterator[None]:
+    def _rewording_refusal(self, known: str, form: str, at: datetime) -> Iterator[None]:
         """Replace a refusal of the host in the block by a sentence of our own.
 
         A refusal whose text contains `known` is replaced by the sentence named `form`, which names the
@@ -577,7 +578,7 @@ class Reminders(RequestHandler):
         at = self._single_moment(parsed_time)
         notification_id = self.slot("notification")
         written = at.isoformat(timespec="seconds")
-        with self._refusal("would be different", "move_same", at):
+        with self._rewording_refusal("would be different", "move_same", at):
             await self.use("update_notification", notification_id=notification_id, scheduled_at=written)
         self.record_change(
             self.parsed.having(at=written, when=self.slot("at"), later="", earlier=""), last=self.entry
@@ -695,7 +696,7 @@ class Reminders(RequestHandler):
 
     # Reminders at the host
 
-    async def once(self) -> list[UpcomingReminder]:
+    async def one_time(self) -> list[UpcomingReminder]:
         """Return the upcoming reminders that do not repeat; none if the host refuses."""
         try:
             return [reminder for reminder in await self.upcoming() if not reminder.repeats]

@@ -76,7 +76,8 @@ def _refusing_intent(parsed: ParsedRequest) -> str:
     zone = PATTERNS["other_zone"].search(words)
     if is_reminder and zone and not times.names_town_time(zone[0]):
         return "other_zone"  # the times of some towns are understood, other zones are not
-    # In "every day at 9 to stay until 7" the limit is part of the text: a daily reminder has no end hour.
+    # In "every day at 9 to stay until 7" the limit is part of the text, because a daily reminder has no end
+    # hour. So an hour limits only an interval, as in "every 2 hours until 7".
     text = PATTERNS["month_limit"].sub("", words)  # `wire/times` reads excluded months
     text = text if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", text)
     is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(text)
@@ -392,10 +393,12 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     what, when = cut or (body, "")
     what_to_do = _without_joint(what)
     if not when:
+        # `later to call mum`: words such as `later` or `soon` at the start are no part of the text.
         what_to_do = PATTERNS["vague_lead"].sub("", what_to_do)
     if language is Language.KOREAN:
         what_to_do = without_ending("note", what_to_do)
     slots = {"what": what_to_do, "when": when.strip(_BETWEEN)}
+    # A Korean quote ("…라고") that is followed by words of time: they may belong to the quote or not.
     if cut is None or PATTERNS["quote_then_time_ko"].search(what):
         slots["trouble"] = "unsure"
     elif not slots["what"] and PATTERNS["before_text"].match(what.strip(_BETWEEN)):
@@ -432,6 +435,7 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
     days = when.parts.written().keys() & {"day", "weekday", "span", "repeat"} if when else ()
     if first.slot("trouble") or match["first"] not in first.slot("when") or len(days) > 1:
         return None
+    # The pattern has two groups for `each`, which may be before the days or after them.
     return first.having(last=match["last"], each=match["each"] or match["each_too"] or "")
 
 

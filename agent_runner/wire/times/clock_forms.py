@@ -27,7 +27,7 @@ _OPEN_WITH_MINUTES = range(1, 6)
 _AFTERNOON = range(13, 24)
 _NOON, _MIDNIGHT = 12, 24
 """The hour of noon, and that of the midnight at the end of a day."""
-_SAID_BEFORE = (5, 10, 15, 20, 25)
+_MINUTES_WITHOUT_UNIT = (5, 10, 15, 20, 25)
 """Minutes that need no unit before `to` and an hour: `ten to nine`."""
 
 _ABOUT = r"(?:(?:around|about|approximately)\s+)"
@@ -148,11 +148,12 @@ def _minutes(match: re.Match[str]) -> int | None:
     if match["semi"]:
         return 30
     minutes = int(number(match["minutes"]))
-    # `move 5 to 9am` contains no `5 to 9`: between two numbers in digits, `to` needs a unit before it.
+    # `move 5 to 9am` contains no `5 to 9`: between two numbers in digits, `to` needs a unit before it. With a
+    # number in words, usual minutes such as `ten` do without a unit; `past` and `after` never need one.
     has_words = not (match["minutes"].isdigit() and (match["hour"] or "").isdigit())
-    is_said = bool(match["unit"]) or match["side"].lower() in ("past", "after")
-    is_said = is_said or (has_words and minutes in _SAID_BEFORE)
-    return minutes if is_said and 0 < minutes < 60 else None
+    names_time = bool(match["unit"]) or match["side"].lower() in ("past", "after")
+    names_time = names_time or (has_words and minutes in _MINUTES_WITHOUT_UNIT)
+    return minutes if names_time and 0 < minutes < 60 else None
 
 
 def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:

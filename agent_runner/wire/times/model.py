@@ -286,6 +286,7 @@ class Recurrence:
             rhythm = Rhythm(
                 # In cron, Sunday is 0; here Monday is.
                 weekdays=tuple(sorted({(int(digit) + 6) % 7 for digit in days.split(",") if digit})),
+                # `#2` → 2, `L` → `LAST`
                 nth=_number_or_last((match["nth"] or "*").removeprefix("#")),
                 month_day=_number_or_last(match["day"]),
                 months=tuple(months) if months != list(range(1, 13)) else (),
