@@ -213,7 +213,11 @@ class Carrier:
         self._tasks: asyncio.TaskGroup
 
     async def run(self) -> int:
-        """Serve the run to its end, and return the exit code of the container. The runner is killed then."""
+        """Serve the run to its end, kill the runner if it still lives, and return the exit code of the
+        container.
+
+        It is that of the runner, `REFUSED_CODE` if the host refuses the run, or `BROKEN_CODE` after an error.
+        """
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._stay_connected(), name="carrier:talk")

@@ -86,7 +86,7 @@ class ScreenedListener(socket.socket):
             self._timer = asyncio.get_running_loop().call_later(DROP_SECONDS, self._hear_all)
         # At the end, so that this one is among the last.
         self._refusals[address] = self._refusals.pop(address, 0) + 1
-        # Otherwise, they are refused one by one.
+        # Without Linux or IPv4, they are refused one by one for as long as they come.
         if self._refusals[address] == MAX_REFUSED and sys.platform == "linux" and "." in address:
             addresses = [other for other, count in self._refusals.items() if count >= MAX_REFUSED]
             _attach_filter(self, addresses[-_MAX_DROPPED:])  # replaces an earlier filter

@@ -522,12 +522,11 @@ class Delivery:
         """Record in the outbox that a message will not be sent any more, with its final `state`.
 
         Args:
-            head: the message.
-            state: the final state: SKIPPED if it was not to be sent, else whether it may have arrived.
-            error: the reason.
-            notifies_chat: whether a text with the reason is sent to its chat, unless it was skipped.
-            notifies_agent: whether the group's agent is notified that nobody has read it, unless it was
-                skipped. Without this, the chat is not notified either.
+            head: the message. state: the final state: SKIPPED if it was not to be sent, DEAD if it has not
+            arrived, UNKNOWN if it may have arrived. error: the reason. notifies_chat: whether a text with the
+            reason is sent to its chat, unless it was skipped. notifies_agent: whether the group's agent is
+            notified that nobody has read it, unless it was skipped. Without this, the chat is not notified
+            either.
         """
         now_ms = self._clock.now_ms()
         self._pauses.pop(head.id, None)

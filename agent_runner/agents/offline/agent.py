@@ -325,8 +325,8 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
         text = await answered(carry_out(parsed, context))
         # A question after the first has no text yet.
         if not text and len(context.new_questions) > question_count:
-            waiting = context.new_questions[-1].request
-            what = waiting.slot("what") or waiting.slot("title") or waiting.slot("one")
+            later = context.new_questions[-1].request
+            what = later.slot("what") or later.slot("title") or later.slot("one")
             text = say("later_question", parsed.language, what=what)
         texts.append(text)
     return texts

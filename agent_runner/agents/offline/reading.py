@@ -363,9 +363,9 @@ def _offers(text: str) -> list[ParsedRequest]:
     )
     offered = [] if is_question else wording.reminders(text, language_of(text))
     whats = [parsed.slot("what") for parsed in offered if parsed.slot("when")]
-    is_known = len(whats) == len(offered) and all(whats)
-    is_known = is_known and not any(map(PATTERNS["a_zone"].fullmatch, whats))
-    if is_known and offered and not any(map(PATTERNS["only_polite"].fullmatch, whats)):
+    is_complete = len(whats) == len(offered) and all(whats)
+    is_complete = is_complete and not any(map(PATTERNS["a_zone"].fullmatch, whats))
+    if is_complete and offered and not any(map(PATTERNS["only_polite"].fullmatch, whats)):
         return [parsed.having(offered="yes") for parsed in offered]
     return [_unknown(text)]
 

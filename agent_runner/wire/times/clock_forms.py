@@ -145,7 +145,7 @@ def _minutes(match: re.Match[str]) -> int | None:
     """
     if match["quarter"]:
         return 15
-    if match["semi"]:
+    if match["semi"]:  # `half`, as in `half past 7`
         return 30
     minutes = int(number(match["minutes"]))
     # `move 5 to 9am` contains no `5 to 9`: between two numbers in digits, `to` needs a unit before it. With a
@@ -195,8 +195,8 @@ def _between_ko(match: re.Match[str]) -> Parts:
 def _clock_with_h(match: re.Match[str]) -> Parts | None:
     """Return the time of day in a match such as `15h30`; None for `2h`, which is a span of time.
 
-    For `1h30`, which may be either, return both meanings. After `at`, with a zone, or with minutes and an
-    hour of the afternoon, it is always a time of day.
+    For `1h30` and `15h`, which may be either, return both meanings. After `at`, with a zone, or with minutes
+    and an hour of the afternoon, it is always a time of day.
     """
     hour, minute = int(match["hour"]), int(match["minute"] or 0)
     clock = Parts(clock=ClockTime(hour=hour, minute=minute, offset=_offset(match)))
