@@ -132,7 +132,7 @@ class Withdrawals:
     ) -> None:
         """Record that a deletion failed and when to try it again.
 
-        After `GIVE_UP_MS` and `GIVE_UP_ATTEMPTS`, give it up.
+        Once both `GIVE_UP_MS` and `GIVE_UP_ATTEMPTS` are reached, give it up.
 
         `pause_seconds` is the pause that the messenger asks for, 0 if it asks for none.
         """

@@ -226,8 +226,8 @@ class PromptOutcome:
             about = message.data.get("compact_metadata") or {}
             self.context_tokens = int(about.get("post_tokens") or 0)
         elif isinstance(message, sdk.SystemMessage) and message.subtype == "informational":
-            # Measured: the result of a dropped prompt says success, so only this message shows that it was
-            # dropped.
+            # Measured: the result of a dropped prompt says success. Only this message shows that it was
+            # dropped: a hook gave no verdict in time, and the CLI has not kept the prompt.
             verdict = message.data.get("prompt_submit_outcome") or {}
             self.is_dropped = verdict.get("kind") == "no_verdict" and not verdict.get("prompt_kept")
         elif isinstance(message, sdk.ResultMessage):

@@ -111,7 +111,8 @@ class OfflineAgent:
         """Carry out every request of the turn, and pass the answers to `say` in one text.
 
         Each notice of the turn that people have not read yet is a line before them. The questions that the
-        answers ask are stored for the next turn. A turn without a request gets no answer.
+        answers ask are stored for the next turn, up to `MAX_QUESTIONS`. A turn without a request gets no
+        answer.
         """
         if turn.command == "compact":
             await say(NOTHING_TO_COMPACT)
@@ -137,8 +138,8 @@ class OfflineAgent:
             undo = tuple(context.undo) or context.state.undo
             state = replace(context.state, questions=(*new, *older)[:MAX_QUESTIONS], undo=undo)
         await asyncio.to_thread(self._conversation.keep, turn.turn, before, state)
-        noted = "\n".join(await self._lines_of_notices(turn, reading.language_of(requests[0].text)))
-        await say("\n\n".join(filter(None, (noted, *texts))))
+        notice_lines = "\n".join(await self._lines_of_notices(turn, reading.language_of(requests[0].text)))
+        await say("\n\n".join(filter(None, (notice_lines, *texts))))
         return TurnOutcome()
 
     async def close(self) -> None:

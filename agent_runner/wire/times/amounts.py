@@ -67,7 +67,7 @@ def span_en(words: str) -> TimeSpan | None:
         # The first letter names the unit, but for months and fortnights: `m` is minutes.
         unit = piece["unit"] if piece["unit"] in ("mo", "fo") else piece["unit"][0]
         pieces.append((_count_en(piece["number"]) + (0.5 if piece["half"] else 0.0), unit))
-    return _sum(pieces)
+    return _total_span(pieces)
 
 
 def span_ko(words: str) -> TimeSpan | None:
@@ -83,7 +83,7 @@ def span_ko(words: str) -> TimeSpan | None:
         else (_count_ko(piece["number"]) + (0.5 if piece["half"] else 0.0), piece["unit"])
         for piece in re.finditer(_PIECE_KO, words, FLAGS)
     ]
-    return _sum(pieces)
+    return _total_span(pieces)
 
 
 def _count_en(words: str) -> float:
@@ -105,13 +105,13 @@ def _count_ko(word: str) -> float:
     return _VAGUE[word] if word in _VAGUE else number(word)
 
 
-def _sum(pieces: list[tuple[float, str]]) -> TimeSpan | None:
+def _total_span(pieces: list[tuple[float, str]]) -> TimeSpan | None:
     """Return the span that amounts, given with their units, add up to.
 
     None if a unit is not smaller than the one before, or if an amount has a part of a month.
     """
     sizes = [_seconds(unit) for _, unit in pieces]
-    if not pieces or any(size <= smaller for size, smaller in pairwise(sizes)):
+    if not pieces or any(size <= next_size for size, next_size in pairwise(sizes)):
         return None
     months, days, seconds = 0, 0, 0.0
     for amount, unit in pieces:
