@@ -52,8 +52,9 @@ class Formatter:
         self._broken.clear()
 
     def text(self, notification: NoticeBatch) -> str:
-        """Return the text of a notification, in which no value can start a new line, or close the tag
-        that `renderer` puts around all notices.
+        """Return the text of a notification.
+
+        No value in it can start a new line, or close the tag that `renderer` puts around all notices.
         """
         shown = [FormattedEntry.of(entry) for entry in notification.entries]
         text = self._from_template(notification, shown) or plain(shown)

@@ -65,8 +65,9 @@ class LazyNotices:
 
     @property
     def starts_with_notice(self) -> bool:
-        """Return whether the first prompt of the run has a notice to deliver: one of the host, or the notice
-        that an earlier conversation was loaded.
+        """Return whether the first prompt of the run has a notice to deliver.
+
+        It is one of the host, or the notice that an earlier conversation was loaded.
         """
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 

@@ -213,10 +213,10 @@ class Carrier:
         self._tasks: asyncio.TaskGroup
 
     async def run(self) -> int:
-        """Serve the run to its end, kill the runner if it still lives, and return the exit code of the
-        container.
+        """Serve the run to its end, and return the exit code of the container.
 
-        It is that of the runner, `REFUSED_CODE` if the host refuses the run, or `BROKEN_CODE` after an error.
+        A runner that still lives then is killed. The code is that of the runner, `REFUSED_CODE` if the host
+        refuses the run, or `BROKEN_CODE` after an error.
         """
         try:
             async with asyncio.TaskGroup() as self._tasks:

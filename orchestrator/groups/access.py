@@ -270,7 +270,7 @@ async def _register(tx: Tx, request: AccessRequest, name: str | None, *, now_ms:
     names = (
         [name]
         if name is not None
-        else [default_name, *(f"{default_name} ({more})" for more in range(2, MAX_WAITING))]
+        else [default_name, *(f"{default_name} ({suffix})" for suffix in range(2, MAX_WAITING))]
     )
     # The next name is tried only if another group has the one before.
     for number, wanted in enumerate(names, start=1):

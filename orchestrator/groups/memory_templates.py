@@ -84,7 +84,7 @@ def own_texts(home: Path, folder: str) -> OwnTexts:
     except FileNotFoundError:
         return OwnTexts((), ())
     except OSError:
-        return OwnTexts((), ("*",))
+        return OwnTexts((), ("*",))  # none can be searched
     try:
         with os.scandir(inner) as entries:
             names = sorted(

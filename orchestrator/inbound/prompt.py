@@ -217,7 +217,7 @@ async def _compose(
         return await _compose_task(tx, turn, turn.task_id, run_id=run_id, zone=zone, now_ms=now_ms)
     if turn.command is SessionCommand.COMPACT:
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt="/compact", command="compact")
-    if turn.last_seq is None:
+    if turn.last_seq is None:  # no message belongs to it
         ended_polls = await _poll_lines(tx, turn, (), zone)
         prompt = turn.prompt or ""
         if ended_polls:
@@ -349,8 +349,8 @@ async def _before_joining(tx: Tx, group: Group, requests: Sequence[Message]) -> 
     """
     latest = 0
     for request in requests:
-        since = await people.since(tx, group, request.sender)
-        latest = max(latest, request.seq if since is None else since)
+        joined_seq = await people.since(tx, group, request.sender)
+        latest = max(latest, request.seq if joined_seq is None else joined_seq)
     return Seq(latest - 1)
 
 

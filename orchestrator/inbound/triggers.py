@@ -75,7 +75,8 @@ def is_stranger_calling(message: Inbound, *, name: str) -> bool:
     """Return whether a message of a chat without a group is for the assistant.
 
     It is if it begins with `@name`, if the messenger reports a mention, or if it was sent directly to an
-    account that is the assistant's alone. A deletion, or a message without content, never is.
+    account that is the assistant's alone. Never is a deletion, a message without content, or one that asks
+    for nothing whatever its text, such as a reaction.
     """
     text = message.text or message.file or ""
     if not text.strip() or message.ignored or message.is_unreadable or message.deletes is not None:

@@ -97,13 +97,13 @@ class CycleRecorder:
     # A turn starts
 
     async def begin(self, tx: Tx, turn: Turn) -> StartedCycle | None:
-        """Record that a turn starts, if the loop of its group is on, by which the agent wakes by itself at
-        times.
+        """Record that a turn starts, if the loop of its group is on.
 
-        The turn is then a cycle of the loop. Another cycle of the group that is still open ends first. The
-        turn takes the pending wake requests that it answers: a question those of messages, a scheduled task
-        those of tasks (one for itself is added), and both that of the timer. A free cycle, for which the
-        agent has woken by itself, takes all of them, and gets its prompt now.
+        By its loop, a group's agent wakes by itself at times. The turn is then a cycle of the loop. Another
+        cycle of the group that is still open ends first. The turn takes the pending wake requests that it
+        answers: a question those of messages, a scheduled task those of tasks (one for itself is added), and
+        both that of the timer. A free cycle, for which the agent has woken by itself, takes all of them, and
+        gets its prompt now.
 
         Return the cycle. None if the loop is off, for a session command, and for a turn of the dashboard's
         worker; then nothing is recorded.

@@ -49,7 +49,7 @@ STOP_REASON = "a message waited too long for it."
 
 StopRun = Callable[[RunId, str], Awaitable[None]]
 """Ends a run, even at work; its turn fails with the reason."""
-Spent = Callable[[Tx, Group], Awaitable[str | None]]
+WhySpent = Callable[[Tx, Group], Awaitable[str | None]]
 """Returns the reason why a group may not use the model in the background now; None when it may."""
 
 
@@ -90,20 +90,20 @@ class CycleStarter:
         clock: Clock,
         wakeups: Wakeups,
         bus: EventBus,
-        spent: Spent = never_spent,
+        why_spent: WhySpent = never_spent,
         stop_run: StopRun = stop_nothing,
     ) -> None:
         """Set up the starter; `run` starts cycles.
 
-        `spent` returns why a group's budget allows no cycle, or None if it does. `stop_run` ends a container,
-        with the reason. `recorder` records the cycles.
+        `why_spent` returns why a group's budget allows no cycle, or None if it does. `stop_run` ends a
+        container, with the reason. `recorder` records the cycles.
         """
         self._database = database
         self._recorder = recorder
         self._clock = clock
         self._wakeups = wakeups
         self._bus = bus
-        self._spent = spent
+        self._why_spent = why_spent
         self._stop_run = stop_run
         self._alive: frozenset[Folder] = frozenset()
         self._missed: dict[Folder, _Missed] = {}
@@ -192,13 +192,14 @@ class CycleStarter:
         if loop.lease_owner is not None:
             await loops.release(tx, loop.folder)  # its turn was removed, or ended before it started
         at_ms = await self._start_ms(tx, loop, now_ms)
+        # After a time without a host, the groups that missed a wake start one after another.
         missed = self._missed.get(loop.folder)
         if at_ms is not None and missed is not None:
             at_ms = max(at_ms, missed.until_ms)
         if at_ms is None or at_ms > now_ms:
             return at_ms
         group = await groups.by_folder(tx, loop.folder)
-        why_not = "its group is no longer registered" if group is None else await self._spent(tx, group)
+        why_not = "its group is no longer registered" if group is None else await self._why_spent(tx, group)
         # Stored, so that the console can show why no cycle starts although one is due.
         await loops.hold(tx, loop.folder, why_not)
         if group is not None and why_not is None:

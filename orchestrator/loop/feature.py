@@ -47,7 +47,7 @@ class LoopFeature:
             clock=host.clock,
             wakeups=host.wakeups,
             bus=host.bus,
-            spent=self._why_spent,
+            why_spent=self._why_spent,
             stop_run=stop_run,
         )
         self._workspaces = Workspaces(

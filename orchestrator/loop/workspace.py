@@ -340,7 +340,7 @@ class Workspaces:
             return
         try:
             # Only kinds of events that a change makes: reading the files would signal others.
-            self._watches[folder] = self._started().schedule(
+            self._watches[folder] = self._started_observer().schedule(
                 WatchHandler(signal),
                 os.fspath(self._root / folder),
                 event_filter=[FileClosedEvent, FileMovedEvent, FileDeletedEvent],
@@ -353,7 +353,7 @@ class Workspaces:
         else:
             self._blind.discard(folder)
 
-    def _started(self) -> BaseObserver:
+    def _started_observer(self) -> BaseObserver:
         """Return the observer of folders, started if needed.
 
         Raises `OSError` if the system has no handle for another one.

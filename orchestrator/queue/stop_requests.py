@@ -207,8 +207,9 @@ def reply(calls_by_tool: Counter[str], *, has_begun: bool, is_korean: bool) -> s
 
 
 def _refusal_text(target: _OpenTurn, *, is_korean: bool) -> str:
-    """Return the text that says who may stop a turn: those who asked, at most `MAX_NAMES` names, or the
-    owner.
+    """Return the text that says who may stop a turn: those who asked, or the owner.
+
+    At most `MAX_NAMES` of those who asked are named.
     """
     names = sorted({request.sender_name for request in target.requests})
     who = ", ".join(short(name, MAX_NAME_CHARS) for name in names[:MAX_NAMES])

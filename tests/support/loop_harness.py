@@ -71,7 +71,7 @@ class LoopHarness:
             clock=self.harness.clock,
             wakeups=self.harness.wakeups,
             bus=self.harness.bus,
-            spent=self._why_spent,
+            why_spent=self._why_spent,
             stop_run=self._stop_run,
         )
 

@@ -105,10 +105,10 @@ class CliProcess:
             self._stdin().flush()
 
     def _handle_tool_message(self, message: dict[str, Any]) -> bool:
-        """Handle a message for one of Andy's MCP servers and return True; for any other, which the SDK
-        handles, do nothing and return False.
+        """Handle a message for one of Andy's MCP servers, and return whether it is one.
 
-        A request is answered in a task of its own; a cancel request of the CLI cancels this task.
+        Any other is left to the SDK. A request is answered in a task of its own; a cancel request of the CLI
+        cancels this task.
         """
         match message:
             case {
