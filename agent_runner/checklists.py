@@ -186,11 +186,11 @@ class Checklists:
 
 
 def file_stem(name: str) -> str:
-    """Return the file name of a list: `weekend-trip` for `Weekend Trip`. Only letters, digits, spaces, `-`
-    and `_` are allowed.
+    """Return the file name of a list, such as `weekend-trip` for `Weekend Trip`.
 
     Raises:
-        ListError: `BAD_NAME`.
+        ListError: `BAD_NAME`, for a name with anything but letters, digits, spaces, `-` and `_`, one that
+            does not begin with a letter or digit, or one that is too long.
     """
     stem = "-".join(composed(name).casefold().split())
     # The categories of Unicode whose names begin with L, M and N: letters, marks on them, and numbers.

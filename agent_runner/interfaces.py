@@ -47,8 +47,10 @@ class Agent(Protocol):
 
     @property
     def restored(self) -> RestoreMode | None:
-        """Return the mode in which its conversation really continues: known once the agent has started, and
-        corrected if it has to start anew after that. None before, and for an agent that restores nothing.
+        """Return the mode in which its conversation really continues.
+
+        It is known once the agent has started, and corrected if the agent has to start anew after that. None
+        before, and for an agent that restores nothing.
         """
         ...
 

@@ -166,8 +166,9 @@ class Accumulator:
             self._ready.append(replace(batch, entries=taken_back))
 
     def _remember(self, key: str, entry: NoticeEntry, now_ms: int) -> None:
-        """Add an entry, and remember it under `key` to count its repetitions; beyond the limit, forget the
-        oldest one.
+        """Add an entry, and remember it under `key` to count its repetitions.
+
+        If `MAX_REMEMBERED` are remembered already, the oldest of them is forgotten.
         """
         if len(self._remembered) >= MAX_REMEMBERED:
             self._forget(next(iter(self._remembered)), now_ms)

@@ -43,12 +43,12 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNotices:
-    """The outcome of one turn's notices: those that the model read (`delivered`), and the ids of the host's
-    notices that it did not read (`returned`).
-    """
+    """The outcome of one turn's notices."""
 
     delivered: tuple[DeliveredNotice, ...] = ()
+    """Those that the model read."""
     returned: tuple[int, ...] = ()
+    """The ids of the host's notices that it did not read."""
 
 
 class RunNotices:

@@ -1,8 +1,7 @@
-"""Copy files between chats and the folders of groups, which containers can write:
-no link in them is followed.
+"""Copy files between chats and the folders of groups.
 
-All access is relative to directory descriptors, so that a path that the container swaps meanwhile leads
-nowhere.
+Containers can write these folders, so no link in them is followed. All access is relative to directory
+descriptors, so that a path that the container swaps meanwhile leads nowhere.
 """
 
 from __future__ import annotations

@@ -30,8 +30,9 @@ EVENTS = frozenset(
 
 
 class GroupReconciler:
-    """Reconciles at each event of a group, and every 30 s, because the command line
-    changes rows without an event.
+    """Reconciles at each event of a group, and every 30 s.
+
+    The latter is because the command line changes rows without an event.
     """
 
     def __init__(

@@ -173,8 +173,9 @@ class GroupConfig(_Strict):
         return EGRESS_RULE in self.ask
 
     def asks_mcp(self, server: str, tool: str | None = None) -> bool:
-        """Return whether the owner is asked before a tool of a server is called; without
-        a `tool`, before any.
+        """Return whether the owner is asked before a tool of a server is called.
+
+        Without a `tool`, return whether there may be a tool of the server before which they are asked.
         """
         if EVERY_SERVER in self.ask:
             return True

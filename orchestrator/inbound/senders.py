@@ -22,11 +22,10 @@ class _Strict(BaseModel):
 
 
 class SenderRule(_Strict):
-    """The people who may ask in a chat, by the channel's exact ids, and whether other people's
-    messages are stored.
-    """
+    """The people who may ask in a chat, and whether other people's messages are stored."""
 
     allow: Literal["*"] | frozenset[str]
+    """Their ids, exactly as the channel reports them; `*` for everybody."""
     mode: Literal["trigger", "drop"] = "trigger"
     """`trigger`: stored, as context for others' questions. `drop`: not stored."""
 

@@ -1,7 +1,7 @@
 """List the files that the CLI reads once, at its boot: memory, settings, skills.
-Loads quickly: imported first.
 
-A CLI that was started ahead of its first turn has not read later versions.
+A CLI that was started ahead of its first turn has not read later versions. This module is imported first, so
+it has to load quickly.
 """
 
 from __future__ import annotations

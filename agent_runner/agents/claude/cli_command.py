@@ -128,14 +128,17 @@ class CliSettings:
 
     @property
     def setting_sources(self) -> tuple[Literal["user", "project"], ...]:
-        """The places from which the CLI reads settings and memory; none for a turn with instructions of its
-        own (`is_bare`).
+        """The places from which the CLI reads settings and memory.
+
+        None for a turn with instructions of its own (`is_bare`).
         """
         return () if self.is_bare else SETTING_SOURCES
 
     def servers(self) -> dict[str, dict[str, Any]]:
-        """Return the configuration of each MCP server by its name: Andy's own servers run in this process,
-        the owner's are reached through the host's proxy or are programs that the CLI starts.
+        """Return the configuration of each MCP server by its name.
+
+        Andy's own servers run in this process. The owner's are reached through the host's proxy, or are
+        programs that the CLI starts.
         """
         own: dict[str, dict[str, Any]] = {name: {"type": "sdk", "name": name} for name in SERVERS}
         programs = {program.name: program.as_config() for program in self.mcp_programs}
