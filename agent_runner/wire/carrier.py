@@ -179,7 +179,10 @@ class CarrierConnection:
         return CarrierMessage(kind=header.pop("kind"), fields=header, payload=payload)
 
     async def keep_alive(self) -> None:
-        """Send a `ping` whenever nothing else was sent for a while, until cancelled or lost."""
+        """Send a `ping` whenever nothing else was sent for a while, until cancelled.
+
+        Raises `ConnectionLost` if the connection is lost.
+        """
         while True:
             await asyncio.sleep(PING_SECONDS)
             if self._loop.time() - self._last_sent >= PING_SECONDS:

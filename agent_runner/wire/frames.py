@@ -246,9 +246,10 @@ class FrameDecoder:
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._pieces: list[str] = []
         self._line_chars = 0
-        self._overlong = False
-        self._inside = False
+        self._is_overlong = False
+        self._is_in_frame = False
         self._body: str | None = None
+        """The line of the frame that is being read; None before that line."""
 
     def feed(self, chunk: bytes) -> Iterator[FrameLine | LogLine]:
         """Yield the frames and log lines that end in this chunk; the rest waits for the next chunk."""
@@ -267,16 +268,16 @@ class FrameDecoder:
         # An agent can write a line without an end, which must not grow in the host's memory.
         if self._line_chars > MAX_LINE_CHARS:
             self._pieces.clear()
-            self._overlong = True
+            self._is_overlong = True
         elif piece:
             self._pieces.append(piece)
 
     def _end_line(self, piece: str) -> str | None:
         """End the present line with this piece, and return it; None if it was too long."""
         self._add_piece(piece)
-        line = None if self._overlong else "".join(self._pieces).removesuffix("\r")
+        line = None if self._is_overlong else "".join(self._pieces).removesuffix("\r")
         self._pieces.clear()
-        self._line_chars, self._overlong = 0, False
+        self._line_chars, self._is_overlong = 0, False
         return line
 
     def _process_line(self, line: str) -> Iterator[FrameLine | LogLine]:
@@ -287,13 +288,13 @@ class FrameDecoder:
         """
         # A second start without an end means that the first frame was cut off; it is dropped.
         if line == START:
-            self._inside = True
+            self._is_in_frame = True
             self._body = None
-        elif line == END and self._inside:
-            self._inside = False
+        elif line == END and self._is_in_frame:
+            self._is_in_frame = False
             if self._body is not None:
                 yield FrameLine(self._body)
-        elif self._inside and self._body is None:
+        elif self._is_in_frame and self._body is None:
             self._body = line
         elif line:
             yield LogLine(line)

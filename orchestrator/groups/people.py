@@ -107,7 +107,7 @@ async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
     return await people.addresses_of(tx, address)
 
 
-async def since(tx: Tx, group: Group, address: str) -> int | None:
+async def first_known_seq(tx: Tx, group: Group, address: str) -> int | None:
     """Return the number of the first message of a group that a person may know, since they joined then.
 
     None for somebody who was never seen there.

@@ -349,7 +349,7 @@ async def _before_joining(tx: Tx, group: Group, requests: Sequence[Message]) -> 
     """
     latest = 0
     for request in requests:
-        joined_seq = await people.since(tx, group, request.sender)
+        joined_seq = await people.first_known_seq(tx, group, request.sender)
         latest = max(latest, request.seq if joined_seq is None else joined_seq)
     return Seq(latest - 1)
 

@@ -259,7 +259,7 @@ class Workspaces:
             await self._forget(folder)
         for folder in sorted(alive):
             try:
-                await asyncio.to_thread(self._watch, folder, self._signal())
+                await asyncio.to_thread(self._watch, folder, self._thread_safe_signal())
                 await self._compare(folder)
             except StoreError:  # then no other group can be written, either
                 raise
@@ -320,7 +320,7 @@ class Workspaces:
         await self._database.write(lambda tx: sessions.forget_workspace(tx, folder))
         del self._last_listings[folder]
 
-    def _signal(self) -> Callable[[], None]:
+    def _thread_safe_signal(self) -> Callable[[], None]:
         """Return a function that wakes `run`, and that the observer's thread may call."""
         loop = asyncio.get_running_loop()
 

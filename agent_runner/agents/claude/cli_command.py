@@ -130,7 +130,7 @@ class CliSettings:
     def setting_sources(self) -> tuple[Literal["user", "project"], ...]:
         """The places from which the CLI reads settings and memory.
 
-        None for a turn with instructions of its own (`is_bare`).
+        Empty for a turn with instructions of its own (`is_bare`).
         """
         return () if self.is_bare else SETTING_SOURCES
 

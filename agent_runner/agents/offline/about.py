@@ -131,10 +131,10 @@ class About(RequestHandler):
         snapshots = self.context.workspace.snapshots
         context = await asyncio.to_thread(_document, snapshots / "context.json")
         workflow = await asyncio.to_thread(_document, snapshots / "workflow.json")
-        plan = _with_id(_rows(workflow, "plans"), _at(context, "memory", "active_plan_id"))
-        task = _with_id(_rows(plan, "tasks"), _at(context, "memory", "active_task_id"))
-        title, task_title = _short(_at(plan, "title")), _short(_at(task, "title"))
-        summary = str(_at(context, "conversation", "running_summary") or "").strip()
+        plan = _with_id(_rows(workflow, "plans"), _value_at(context, "memory", "active_plan_id"))
+        task = _with_id(_rows(plan, "tasks"), _value_at(context, "memory", "active_task_id"))
+        title, task_title = _short(_value_at(plan, "title")), _short(_value_at(task, "title"))
+        summary = str(_value_at(context, "conversation", "running_summary") or "").strip()
         decisions = _rows(context, "memory", "last_decisions")[-MAX_DECISIONS:]
         at_task = self.say("recall_task", task=task_title) if task_title else ""
         parts = (
@@ -152,13 +152,13 @@ class About(RequestHandler):
         such a summary, are left out.
         """
         # The id of a message begins with that of its turn: `t12.…`.
-        rows = [(str(_at(row, "id")).partition(".")[0], row) for row in window]
+        rows = [(str(_value_at(row, "id")).partition(".")[0], row) for row in window]
         left_out = {f"t{self.context.turn}", *(turn_id for turn_id, row in rows if _asks_to_recall(row))}
         name = self.context.order.assistant_name
         lines = [
             text if row.get("role") == "user" else f"{name}: {text}"
             for turn_id, row in rows
-            if turn_id not in left_out and (text := _short(_at(row, "content")))
+            if turn_id not in left_out and (text := _short(_value_at(row, "content")))
         ]
         return lines[-MAX_MESSAGES:]
 
@@ -169,15 +169,15 @@ class About(RequestHandler):
 
 def _asks_to_recall(row: Any) -> bool:
     """Return whether a person's message asks about earlier talk; a name (`Mia: `) may precede its text."""
-    content = str(_at(row, "content") or "")
-    texts = (content, content.partition(": ")[2]) if _at(row, "role") == "user" else ()
+    content = str(_value_at(row, "content") or "")
+    texts = (content, content.partition(": ")[2]) if _value_at(row, "role") == "user" else ()
     return any(parsed.intent == "recall" for text in texts for parsed in reading.read(text))
 
 
 # Any field may be missing: another version may have written the files, or the conversation has only started.
 
 
-def _at(document: Any, *path: str) -> Any:
+def _value_at(document: Any, *path: str) -> Any:
     """Return the value at a path of names in a JSON document; None if there is none."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
@@ -186,13 +186,13 @@ def _at(document: Any, *path: str) -> Any:
 
 def _rows(document: Any, *path: str) -> list[Any]:
     """Return the list at a path of names in a JSON document; an empty one if there is none."""
-    value = _at(document, *path)
+    value = _value_at(document, *path)
     return value if isinstance(value, list) else []
 
 
 def _with_id(rows: Sequence[Any], row_id: Any) -> Any:
     """Return the first row with this id; None if there is none, or the id is empty."""
-    return next((row for row in rows if row_id and _at(row, "id") == row_id), None)
+    return next((row for row in rows if row_id and _value_at(row, "id") == row_id), None)
 
 
 def _short(text: Any) -> str:

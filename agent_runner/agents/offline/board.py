@@ -314,7 +314,7 @@ class Board(RequestHandler):
         same = [todo for todo in fitting if todo.label.casefold() == item.casefold()]
         options = [
             self._ending(_entry(task), self._label(task))
-            for task in (_at(tasks, item) if is_number else find(tasks, item, fits))
+            for task in (_at_place(tasks, item) if is_number else find(tasks, item, fits))
         ]
         for todo in same or fitting:
             form = "option_todo" if todo.list == TODO else "option_item"
@@ -411,7 +411,7 @@ class Board(RequestHandler):
             return _with_id(tasks, self.slot("id") or state.task)
         if which.isdecimal() and which in state.shown:
             return _with_id(tasks, state.shown[which].id)
-        return find(tasks, which) or _at(tasks, which)
+        return find(tasks, which) or _at_place(tasks, which)
 
     def _options(self, tasks: Sequence[OpenTask]) -> list[Option]:
         """Return an option for each task: the same request, about that task."""
@@ -697,7 +697,7 @@ def _with_id(tasks: Sequence[OpenTask], task_id: str) -> list[OpenTask]:
     return [task for task in tasks if task["id"] == task_id]
 
 
-def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
+def _at_place(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
     """Return the task at a place, counted from 1, as a list of at most one."""
     return [task for place, task in enumerate(tasks, 1) if str(place) == number]
 

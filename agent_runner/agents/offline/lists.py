@@ -23,7 +23,7 @@ MAX_SHOWN_ITEMS = 100
 """Most entries of a list in one answer."""
 NEARLY = 0.8
 """Similarity from 0 to 1 at which a list name may be another one with a typing error."""
-KNOWN_NAMES = ("shopping", "groceries", "장보기", "쇼핑")
+SHOPPING_NAMES = ("shopping", "groceries", "장보기", "쇼핑")
 """Names of lists that are created without a question; all are for shopping."""
 READING = frozenset({"show_list", "count", "on_list"})
 """Requests that change no list."""
@@ -143,7 +143,7 @@ class Lists(RequestHandler):
         Only Korean words for everyday goods are looked for. Otherwise return `name`, the list to which the
         entries would be added.
         """
-        shops = [shop for shop in KNOWN_NAMES if shop in self._files.names()]
+        shops = [shop for shop in SHOPPING_NAMES if shop in self._files.names()]
         goods_matches = [PATTERNS["good_ko"].fullmatch(item) for item in self.slot("items").splitlines()]
         return shops[0] if name == TODO and shops and all(goods_matches) else name
 
@@ -198,7 +198,7 @@ class Lists(RequestHandler):
             names = (*similar, self.name)
             options = [self.option(self._named(name), list=name, sure="yes") for name in names]
             raise self.question("which", self.say("which_near"), options)
-        if self.slot("doubt") and self.name not in KNOWN_NAMES:  # any words can answer “Which list?”
+        if self.slot("doubt") and self.name not in SHOPPING_NAMES:  # any words can answer “Which list?”
             raise self.question("sure", self.say("sure_new_list"))
 
     def _is_known(self, name: str) -> bool:
