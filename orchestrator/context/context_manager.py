@@ -23,7 +23,7 @@ from orchestrator.context.extractive_summary import ExtractiveSummarizer, Summar
 from orchestrator.context.files import ContextDraft, ContextFiles, Report
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import FROM_SESSION, Checkpoint, Context, ContextMessage
-from orchestrator.context.script import within
+from orchestrator.context.script import cut_to_weight
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import ScaledCounter, TokenCounter
 from orchestrator.context.workflow import Plan, PlanContext, PlanStatus, PlanTask, TaskFields, UnknownPlanTask
@@ -112,17 +112,18 @@ class ContextManager:
 
     # The dialogue
 
-    def register_message(self, *spoken: NewMessage, now_ms: int) -> RegisteredMessages:
+    def register_message(self, *new_messages: NewMessage, now_ms: int) -> RegisteredMessages:
         """Add messages to the conversation: a user's before the model is called, an answer after it is given.
 
-        Each id is added once; nothing is written if all are known and unchanged. The result has the new ids,
-        and the older messages that made room and are only in the summary now: a model may summarise them
-        better later.
+        Each id is added once; a message that is added again with another text replaces the earlier one while
+        that is still stored in full. Nothing is written if all are known and unchanged. The result has the
+        new ids, and the older messages that made room and are only in the summary now: a model may summarise
+        them better later.
         """
-        clean = [replace(message, content=self._clean(message.content)) for message in spoken]
-        with self.files.changed(now_ms) as draft:
+        redacted = [replace(message, content=self._redacted(message.content)) for message in new_messages]
+        with self.files.changing(now_ms) as draft:
             result = dialogue.registered(
-                draft.context, clean, counter=self.counter, summariser=self.summariser
+                draft.context, redacted, counter=self.counter, summariser=self.summariser
             )
             draft.context = result.context
         return result
@@ -132,7 +133,7 @@ class ContextManager:
 
         Nothing changes if another question, or none, waits for an answer.
         """
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             if draft.context.pending_user == message_id:
                 draft.context = draft.context.model_copy(update={"pending_user": None})
 
@@ -141,23 +142,26 @@ class ContextManager:
 
         Return whether it was; if it was replaced meanwhile, nothing changes.
         """
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             is_unchanged = draft.context.conversation.running_summary == instead_of
             if is_unchanged:
-                _set_summary(draft, within(self._clean(summary)))
+                _set_summary(draft, cut_to_weight(self._redacted(summary)))
         return is_unchanged
 
     def join_summary(self, session_summary: str, *, now_ms: int) -> None:
         """Merge the summary that the CLI, the agent's program, wrote at a compaction into the stored one."""
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             old = draft.context.conversation
-            summary = merged(old.running_summary, self._clean(session_summary))
+            summary = merged(old.running_summary, self._redacted(session_summary))
             # The messages that the session summed up are not known. With this mark among the ids, the summary
             # is made anew when any earlier message is deleted.
             _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, FROM_SESSION)))
 
     def stored_turns(self, *, now_ms: int) -> set[int]:
-        """Return the ids of the turns whose messages are in the context or in one of its snapshots."""
+        """Return the ids of the turns whose messages are in the context or in one of its readable snapshots.
+
+        A turn counts also if its messages are in the summary only.
+        """
         turn_ids = dialogue.turns_in(self.load(now_ms=now_ms).context)
         return turn_ids.union(
             *(dialogue.turns_in(contents.context) for contents in self.files.snapshots.readable())
@@ -169,20 +173,20 @@ class ContextManager:
         """Remove the texts of the messages with these ids from the context and its snapshots.
 
         `messages` maps the ids of all messages of `stored_turns` to their present form. A message of
-        `message_ids` that is in it gets its present text; one that is not is replaced by a note that it was
-        deleted. Summaries that contain a removed text are made again from the other messages.
+        `message_ids` that is in `messages` gets its present text: without the parts that people deleted. One
+        that is not is replaced by a note that it was deleted. Summaries that contain a removed text are made again from the other messages.
         """
-        clean = {
-            message.id: message.model_copy(update={"content": self._clean(message.content)})
+        redacted = {
+            message.id: message.model_copy(update={"content": self._redacted(message.content)})
             for message in messages.values()
         }
-        remaining = partial(
-            dialogue.without, message_ids=message_ids, messages=clean, summariser=self.summariser
+        without_removed = partial(
+            dialogue.without, message_ids=message_ids, messages=redacted, summariser=self.summariser
         )
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             # Under one lock, so that no snapshot with the texts is taken in between.
-            draft.context = remaining(draft.context)
-            self.files.snapshots.rewrite(remaining)
+            draft.context = without_removed(draft.context)
+            self.files.snapshots.rewrite(without_removed)
 
     def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> ContextSnapshot | None:
         """Take a snapshot, then delete the dialogue, its summary and the SDK's session (`/clear`).
@@ -191,8 +195,8 @@ class ContextManager:
         with None, only messages that were added before are never added again. Return the new snapshot; None
         if none was needed.
         """
-        with self.files.changed(now_ms) as draft:
-            snapshot = self._snapshot(draft, now_ms, "close")
+        with self.files.changing(now_ms) as draft:
+            snapshot = self._take_snapshot(draft, now_ms, "close")
             context = dialogue.closed(draft.context, through_turn=through_turn)
             draft.context = context.model_copy(update={"sdk": memory.without_session(context.sdk)})
         return snapshot
@@ -203,8 +207,8 @@ class ContextManager:
         `with_plans` deletes them too. Messages that were added before are never added again; the owner can
         restore the snapshot. Return the new snapshot; None if none was needed.
         """
-        with self.files.changed(now_ms) as draft:
-            snapshot = self._snapshot(draft, now_ms, "reset")
+        with self.files.changing(now_ms) as draft:
+            snapshot = self._take_snapshot(draft, now_ms, "reset")
             draft.context = memory.forgotten(draft.context, now_ms)
             if with_plans:
                 draft.workflow = workflow.bootstrap(draft.workflow.project_name, now_ms)
@@ -218,10 +222,10 @@ class ContextManager:
         The id of the agent's session is dropped: the session would still contain what was corrected. An error
         of `change` is raised, and leaves all as it was. Return the new snapshot; None if none was needed.
         """
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             # First, because it may refuse: then no snapshot is taken.
             corrected = change(draft.contents)
-            snapshot = self._snapshot(draft, now_ms, "correction")
+            snapshot = self._take_snapshot(draft, now_ms, "correction")
             draft.workflow = corrected.workflow
             sdk = memory.without_session(corrected.context.sdk)
             draft.context = corrected.context.model_copy(update={"sdk": sdk})
@@ -233,19 +237,19 @@ class ContextManager:
         What others have saved since the load is merged with it. Messages that no longer fit the window of
         newest messages are folded into the summary.
         """
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             # Every save raises the revision, so an equal one means that nobody else has saved.
             is_unchanged = draft.context.revision == base.revision
-            joined = context if is_unchanged else merging.merged(base, draft.context, context)
-            cut = window.trimmed(joined.conversation.recent_window, self.counter)
-            conversation = joined.conversation.model_copy(update={"recent_window": cut.remaining})
-            # With the stored revision: writing the draft counts it on by one.
-            draft.context = joined.model_copy(
+            merged_context = context if is_unchanged else merging.merged(base, draft.context, context)
+            trimmed = window.trimmed(merged_context.conversation.recent_window, self.counter)
+            conversation = merged_context.conversation.model_copy(update={"recent_window": trimmed.remaining})
+            # With the stored revision: writing the draft raises it by one.
+            draft.context = merged_context.model_copy(
                 update={"conversation": conversation, "revision": draft.context.revision}
             )
-            if cut.evicted:
-                ids = (message.id for message in cut.evicted)
-                summary = self.summariser.fold(conversation.running_summary, cut.evicted)
+            if trimmed.evicted:
+                ids = (message.id for message in trimmed.evicted)
+                summary = self.summariser.fold(conversation.running_summary, trimmed.evicted)
                 _set_summary(draft, summary, folded=(*conversation.folded, *ids))
         return draft.context
 
@@ -303,20 +307,20 @@ class ContextManager:
         Raises:
             PlanRefused: the plan has no title, is too long, or there are too many plans.
         """
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             plan = draft.workflow.plan(draft.workflow.made_by(request_id))
             if plan is None:
                 draft.workflow = workflow.with_new_plan(
                     draft.workflow,
-                    title=self._clean(title),
-                    objective=self._clean(objective),
-                    tasks=[self._clean(task) for task in tasks],
-                    context=PlanContext(**self._cleaned((context or PlanContext()).model_dump())),
+                    title=self._redacted(title),
+                    objective=self._redacted(objective),
+                    tasks=[self._redacted(task) for task in tasks],
+                    context=PlanContext(**self._redacted_fields((context or PlanContext()).model_dump())),
                     request_id=request_id,
                     now_ms=now_ms,
                 )
                 plan = draft.workflow.plans[-1]
-                _set_active_ids(draft, plan.id, None)
+                _set_active(draft, plan.id, None)
         return plan
 
     def update_plan_task(
@@ -337,7 +341,7 @@ class ContextManager:
             UnknownPlan, UnknownPlanTask: no such plan or task exists.
             PlanRefused: a field cannot be stored.
         """
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             plan = workflow.known_plan(draft.workflow, plan_id or draft.context.memory.active_plan_id or "")
             changed_id = draft.workflow.made_by(request_id)
             if changed_id is None:
@@ -347,7 +351,7 @@ class ContextManager:
                     task_id,
                     request_id=request_id,
                     now_ms=now_ms,
-                    **cast("TaskFields", self._cleaned(fields)),
+                    **cast("TaskFields", self._redacted_fields(fields)),
                 )
                 # The newest entry of `requests` is (request id, id of the changed or new task).
                 changed_id = draft.workflow.requests[-1][1] if request_id else task_id
@@ -362,26 +366,26 @@ class ContextManager:
     ) -> Plan | None:
         """Make the plan with this id the active one, or no plan if it is None.
 
-        Unless the plan was active already, its task in progress becomes the active task; if it has none, no
-        task is active.
+        Unless the plan was active already, its first task in progress becomes the active task; if it has
+        none, no task is active.
 
-        With `resets_summary`, the plan's title and objective replace the summary, after a snapshot. Return
-        the plan; None if no plan is active now.
+        With `resets_summary`, the plan's title and objective replace the summary, after a snapshot; the
+        summary stays if `plan_id` is None. Return the plan; None if no plan is active now.
 
         Raises:
             UnknownPlan: no plan has this id.
         """
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             draft.workflow = workflow.with_current(draft.workflow, plan_id, now_ms=now_ms)
             plan = draft.workflow.plan(plan_id)
             if draft.context.memory.active_plan_id != plan_id:
                 tasks = plan.tasks if plan else ()
                 in_progress = (task.id for task in tasks if task.status is PlanStatus.IN_PROGRESS)
-                _set_active_ids(draft, plan_id, next(in_progress, None))
+                _set_active(draft, plan_id, next(in_progress, None))
             if resets_summary and plan:
-                self._snapshot(draft, now_ms, "plan")
+                self._take_snapshot(draft, now_ms, "plan")
                 opening = "\n".join(filter(None, (plan.title, plan.objective)))
-                _set_summary(draft, within(opening), folded=())
+                _set_summary(draft, cut_to_weight(opening), folded=())
         return plan
 
     def set_active_task(self, task_id: str | None, *, now_ms: int) -> PlanTask | None:
@@ -392,10 +396,10 @@ class ContextManager:
         Raises:
             UnknownPlanTask: no plan is active, or it has no such task.
         """
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             plan = draft.workflow.plan(draft.context.memory.active_plan_id)
             if task_id is None:
-                _set_active_ids(draft, plan.id if plan else None, None)
+                _set_active(draft, plan.id if plan else None, None)
                 return None
             if plan is None:
                 raise UnknownPlanTask(task_id)
@@ -405,22 +409,27 @@ class ContextManager:
                     draft.workflow, plan.id, task_id, status=PlanStatus.IN_PROGRESS, now_ms=now_ms
                 )
                 task = workflow.known_task(workflow.known_plan(draft.workflow, plan.id), task_id)
-            _set_active_ids(draft, plan.id, task_id)
+            _set_active(draft, plan.id, task_id)
         return task
 
     def record_decision(self, text: str, *, now_ms: int) -> tuple[str, ...]:
-        """Store a decision, cut to 200 characters; return all stored decisions, at most 20, newest last."""
-        clean = self._clean(text)
-        changed = self._change_memory(lambda before: memory.with_decision(before, clean), now_ms)
+        """Store a decision, cut to 200 characters; return all stored decisions, at most 20, newest last.
+
+        A blank one is not stored. One that is stored already becomes the newest; of more than 20, the oldest
+        is dropped.
+        """
+        redacted = self._redacted(text)
+        changed = self._change_memory(lambda before: memory.with_decision(before, redacted), now_ms)
         return changed.last_decisions
 
     def note_open_file(self, path: str, *, now_ms: int) -> tuple[str, ...]:
         """Store the path of a file that the agent works on.
 
-        Return all such paths, at most 20, newest last.
+        Return all such paths, at most 20, newest last; of more, the oldest is dropped. A blank path, or one
+        of more than 300 characters, is not stored.
         """
-        clean = self._clean(path)
-        return self._change_memory(lambda before: memory.with_open_file(before, clean), now_ms).open_files
+        redacted = self._redacted(path)
+        return self._change_memory(lambda before: memory.with_open_file(before, redacted), now_ms).open_files
 
     # Snapshots
 
@@ -432,8 +441,8 @@ class ContextManager:
         """
         if not self.files.path.is_dir():
             return None
-        with self.files.changed(now_ms) as draft:
-            return self._snapshot(draft, now_ms, reason)
+        with self.files.changing(now_ms) as draft:
+            return self._take_snapshot(draft, now_ms, reason)
 
     def snapshots(self) -> list[ContextSnapshot]:
         """Return all snapshots, newest first."""
@@ -450,10 +459,11 @@ class ContextManager:
             UnknownSnapshot, SnapshotDamaged: nothing was changed.
         """
         contents = self.files.snapshots.read(name)
-        with self.files.changed(now_ms) as draft:
-            snapshot = self._snapshot(draft, now_ms, "restore")
+        with self.files.changing(now_ms) as draft:
+            snapshot = self._take_snapshot(draft, now_ms, "restore")
             old = draft.context
-            # A message counts as added if the snapshot or the present context records it as added.
+            # A message counts as added if the snapshot or the present context records it as added. All
+            # messages of turns up to the `floor` of either count, too.
             registered = contents.context.conversation.seen.up_to(old.conversation.seen.floor)
             conversation = contents.context.conversation.model_copy(
                 update={"seen": registered.with_ids(old.conversation.seen.ids)}
@@ -477,24 +487,24 @@ class ContextManager:
         """Let a protected snapshot be deleted again when it is old. Raises `UnknownSnapshot`."""
         self.files.snapshots.unpin(name)
 
-    def _clean(self, text: str) -> str:
+    def _redacted(self, text: str) -> str:
         """Return a text with its secrets replaced, and without null characters."""
         # Before anything is cut: the redactor recognises a secret only if it is whole.
         return self.files.redactor.redact(text.replace("\0", ""))
 
-    def _cleaned(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return fields, each None, a text or a list of texts, with the secrets in their texts replaced."""
-        cleaned: dict[str, Any] = {}
+    def _redacted_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return fields, each None, a text or a list of texts, with `_redacted` texts."""
+        redacted: dict[str, Any] = {}
         for name, value in fields.items():
             if value is None:
-                cleaned[name] = None
+                redacted[name] = None
             elif isinstance(value, str):
-                cleaned[name] = self._clean(value)
+                redacted[name] = self._redacted(value)
             else:
-                cleaned[name] = [self._clean(text) for text in value]
-        return cleaned
+                redacted[name] = [self._redacted(text) for text in value]
+        return redacted
 
-    def _snapshot(self, draft: ContextDraft, now_ms: int, reason: str) -> ContextSnapshot | None:
+    def _take_snapshot(self, draft: ContextDraft, now_ms: int, reason: str) -> ContextSnapshot | None:
         """Take a snapshot of a draft of context and plans for `reason`, and return it.
 
         None if nothing was ever stored, or if there is a snapshot of this revision.
@@ -508,14 +518,14 @@ class ContextManager:
 
         Nothing is written if the result is equal.
         """
-        with self.files.changed(now_ms) as draft:
+        with self.files.changing(now_ms) as draft:
             changed = change(draft.context.memory)
             if changed != draft.context.memory:
                 draft.context = draft.context.model_copy(update={"memory": changed})
         return changed
 
 
-def _set_active_ids(draft: ContextDraft, plan_id: str | None, task_id: str | None) -> None:
+def _set_active(draft: ContextDraft, plan_id: str | None, task_id: str | None) -> None:
     """Make a plan and a task of a draft the active ones; None means that none is active."""
     changed = memory.with_active(draft.context.memory, plan_id, task_id)
     if changed != draft.context.memory:
@@ -533,9 +543,9 @@ def _update_active_task(draft: ContextDraft, plan: Plan, task: PlanTask) -> None
         return
     if task.status.is_over and memory_now.active_task_id == task.id:
         next_task = workflow.next_task(plan)
-        _set_active_ids(draft, plan.id, next_task.id if next_task else None)
+        _set_active(draft, plan.id, next_task.id if next_task else None)
     elif task.status is PlanStatus.IN_PROGRESS and memory_now.active_task_id is None:
-        _set_active_ids(draft, plan.id, task.id)
+        _set_active(draft, plan.id, task.id)
 
 
 def _set_summary(draft: ContextDraft, summary: str, *, folded: Iterable[str] | None = None) -> None:

@@ -88,10 +88,10 @@ class DeletionSync:
                 await self._removals.sweep()
             except ExceptionGroup as group_of_failures:
                 failures += group_of_failures.exceptions
-        for group, waiting in await self._database.read(_waiting_deletions):
+        for group, deletions in await self._database.read(_pending_deletions):
             try:
-                if waiting:
-                    await self._forget(group, waiting)
+                if deletions:
+                    await self._forget(group, deletions)
                 await self._end_session(group)
             except StoreError:  # then no other group can be written, either
                 raise
@@ -110,7 +110,8 @@ class DeletionSync:
         async with self._database.transaction() as tx:
             if await turns.running_of(tx, group.folder) is not None:
                 return
-            # That a new session is needed was noted when something was forgotten; this deletes the note, too.
+            # When something was forgotten, `note_new_session` recorded that. This call returns whether there
+            # is such a record, and deletes it.
             if not await sessions.take_new_session(tx, group.folder):
                 return
             await sessions.lose(tx, group.folder)
@@ -123,8 +124,8 @@ class DeletionSync:
         except OSError as error:
             log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
 
-    async def _forget(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
-        """Carry out the deletions of one group, which are `waiting`; each is of a turn with deleted messages.
+    async def _forget(self, group: Group, deletions: Sequence[PendingDeletion]) -> None:
+        """Carry out the `deletions` of one group; each names a turn of which messages were deleted.
 
         If its files are busy or cannot be written, that is logged, and the next sweep tries again.
         """
@@ -134,18 +135,18 @@ class DeletionSync:
             # under way that has read the texts before they were deleted, and would still write them.
             await self._recorder.catch_up(folder)
             self._on_forgetting(folder)  # drops a summary that a model is writing of the texts
-            await self._remove(group, waiting)
-            await self._database.write(lambda tx: sessions.finish_deletions(tx, folder, waiting))
+            await self._remove(group, deletions)
+            await self._database.write(lambda tx: sessions.finish_deletions(tx, folder, deletions))
             await self._recorder.catch_up(folder)  # updates the container's copy too
         except (ContextBusy, OSError) as error:
             log.warning("context.messages_not_removed", group=folder, reason=str(error))
             return
-        log.info("context.messages_removed", group=folder, turns=len(waiting))
+        log.info("context.messages_removed", group=folder, turns=len(deletions))
 
-    async def _remove(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
+    async def _remove(self, group: Group, deletions: Sequence[PendingDeletion]) -> None:
         """Remove deleted questions, and answers whose text was forgotten, from the group's context.
 
-        `waiting` are the deletions; each names the turn whose question lost a message.
+        Each of `deletions` names a turn whose question lost a message.
         """
         manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()
@@ -154,10 +155,11 @@ class DeletionSync:
             lambda tx: exchanges.of_turns(tx, group.folder, stored_turns)
         )
         present_messages = {
-            spoken.id: _message(spoken) for spoken in self._messages_in(turn_exchanges, group)
+            message.id: _stored_form(message) for message in self._messages_in(turn_exchanges, group)
         }
-        removed_ids = [question_id(deletion.turn) for deletion in waiting]
-        # Answers to a deleted message stay; an answer that was itself forgotten has no text any more.
+        removed_ids = [question_id(deletion.turn) for deletion in deletions]
+        # Answers to a deleted message stay. An answer that was itself forgotten has no text any more; nor has
+        # one that was never given, which no context has.
         removed_ids += [
             answer_id(exchange.turn)
             for exchange in turn_exchanges
@@ -170,11 +172,11 @@ class DeletionSync:
         return (
             message
             for exchange in turn_exchanges
-            for message in message_mapping.spoken_in(exchange, group, name=self._name)
+            for message in message_mapping.messages_of(exchange, group, name=self._name)
         )
 
 
-async def _waiting_deletions(tx: Tx) -> list[tuple[Group, list[PendingDeletion]]]:
+async def _pending_deletions(tx: Tx) -> list[tuple[Group, list[PendingDeletion]]]:
     """Return the groups that have something to forget, each with its pending deletions of messages.
 
     The deletions of a group may be empty: then only its session is to be ended. This runs after each turn, so
@@ -196,6 +198,6 @@ async def _until_event(events: asyncio.Queue[HostEvent]) -> None:
         return
 
 
-def _message(spoken: NewMessage) -> ContextMessage:
+def _stored_form(message: NewMessage) -> ContextMessage:
     """Return a new message in the form in which a context stores it."""
-    return ContextMessage(id=spoken.id, role=spoken.role, content=spoken.content, ts=iso(spoken.at_ms))
+    return ContextMessage(id=message.id, role=message.role, content=message.content, ts=iso(message.at_ms))

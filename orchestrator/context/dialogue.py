@@ -53,9 +53,9 @@ class RegisteredMessages:
 
 
 def registered(
-    context: Context, spoken: Iterable[NewMessage], *, counter: TokenCounter, summariser: Summarizer
+    context: Context, new_messages: Iterable[NewMessage], *, counter: TokenCounter, summariser: Summarizer
 ) -> RegisteredMessages:
-    """Return the context with the messages `spoken` added.
+    """Return the context with `new_messages` added.
 
     The newest messages, as many as fit a limit of tokens, are stored in full: the window. Those that leave it
     are folded into the summary by `summariser`. An id that was registered before changes nothing, unless it
@@ -64,29 +64,30 @@ def registered(
     """
     before = context.conversation
     in_window = {message.id: message for message in before.recent_window}
-    new: list[str] = []
+    new_ids: list[str] = []
     stats, pending = context.stats, context.pending_user
-    for new_message in spoken:
+    for new_message in new_messages:
         is_new = new_message.id not in before.seen
         stored = in_window.get(new_message.id)
         if not is_new and stored is None:
             continue  # it was added before, and is in the summary by now
-        message = _message(new_message, in_window.values())
+        message = _stored_form(new_message, in_window.values())
         if not is_new and stored is not None and message.content == stored.content:
             continue  # it was added before, with the same text
-        if is_new and new_message.id not in new:
-            new.append(new_message.id)
-            stats = _counted(stats, message, counter)
+        # `before` lacks the ids of this call, so a message that comes twice in it is counted once.
+        if is_new and new_message.id not in new_ids:
+            new_ids.append(new_message.id)
+            stats = _stats_with(stats, message, counter)
         in_window[new_message.id] = message if stored is None else _with_earlier_time(stored, message)
-        pending = _pending(pending, message, context, is_new=is_new)
-    cut = window.trimmed(window.in_order(in_window.values()), counter)
+        pending = _pending_after(pending, message, context, is_new=is_new)
+    trimmed = window.trimmed(window.in_order(in_window.values()), counter)
     old = before.running_summary
     conversation = before.model_copy(
         update={
-            "recent_window": cut.remaining,
-            "running_summary": summariser.fold(old, cut.evicted) if cut.evicted else old,
-            "folded": (*before.folded, *(message.id for message in cut.evicted)),
-            "seen": before.seen.with_ids(new),
+            "recent_window": trimmed.remaining,
+            "running_summary": summariser.fold(old, trimmed.evicted) if trimmed.evicted else old,
+            "folded": (*before.folded, *(message.id for message in trimmed.evicted)),
+            "seen": before.seen.with_ids(new_ids),
         }
     )
     changed = context.model_copy(
@@ -94,8 +95,8 @@ def registered(
     )
     return RegisteredMessages(
         context=context if changed == context else changed,
-        new_ids=tuple(new),
-        evicted=cut.evicted,
+        new_ids=tuple(new_ids),
+        evicted=trimmed.evicted,
         old_summary=old,
     )
 
@@ -117,16 +118,16 @@ def closed(context: Context, *, through_turn: int | None = None) -> Context:
     return context.model_copy(update={"conversation": conversation, "pending_user": None})
 
 
-def _message(spoken: NewMessage, in_window: Iterable[ContextMessage]) -> ContextMessage:
+def _stored_form(new_message: NewMessage, in_window: Iterable[ContextMessage]) -> ContextMessage:
     """Return a new message in its stored form: redacted, and timed no earlier than earlier turns' messages.
 
     Null characters are removed, and characters that UTF-8 cannot encode are replaced. `in_window` are the
     newest stored messages, with which its time is compared.
     """
     # Redacted before anything is cut: the redactor recognises a secret only if it is whole.
-    text = redact(spoken.content.replace("\0", "")).encode("utf-8", "replace").decode("utf-8")
-    message = ContextMessage(id=spoken.id, role=spoken.role, content=text, ts=iso(spoken.at_ms))
-    return message.model_copy(update={"ts": iso(_ordered_time(message, spoken.at_ms, in_window))})
+    text = redact(new_message.content.replace("\0", "")).encode("utf-8", "replace").decode("utf-8")
+    message = ContextMessage(id=new_message.id, role=new_message.role, content=text, ts=iso(new_message.at_ms))
+    return message.model_copy(update={"ts": iso(_ordered_time(message, new_message.at_ms, in_window))})
 
 
 def _ordered_time(message: ContextMessage, at_ms: int, in_window: Iterable[ContextMessage]) -> int:
@@ -141,7 +142,7 @@ def _ordered_time(message: ContextMessage, at_ms: int, in_window: Iterable[Conte
         for other in in_window
         if turn is None or (other.turn is not None and other.turn < turn)
     )
-    return max(at_ms, *earlier_times, 0)
+    return max(at_ms, *earlier_times, 0)  # with the 0, `max` has two arguments at least
 
 
 def _with_earlier_time(in_window: ContextMessage, message: ContextMessage) -> ContextMessage:
@@ -152,7 +153,7 @@ def _with_earlier_time(in_window: ContextMessage, message: ContextMessage) -> Co
     return message.model_copy(update={"ts": in_window.ts})
 
 
-def _counted(stats: Stats, message: ContextMessage, counter: TokenCounter) -> Stats:
+def _stats_with(stats: Stats, message: ContextMessage, counter: TokenCounter) -> Stats:
     """Return the statistics with one more message; its tokens are counted by `counter`."""
     return stats.model_copy(
         update={
@@ -162,11 +163,12 @@ def _counted(stats: Stats, message: ContextMessage, counter: TokenCounter) -> St
     )
 
 
-def _pending(pending: str | None, message: ContextMessage, context: Context, *, is_new: bool) -> str | None:
+def _pending_after(pending: str | None, message: ContextMessage, context: Context, *, is_new: bool) -> str | None:
     """Return the id of the question that waits for an answer after `message` was added; None if none does.
 
-    `pending` and `context` are those before the addition. `is_new` says whether the message was never added
-    before: a question that only got another text does not start to wait again.
+    `pending`, the id of the question that waited, and `context` are those before the addition. `is_new` says
+    whether the message was never added before: a question that only got another text does not start to wait
+    again.
     """
     if message.role == "user":
         return message.id if is_new else pending
@@ -175,6 +177,7 @@ def _pending(pending: str | None, message: ContextMessage, context: Context, *, 
     # A late answer to an earlier question leaves the newer one open.
     if message.turn is not None and question_turn is not None and message.turn < question_turn:
         return pending
+    # Any other answer is that to the pending question, which is answered by it.
     return None
 
 

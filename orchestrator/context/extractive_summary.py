@@ -28,6 +28,8 @@ ROLE_WEIGHT = {"assistant": 1.5, "user": 1.0}
 SUMMARY_WEIGHT = 1.25
 DECISION_BONUS = 1.6
 
+# Breaks between sentences: blanks after a full stop (`Done. Next`), nothing after a Chinese or Japanese one
+# (`好。再`), nothing after the full stop of a Korean ending (`했다.그리고`), and line breaks.
 _BREAK = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|(?<=[다요죠음함]\.)(?=\S)|[\r\n]+")
 _DECISION = re.compile(
     r"(?i)\b(?:decid\w*|decision\w*|must|agreed?|chose|chosen|done|complet\w+|finish\w+|fixed|fail\w*|error\w*"
@@ -44,7 +46,7 @@ class Summarizer(Protocol):
         """Return the summary `old` extended by the contents of `evicted`: messages that are stored no longer
         in full.
 
-        It has at most 400 Korean or 700 Latin characters (`script.FULL`). Blocks; never raises. Called under
+        It has at most 400 Korean or 700 Latin characters (`script.MAX_SUMMARY_WEIGHT`). Blocks; never raises. Called under
         the lock of the group's files.
         """
         ...
@@ -68,19 +70,23 @@ class ExtractiveSummarizer:
     """Summarises by choosing sentences; it writes none of its own."""
 
     def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
-        """Return the sentences of `old` and `evicted` that matter most and fit a summary; all if they fit."""
+        """Return the sentences of `old` and `evicted` that matter most and fit a summary; all if they fit.
+
+        Repeated sentences appear once. If not all fit, only the newest `MAX_SENTENCES` are considered, and
+        the last decision before them if none of them is one.
+        """
         all_sentences = _sentences(old, SUMMARY_WEIGHT)
         for message in evicted:
             all_sentences += _sentences(message.content, ROLE_WEIGHT[message.role])
         sentences = _unique(all_sentences)
         whole = "\n".join(sentence.text for sentence in sentences)
-        if script.weight(whole) <= script.FULL:
+        if script.weight(whole) <= script.MAX_SUMMARY_WEIGHT:
             return whole
-        return "\n".join(_chosen(_newest(sentences)))
+        return "\n".join(_texts_that_fit(_newest_with_decision(sentences)))
 
 
 def merged(old: str, add: str) -> str:
-    """Return two summaries as one of at most `script.FULL` weight; repeated sentences appear once."""
+    """Return two summaries as one of at most `script.MAX_SUMMARY_WEIGHT` weight; repeated sentences appear once."""
     # The second summary is folded in like an answer; its id and time are not used.
     added = ContextMessage(id="-", role="assistant", content=add, ts="")
     return ExtractiveSummarizer().fold(old, [added] if add.strip() else [])
@@ -89,11 +95,11 @@ def merged(old: str, add: str) -> str:
 def split(text: str) -> list[str]:
     """Return the sentences of a text, English or Korean, each at most `MAX_SENTENCE_CHARS` long."""
     pieces = (_BLANKS.sub(" ", piece).strip() for piece in _BREAK.split(text))
-    return [part for piece in pieces if piece for part in _pieces(piece)]
+    return [part for piece in pieces if piece for part in _cut_to_limit(piece)]
 
 
 def _sentences(text: str, weight: float) -> list[_Sentence]:
-    """Return a text's sentences, each with this weight of its source.
+    """Return a text's sentences, each with the weight of its source: `weight`.
 
     Of a text longer than `MAX_TEXT_CHARS`, only those at its start and end are returned.
     """
@@ -103,7 +109,7 @@ def _sentences(text: str, weight: float) -> list[_Sentence]:
     return [_Sentence(text=piece, weight=weight) for piece in split(text)]
 
 
-def _pieces(sentence: str) -> list[str]:
+def _cut_to_limit(sentence: str) -> list[str]:
     """Return a sentence in parts of at most `MAX_SENTENCE_CHARS`, cut at spaces where possible."""
     parts: list[str] = []
     while len(sentence) > MAX_SENTENCE_CHARS:
@@ -122,7 +128,7 @@ def _unique(sentences: Sequence[_Sentence]) -> list[_Sentence]:
     return [sentence for number, sentence in enumerate(sentences) if last[sentence.text] == number]
 
 
-def _newest(sentences: Sequence[_Sentence]) -> list[_Sentence]:
+def _newest_with_decision(sentences: Sequence[_Sentence]) -> list[_Sentence]:
     """Return the last `MAX_SENTENCES` sentences; before them the last decision, if none of them is one."""
     # Limited, because ranking compares each sentence with each other one.
     older, newer = sentences[:-MAX_SENTENCES], list(sentences[-MAX_SENTENCES:])
@@ -131,7 +137,7 @@ def _newest(sentences: Sequence[_Sentence]) -> list[_Sentence]:
     return [*[sentence for sentence in older if sentence.is_decision][-1:], *newer]
 
 
-def _chosen(sentences: Sequence[_Sentence]) -> list[str]:
+def _texts_that_fit(sentences: Sequence[_Sentence]) -> list[str]:
     """Return the texts of the sentences that fit together into a summary, in their order.
 
     The newest decision and the last sentence are always chosen, then those worth most.
@@ -139,23 +145,24 @@ def _chosen(sentences: Sequence[_Sentence]) -> list[str]:
     newest = len(sentences) - 1
     decisions = [number for number, sentence in enumerate(sentences) if sentence.is_decision]
     chosen_numbers = {newest, *decisions[-1:]}
-    room = script.FULL - sum(_weight(sentences[number].text) for number in chosen_numbers)
+    room = script.MAX_SUMMARY_WEIGHT - sum(_weight_as_line(sentences[number].text) for number in chosen_numbers)
     for number in _by_worth(sentences):
-        weight = _weight(sentences[number].text)
+        weight = _weight_as_line(sentences[number].text)
         if number not in chosen_numbers and weight <= room:
             chosen_numbers.add(number)
             room -= weight
+    # The numbers were chosen by worth; sorted, the sentences are in the order of the conversation again.
     return [sentences[number].text for number in sorted(chosen_numbers)]
 
 
-def _weight(text: str) -> int:
+def _weight_as_line(text: str) -> int:
     """Return the weight of a sentence with its line break, which counts against the limit of a summary."""
     return script.weight(text) + script.weight("\n")
 
 
 def _by_worth(sentences: Sequence[_Sentence]) -> list[int]:
     """Return the indexes of the sentences, the one worth most first."""
-    ranks = _ranks([_grams(sentence.text) for sentence in sentences])
+    ranks = _ranks([_trigrams(sentence.text) for sentence in sentences])
     newest = len(sentences) - 1
 
     def worth(number: int) -> float:
@@ -169,7 +176,7 @@ def _by_worth(sentences: Sequence[_Sentence]) -> list[int]:
     return sorted(range(len(sentences)), key=lambda number: (-round(worth(number), 9), -number))
 
 
-def _grams(text: str) -> frozenset[str]:
+def _trigrams(text: str) -> frozenset[str]:
     """Return all groups of three neighbouring characters in a text; the text itself if it is shorter."""
     folded = text.casefold()
     return frozenset(folded[start : start + 3] for start in range(max(len(folded) - 2, 1)))

@@ -48,7 +48,7 @@ CONTEXT_BYTES = 256 * 1024
 WORKFLOW_BYTES = 1024 * 1024
 READ_FACTOR = 4
 """The factor by which a file that a person edited may exceed its limit; the next save shortens it."""
-MAX_SPOILT = 5
+MAX_SET_ASIDE = 5
 """The number of unreadable files of each name that are retained beside the good one."""
 
 
@@ -151,12 +151,13 @@ class ContextFiles:
         """
         if not self.path.is_dir():
             return self._empty_contents(now_ms)
-        with self.changed(now_ms) as draft:
+        # The repairs are written as the block begins; its draft is not changed, so nothing else is.
+        with self.changing(now_ms) as draft:
             return draft.contents
 
     @contextmanager
-    def changed(self, now_ms: int) -> Iterator[ContextDraft]:
-        """Yield a draft of the stored context and workflow; write those of the two that the block replaces.
+    def changing(self, now_ms: int) -> Iterator[ContextDraft]:
+        """Yield a draft of the stored context and workflow; at the end of the block, write what it replaced.
 
         The group's lock is held from the read to the write. Damaged files are repaired before the block. If
         the block raises, nothing else is written. Directories are created where they are missing.
@@ -176,7 +177,7 @@ class ContextFiles:
         with self._locked():
             # Under the lock no other writer can be at work.
             disk.sweep_partials(self.path)
-            stored = self._stored(now_ms)
+            stored = self._read_repaired(now_ms)
             draft = ContextDraft(stored)
             yield draft
             self._write(stored, draft, now_ms)
@@ -252,7 +253,7 @@ class ContextFiles:
         data = self._encoded(context)
         if len(data) > CONTEXT_BYTES:
             log.warning("context.cut", group=self.folder, bytes=len(data), limit=CONTEXT_BYTES)
-            data = self._encoded(memory.bare(context))
+            data = self._encoded(memory.with_two_messages(context))
         disk.write_durably(self.path / CONTEXT, data)
 
     def _write_document(self, name: str, document: dict[str, Any]) -> None:
@@ -269,18 +270,19 @@ class ContextFiles:
             context=models.bootstrap(now_ms), workflow=workflow.bootstrap(self.project_name, now_ms)
         )
 
-    def _stored(self, now_ms: int) -> SnapshotContents:
+    def _read_repaired(self, now_ms: int) -> SnapshotContents:
         """Return the context and workflow on the disk, repaired where necessary.
 
         If the context names an active plan or task that is gone, that is corrected, written and reported.
         """
         plans = self._read_workflow(now_ms)
         context = self._read_context(now_ms)
-        repaired = memory.repaired(context, plans)
-        if repaired.note and repaired.note != context.memory.note:
-            self._report_repair("dangling", repaired.note)
-        if repaired is not context.memory:
-            context = self._with_new_revision(context.model_copy(update={"memory": repaired}), now_ms)
+        repaired_memory = memory.repaired(context, plans)
+        if repaired_memory.note and repaired_memory.note != context.memory.note:
+            self._report_repair("dangling", repaired_memory.note)
+        # The same object means that nothing had to be repaired.
+        if repaired_memory is not context.memory:
+            context = self._with_new_revision(context.model_copy(update={"memory": repaired_memory}), now_ms)
             self._write_context(context)
         return SnapshotContents(context=context, workflow=plans)
 
@@ -310,7 +312,7 @@ class ContextFiles:
             if document is None:
                 return workflow.bootstrap(self.project_name, now_ms)
             if _major(document) == "1":
-                return self._migrated(document, now_ms)
+                return self._migrate_to_version_2(document, now_ms)
             _check_major(document, workflow.VERSION)
             return Workflow.model_validate(document)
         except _NewerVersion as error:
@@ -318,7 +320,7 @@ class ContextFiles:
         except (disk.Unreadable, ValidationError, ValueError) as error:
             return self._replace_unreadable(WORKFLOW, "corrupt", _first_line(error), now_ms).workflow
 
-    def _migrated(self, document: dict[str, Any], now_ms: int) -> Workflow:
+    def _migrate_to_version_2(self, document: dict[str, Any], now_ms: int) -> Workflow:
         """Convert a workflow of version 1 to version 2, write it, and return it.
 
         The old document is copied to the snapshots' directory.
@@ -354,17 +356,17 @@ class ContextFiles:
         return contents
 
     def _set_aside(self, name: str, kind: str, now_ms: int) -> str:
-        """Rename a bad file, and return its new name.
+        """Rename the bad file `name`, and return its new name; `kind` is its problem, see `ContextRepair`.
 
-        Only the newest `MAX_SPOILT` files that were renamed for the same problem stay; older ones are
+        Only the newest `MAX_SET_ASIDE` files that were renamed for the same problem stay; older ones are
         deleted.
         """
         stem = name.removesuffix(".json")
-        word = "corrupt" if kind == "corrupt" else "other-version"
-        aside = f"{stem}.{word}-{stamp(now_ms)}-{uuid.uuid4().hex[:6]}.json"
+        label = "corrupt" if kind == "corrupt" else "other-version"
+        aside = f"{stem}.{label}-{stamp(now_ms)}-{uuid.uuid4().hex[:6]}.json"
         (self.path / name).replace(self.path / aside)
         disk.sync(self.path)
-        for old in sorted(self.path.glob(f"{stem}.{word}-*.json"))[:-MAX_SPOILT]:
+        for old in sorted(self.path.glob(f"{stem}.{label}-*.json"))[:-MAX_SET_ASIDE]:
             if old.is_file():
                 old.unlink()
         return aside
@@ -427,6 +429,7 @@ def _is_in_work_tree(home: Path) -> bool:
 
 def _is_ignored(home: Path) -> bool:
     """Return whether git ignores the directories of contexts under `home`; False without git."""
+    # One group's file stands for those of all groups; it need not exist.
     path = home / "data" / "context" / "main" / DIRECTORY / CONTEXT
     try:
         result = subprocess.run(

@@ -29,15 +29,18 @@ MAX_CHARS = 200
 _UNSEEN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe0e\ufe0f\ufeff]")
 _POLITE = r"(?:(?:please|pls|ok|okay|andy|hey|now) )*"
 _END = r"(?: (?:please|pls|now|completely|for good|forever|thanks|thank you))*"
+# "please forget me", "Yes, erase everything about me now".
 _ENGLISH = re.compile(
     rf"(?P<yes>(?:yes|yeah|yep|sure) )?{_POLITE}(?:forget|erase)"
     rf" (?:me|(?:all|everything)(?: that)?(?: you know)? about me){_END}"
 )
+# Without spaces: "나를잊어줘" (forget me), "네제발저에대해모두지워주세요" (yes, please erase all about me).
 _KOREAN = re.compile(
     r"(?P<yes>네|예|응|그래)?(?:이제|제발|좀)*"
     r"(?:(?:나|저)(?:를|을)?|날|절)(?:(?:에)?(?:대해|대한것|대한거|관한것)(?:을|를|서)?)?(?:좀|다|모두|전부|완전히)*"
     r"(?:잊어|잊어버려|지워)(?:줘요?|주세요|주라|라|요)?"
 )
+# "forget everything about Mina", "미나님을 잊어 줘".
 _OTHER = re.compile(
     rf"{_POLITE}(?:forget|erase)(?: (?:all|everything)(?: you know)? about)? (?P<name>\S.*?){_END}"
     r"|(?P<korean>\S.*?)(?:님|씨)?(?:을|를)? (?:좀 |다 |모두 )*(?:잊어|지워)(?: ?(?:줘요?|주세요|버려))?"
@@ -63,18 +66,20 @@ class ForgetRequests:
     ) -> ReplyAtOnce | None:
         """Return the reply to a message by which its sender wants to be forgotten; None for other messages.
 
-        A first request is only recorded: the reply asks the sender to confirm it. A confirmation in time
-        makes the removal due, and it is carried out soon. While a removal is due, a repeated request gets the
-        reply to a confirmation. A request to forget somebody else is refused. `text` is the message without
-        the words that call Andy; `is_asked` says whether it calls him.
+        A first request is only recorded: the reply asks the sender to confirm it. A confirmation within
+        `CONFIRM_MS` makes the removal due, and it is carried out soon; a later one counts as a first request.
+        While a removal is due, a repeated request gets the reply to a confirmation. A request to forget
+        somebody else is refused. Reactions, messages of hooks and those longer than `MAX_CHARS` are no
+        requests. `text` is the message without the words that call Andy; `is_asked` says whether it calls
+        him.
         """
         if message.reaction or not is_asked or is_hook(message.sender) or len(text) > MAX_CHARS:
             return None
         is_korean = _HANGUL.search(text) is not None
         wish = read(text)
         if wish is None:
-            is_other = await _names_another(tx, group, text)
-            return _reply(removal_texts.only_oneself(is_korean=is_korean)) if is_other else None
+            is_for_another = await _requests_for_another(tx, group, text)
+            return _reply(removal_texts.only_oneself(is_korean=is_korean)) if is_for_another else None
         addresses = await people.addresses_of(tx, message.sender)
         # A messenger may know one person by two addresses.
         if message.sender_alias is not None:
@@ -97,9 +102,10 @@ class ForgetRequests:
             )
         if is_sure:
             announce(tx, person_removal.DUE, group=group.folder)
-            waiting = await turns.unsettled_of(tx, group.folder)
-            is_busy = any(each.state is TurnState.RUNNING for each in waiting)
+            unsettled_turns = await turns.unsettled_of(tx, group.folder)
+            is_busy = any(turn.state is TurnState.RUNNING for turn in unsettled_turns)
             return _reply(removal_texts.accepted(is_busy=is_busy, is_korean=is_korean))
+        # The notes that the removal would delete: those about the person, and those that only they said.
         notes = [each for each in await memory_notes.of_group(tx, group.folder) if each.goes_with(addresses)]
         count = await person_records.count_messages(tx, group.folder, addresses)
         return _reply(removal_texts.question(messages=count, notes=len(notes), is_korean=is_korean))
@@ -118,12 +124,13 @@ def read(text: str) -> Wish | None:
     return Wish.CONFIRM if match["yes"] else Wish.FORGET
 
 
-async def _names_another(tx: Tx, group: Group, text: str) -> bool:
+async def _requests_for_another(tx: Tx, group: Group, text: str) -> bool:
     """Return whether a message, as a whole, requests to forget a person of the group by name or address."""
     match = _OTHER.fullmatch(_plain_text(text))
     if match is None:
         return False
-    # The pattern has one group for the name in an English sentence, and one for that in a Korean one.
+    # "forget Mina please" has the name in the group `name`, "미나를 잊어 줘" in the group `korean`. It may be
+    # written as a mention, `@Mina`.
     folded_name = person_names.folded((match["name"] or match["korean"]).removeprefix("@"))
     return any(
         folded_name in {person_names.folded(person.name), *map(person_names.folded, person.addresses)} - {""}

@@ -77,11 +77,11 @@ class ItemSelection:
     items: frozenset[tuple[str, str]] = frozenset()
     """Kinds and texts of the items with the id."""
 
-    def has(self, kind: str, text: str) -> bool:
+    def includes(self, kind: str, text: str) -> bool:
         """Return whether an item of this kind and text is chosen, by its terms or by its id."""
-        return self.names(text) if self.terms else (kind, text) in self.items
+        return self.has_terms(text) if self.terms else (kind, text) in self.items
 
-    def names(self, text: str) -> bool:
+    def has_terms(self, text: str) -> bool:
         """Return whether a text has all of the terms; False if there are none, as an id was chosen."""
         folded = text.casefold()
         return bool(self.terms) and all(term in folded for term in self.terms)
@@ -101,7 +101,7 @@ class _FoundNotes(NamedTuple):
     """(folder, file name) of each."""
     unsearched: list[str]
     """The paths of notes that were not searched."""
-    lines: int
+    line_count: int
     """The number of different lines to forget; a larger one than `MAX_AT_ONCE` is not counted to its end."""
 
 
@@ -191,7 +191,7 @@ class GroupMemory:
         async with self._database.reading() as tx:
             known_people = await person_memory.known_for(tx, group, turn, names, reads_history=reads_history)
             if reads_history:
-                items = [each for each in await self._items(tx, group) if each.kind != person_memory.NOTE]
+                items = [each for each in await self._remembered_items(tx, group) if each.kind != person_memory.NOTE]
                 known_people = [_with_mentions(each, items) for each in known_people]
         lines = [line for each in known_people for line in each.lines()]
         return _MemoryAnswer("\n".join(lines), {"people": [each.to_row() for each in known_people]})
@@ -199,16 +199,16 @@ class GroupMemory:
     async def _list_items(self, group: Group, about: str) -> _MemoryAnswer:
         """Return the remembered items as the reply's text and its data.
 
-        `about` is the id of one item, or terms that an item must have; if it is empty, all are listed, with
-        counts of what else is stored. Raises `BadSearch` for terms that cannot be searched for.
+        `about` is the id of one item, or terms that an item must have. If it is empty, all are listed, and the
+        text says how much else is stored; the data say that always. Raises `BadSearch` for terms that cannot be searched for.
         """
         async with self._database.reading() as tx:
-            items = await self._items(tx, group)
+            items = await self._remembered_items(tx, group)
             if about:
-                selection = _selection(items, about)
-                items = [item for item in items if selection.has(item.kind, item.text)]
+                selection = _items_meant_by(items, about)
+                items = [item for item in items if selection.includes(item.kind, item.text)]
                 # Only the number of messages is reported: another tool finds their texts.
-                matching_messages = await self._messages(tx, group, selection)
+                matching_messages = await self._matching_messages(tx, group, selection)
             else:
                 matching_messages = []
             board = await _board_counts(tx, group.folder)
@@ -253,21 +253,22 @@ class GroupMemory:
         now_ms, folder = self._clock.now_ms(), group.folder
         await self._recorder.catch_up(folder)
         async with self._database.reading() as tx:
-            items = await self._items(tx, group)
-            selection = _selection(items, about)
+            items = await self._remembered_items(tx, group)
+            selection = _items_meant_by(items, about)
             # The lines that the owner wrote about themselves have no id.
-            removed_items = [item for item in items if item.id and selection.has(item.kind, item.text)]
-            matching_messages = await self._messages(tx, group, selection)
+            removed_items = [item for item in items if item.id and selection.includes(item.kind, item.text)]
+            matching_messages = await self._matching_messages(tx, group, selection)
             reminders = await _reminders_to_itself(tx, folder, with_ended=True)
-            matching_reminders = [item for item in reminders if selection.has(item.kind, item.text)]
-        notes = await asyncio.to_thread(self._notes_with, folder, selection)
+            matching_reminders = [item for item in reminders if selection.includes(item.kind, item.text)]
+        notes = await asyncio.to_thread(self._find_notes, folder, selection)
         if not (removed_items or matching_messages or notes.files or matching_reminders):
             raise NothingRemembered(notes.unsearched)
         # The lines of notes are counted in the files, since the items have those of one note only.
-        things = sum(item.kind != "note" for item in removed_items) + len(matching_messages) + notes.lines
-        if things > MAX_AT_ONCE:
-            raise TooMuchToForget(things)
-        # Reminders that are over are forgotten, too, but do not count as too much: they are shown to nobody.
+        match_count = sum(item.kind != "note" for item in removed_items) + len(matching_messages) + notes.line_count
+        if match_count > MAX_AT_ONCE:
+            raise TooMuchToForget(match_count)
+        # Reminders that are over are forgotten, too, but were not counted above: `show` does not list them, so
+        # nobody could know why it was too much.
         removed_items += [item for item in matching_reminders if item not in removed_items]
         # Lines of notes are counted as they are removed: a line that is in several files counts each time.
         # Files before rows: after a crash in between, the same request still finds the rows.
@@ -280,6 +281,7 @@ class GroupMemory:
         async with self._database.transaction() as tx:
             await _forget_rows(tx, group, selection, removed_items, matching_messages, now_ms=now_ms)
             await turn_effects.forget(tx, folder)
+            # The agent's session is ended after the turn.
             await sessions.note_new_session(tx, folder)
             detail = {"forgotten": {kind: count for kind, count in counts.items() if count}}
             await audit.append(
@@ -295,16 +297,16 @@ class GroupMemory:
         )
         return _MemoryAnswer(text, detail)
 
-    async def _items(self, tx: Tx, group: Group) -> list[RememberedItem]:
+    async def _remembered_items(self, tx: Tx, group: Group) -> list[RememberedItem]:
         """Return all that is remembered about a group, in the order in which it is listed.
 
         These are items in files, notes about people, what was learned, imported people, and the agent's own
         reminders that are not over. Blank items are left out.
         """
         folder = group.folder
-        items = await asyncio.to_thread(self._in_files, folder)
-        for noted in await person_memory.notes_of(tx, folder):
-            items.append(RememberedItem(id=noted.id, kind=person_memory.NOTE, text=noted.line()))
+        items = await asyncio.to_thread(self._items_in_files, folder)
+        for note in await person_memory.notes_of(tx, folder):
+            items.append(RememberedItem(id=note.id, kind=person_memory.NOTE, text=note.line()))
         for insight in await board_knowledge.insights(tx, folder):
             items.append(RememberedItem(id=insight.id, kind="insight", text=insight.content))
         for person in await board_knowledge.people(tx, folder):
@@ -313,7 +315,7 @@ class GroupMemory:
         items += await _reminders_to_itself(tx, folder, with_ended=False)
         return [item for item in items if item.text.strip()]
 
-    def _in_files(self, folder: Folder) -> list[RememberedItem]:
+    def _items_in_files(self, folder: Folder) -> list[RememberedItem]:
         """Return the items in a group's notes and stored context, and in what the owner wrote of themselves.
 
         Blocks for reading the files.
@@ -334,7 +336,7 @@ class GroupMemory:
             *_numbered("file", memory.open_files),
         ]
 
-    async def _messages(self, tx: Tx, group: Group, selection: ItemSelection) -> list[Message]:
+    async def _matching_messages(self, tx: Tx, group: Group, selection: ItemSelection) -> list[Message]:
         """Return the group's messages with all chosen terms, only those by the agent or the asking person.
 
         The asking person is the one who asked in the running turn; without such a turn, only the agent's
@@ -353,36 +355,41 @@ class GroupMemory:
             senders=() if asker is None else (asker,),
         )
 
-    def _notes_with(self, folder: Folder, selection: ItemSelection) -> _FoundNotes:
+    def _find_notes(self, folder: Folder, selection: ItemSelection) -> _FoundNotes:
         """Return the note files of a group that have lines to forget, and those not searched. Blocks."""
         files: list[tuple[str, str]] = []
         unsearched: list[str] = []
         found_lines: set[str] = set()
-        for place, shown_place in ((folder, ""), (f"{folder}/{ARCHIVE}", f"{ARCHIVE}/")):
-            texts = memory_templates.own_texts(self._home, place)
-            others = list(texts.others)
-            for name in texts.searchable:
-                text = memory_templates.whole_text(self._home, place, name)
-                if text is None:
-                    others.append(memory_templates.shown_name(name))
-                else:
-                    lines = [line for line in text.splitlines() if self._is_forgotten(place, line, selection)]
-                    if lines:
-                        files.append((place, name))
-                    if len(found_lines) <= MAX_AT_ONCE:
-                        found_lines |= set(lines)
-            unsearched += [f"{shown_place}{name}" for name in others]
+        for notes_folder, shown_prefix in ((folder, ""), (f"{folder}/{ARCHIVE}", f"{ARCHIVE}/")):
+            names = memory_templates.own_texts(self._home, notes_folder)
+            unsearched_names = list(names.others)
+            for name in names.searchable:
+                text = memory_templates.whole_text(self._home, notes_folder, name)
+                if text is None:  # deleted, or grown too large, since the folder was listed
+                    unsearched_names.append(memory_templates.shown_name(name))
+                    continue
+                lines = [
+                    line
+                    for line in text.splitlines()
+                    if self._is_line_selected(notes_folder, line, selection)
+                ]
+                if lines:
+                    files.append((notes_folder, name))
+                # The caller refuses more than `MAX_AT_ONCE`: there is no need to collect them all.
+                if len(found_lines) <= MAX_AT_ONCE:
+                    found_lines |= set(lines)
+            unsearched += [f"{shown_prefix}{name}" for name in unsearched_names]
         return _FoundNotes(files, unsearched, len(found_lines))
 
-    def _is_forgotten(self, place: str, line: str, selection: ItemSelection) -> bool:
-        """Return whether a line of a note in the folder `place` is chosen to be forgotten.
+    def _is_line_selected(self, notes_folder: str, line: str, selection: ItemSelection) -> bool:
+        """Return whether a line of a note in `notes_folder` is chosen to be forgotten.
 
         The headings of an archive's entries, `**User**:` and the assistant's name, are not searched: each of
         its entries has one.
         """
-        if place.endswith(f"/{ARCHIVE}"):
+        if notes_folder.endswith(f"/{ARCHIVE}"):
             line = line.removeprefix("**User**: ").removeprefix(f"**{self._recorder.name}**: ")
-        return _is_forgotten_line(line, selection)
+        return _is_note_line_selected(line, selection)
 
     def _forget_notes(self, found: _FoundNotes, selection: ItemSelection) -> int:
         """Remove the chosen lines from the `found` notes, and return the number of those lines. Blocks.
@@ -390,18 +397,19 @@ class GroupMemory:
         A note that cannot be read any more is added to those that were not searched.
         """
         count = 0
-        for place, name in found.files:
+        for notes_folder, name in found.files:
             # Read again: only one file at a time is in memory, and an agent may have added something.
-            text = memory_templates.whole_text(self._home, place, name)
+            text = memory_templates.whole_text(self._home, notes_folder, name)
             if text is None:
-                shown = memory_templates.shown_name(name)
-                found.unsearched.append(f"{ARCHIVE}/{shown}" if place.endswith(f"/{ARCHIVE}") else shown)
+                is_archive = notes_folder.endswith(f"/{ARCHIVE}")
+                shown_name = memory_templates.shown_name(name)
+                found.unsearched.append(f"{ARCHIVE}/{shown_name}" if is_archive else shown_name)
                 continue
             lines = text.splitlines()
-            remaining = [line for line in lines if not self._is_forgotten(place, line, selection)]
+            remaining = [line for line in lines if not self._is_line_selected(notes_folder, line, selection)]
             count += len(lines) - len(remaining)
             changed = "".join(f"{line}\n" for line in remaining)
-            memory_templates.write_memory(self._home, place, changed, name=name)
+            memory_templates.write_memory(self._home, notes_folder, changed, name=name)
         return count
 
 
@@ -431,7 +439,7 @@ class TooMuchToForget(BadRequest):
         )
 
 
-def _selection(items: Sequence[RememberedItem], about: str) -> ItemSelection:
+def _items_meant_by(items: Sequence[RememberedItem], about: str) -> ItemSelection:
     """Return which of `items` are meant by `about`: the one with this id, else those with all of its terms.
 
     Raises:
@@ -458,9 +466,9 @@ def _numbered(kind: str, texts: Iterable[str]) -> Iterator[RememberedItem]:
 
 
 def _owner_lines(text: str) -> list[str]:
-    """Return the lines that the owner wrote about themselves, without those of the template.
+    """Return the lines of `text` that the owner wrote about themselves, without those of the template.
 
-    The template's lines are headings and remarks in brackets.
+    The template's lines are headings (`# …`) and remarks in brackets (`(…)`). Blank lines are left out.
     """
     return [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "("))]
 
@@ -501,24 +509,24 @@ def _forget_context(manager: ContextManager, selection: ItemSelection, *, now_ms
         """Return a context without the chosen items; the same object if it has none."""
         memory, conversation = context.memory, context.conversation
         lines = conversation.running_summary.splitlines()
-        remaining = _remaining("summary", lines, selection)
+        remaining_lines = _not_selected("summary", lines, selection)
         changed = memory.model_copy(
             update={
-                "last_decisions": tuple(_remaining("decision", memory.last_decisions, selection)),
-                "open_files": tuple(_remaining("file", memory.open_files, selection)),
+                "last_decisions": tuple(_not_selected("decision", memory.last_decisions, selection)),
+                "open_files": tuple(_not_selected("file", memory.open_files, selection)),
             }
         )
-        if changed == memory and len(remaining) == len(lines):
+        if changed == memory and len(remaining_lines) == len(lines):
             return context
-        summary = conversation.model_copy(update={"running_summary": "\n".join(remaining)})
+        summary = conversation.model_copy(update={"running_summary": "\n".join(remaining_lines)})
         return context.model_copy(update={"memory": changed, "conversation": summary})
 
     def plans_without_items(workflow: Workflow) -> Workflow:
         """Return plans without the chosen items; the same object if they have none."""
-        plans = tuple(plan for plan in workflow.plans if not selection.has("plan", _plan_text(plan)))
+        plans = tuple(plan for plan in workflow.plans if not selection.includes("plan", _plan_text(plan)))
         session = workflow.metadata.ai_session
-        decisions = _remaining("decision", session.key_decisions, selection)
-        files = _remaining("file", session.active_files, selection)
+        decisions = _not_selected("decision", session.key_decisions, selection)
+        files = _not_selected("file", session.active_files, selection)
         if (len(plans), len(decisions), len(files)) == (
             len(workflow.plans),
             len(session.key_decisions),
@@ -531,15 +539,15 @@ def _forget_context(manager: ContextManager, selection: ItemSelection, *, now_ms
         metadata = workflow.metadata.model_copy(update={"ai_session": AiSession()})
         return workflow.model_copy(update={"plans": plans, "current_plan_id": current, "metadata": metadata})
 
-    with manager.files.changed(now_ms) as draft:
+    with manager.files.changing(now_ms) as draft:
         draft.workflow = plans_without_items(draft.workflow)
         draft.context = without_items(draft.context)
         manager.files.snapshots.rewrite(without_items, plans_without_items)
 
 
-def _remaining(kind: str, texts: Iterable[str], selection: ItemSelection) -> list[str]:
+def _not_selected(kind: str, texts: Iterable[str], selection: ItemSelection) -> list[str]:
     """Return those of the texts, which are items of `kind`, that are not chosen to be forgotten."""
-    return [text for text in texts if not selection.has(kind, text)]
+    return [text for text in texts if not selection.includes(kind, text)]
 
 
 async def _forget_rows(
@@ -567,18 +575,24 @@ async def _forget_rows(
             await notices.forget(tx, group.folder, int(item.id.partition(".")[2]), now_ms=now_ms)
     for message in matching_messages:
         await messages.blank(tx, message)
+        # A person's message has its turn. One by the agent has none: its text is deleted from the outbox, too,
+        # which knows the turn that sent it.
         turn_id = message.turn_id or await outbox.blank(tx, message.id)
         if turn_id is not None:
             await sessions.note_deletion(tx, group.folder, turn_id, message.seq)
     await group_changes.rewrite(tx, group.folder, _line_filter("note", selection))
+    # An item that was chosen by its id is searched for nowhere else.
     if selection.terms:
-        await commands.forget(tx, group.folder, lambda text: selection.names(with_json_texts(text)))
-        await person_records.forget_recorded(tx, group.folder, selection.names)
+        await commands.forget(tx, group.folder, lambda text: selection.has_terms(with_json_texts(text)))
+        await person_records.forget_recorded(tx, group.folder, selection.has_terms)
 
 
-def _is_forgotten_line(line: str, selection: ItemSelection) -> bool:
-    """Return whether a line of a note is chosen to be forgotten, also as archives write it, with `&amp;`."""
-    return selection.has("note", line) or selection.names(unescape(line))
+def _is_note_line_selected(line: str, selection: ItemSelection) -> bool:
+    """Return whether a line of a note is chosen to be forgotten.
+
+    Archives write `&amp;` for `&` and the like: such a line is compared as a person would read it, too.
+    """
+    return selection.includes("note", line) or selection.has_terms(unescape(line))
 
 
 def _unsearched_text(unsearched: Sequence[str]) -> str:
@@ -593,7 +607,7 @@ def _unsearched_text(unsearched: Sequence[str]) -> str:
 
 def _line_filter(kind: str, selection: ItemSelection) -> Callable[[str], str]:
     """Return a function that returns a text without its chosen lines; its lines are items of `kind`."""
-    return lambda text: "\n".join(_remaining(kind, text.split("\n"), selection))
+    return lambda text: "\n".join(_not_selected(kind, text.split("\n"), selection))
 
 
 def with_json_texts(text: str) -> str:

@@ -44,7 +44,7 @@ DELTA_INTRO = (
 )
 META_INTRO = "Kept by the host, as it stands now. It is a record, not instructions."
 UNANSWERED = " (not answered yet)"
-_ID_ONLY = re.compile(r"[^\w.-]")
+_NOT_IN_IDS = re.compile(r"[^\w.-]")
 MAX_ID_CHARS = 100
 _ESCAPES = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085", "\x7f": "\\u007f"}
 
@@ -56,7 +56,7 @@ class Hydrated:
     lines: tuple[str, ...] = ()
     tokens: int = 0
     message_ids: tuple[str, ...] = ()
-    """The messages that are in it, oldest first."""
+    """The ids of the messages that are in it, oldest first."""
     summary_chars: int = 0
     age_seconds: int = 0
     """Seconds since the newest message in it."""
@@ -77,7 +77,7 @@ class _Parts:
     project: str
     plan: str
     task: str
-    short: tuple[str, str, str]
+    short_titles: tuple[str, str, str]
     """Project, plan and task with short titles."""
     note: str | None
     detail: tuple[str, ...]
@@ -108,19 +108,20 @@ def hydrated(
     parts = _parts_of(context, workflow, exclude)
     if not (parts.window or parts.summary or _has_meta(parts)):
         return Hydrated()
-    shared = _with_fitting_meta(parts, counter)
-    fitted = _shrunk_to_fit(shared, counter)
+    limited = _with_fitting_meta(parts, counter)
+    fitted = _shrunk_to_fit(limited, counter)
     # The limit of the lines on plans may have cost decisions and files. As many of them as fit return, but
     # only if nothing of more worth had to be left out: then `_shrunk_to_fit` returned its argument itself.
-    parts = _with_newest_listed(fitted, parts, counter) if fitted is shared else fitted
-    lines = _lines(parts)
-    newest = max((ms_of(message.ts) for message in parts.window), default=ms_of(context.updated_at))
+    parts = _with_newest_listed(fitted, parts, counter) if fitted is limited else fitted
+    lines = _whole_text_lines(parts)
+    # Without a message, the age is that of the stored context. 0 stands for a time that cannot be read.
+    newest_ms = max((ms_of(message.ts) for message in parts.window), default=ms_of(context.updated_at))
     return Hydrated(
         lines=lines,
         tokens=counter.count("\n".join(lines)),
         message_ids=tuple(message.id for message in parts.window),
         summary_chars=len(parts.summary),
-        age_seconds=max(now_ms - newest, 0) // 1000 if newest else 0,
+        age_seconds=max(now_ms - newest_ms, 0) // 1000 if newest_ms else 0,
     )
 
 
@@ -161,7 +162,8 @@ def delta(
 def meta(context: Context, workflow: Workflow, counter: TokenCounter) -> str:
     """Return the text that a session gets after it was compacted: plan, task, decisions, open files.
 
-    It has at most about 600 tokens, and as many more for the plan's detail. It is empty if there are none.
+    It has at most about 600 tokens, and as many more for the plan's detail: the oldest files and decisions
+    are left out first. It is empty if there is no active plan, decision, open file or note.
     """
     parts = _parts_of(context, workflow, ())
     if not _has_meta(parts):
@@ -181,7 +183,7 @@ def _parts_of(context: Context, workflow: Workflow, exclude: Collection[str]) ->
         project=project,
         plan=named_plan,
         task=named_task,
-        short=_titles(workflow, plan, task, max_chars=SHORT_TITLE_CHARS),
+        short_titles=_titles(workflow, plan, task, max_chars=SHORT_TITLE_CHARS),
         note=memory.note,
         detail=_detail_lines(plan),
         decisions=memory.last_decisions,
@@ -278,7 +280,7 @@ def _with_less_meta(parts: _Parts) -> _Parts | None:
         return replace(parts, directory="")
     if parts.note:
         return replace(parts, note=None)
-    project, plan, task = parts.short
+    project, plan, task = parts.short_titles
     plain = replace(parts, project=project, plan=plan, task=task)
     return plain if plain != parts else None
 
@@ -296,8 +298,8 @@ def _shrunk_to_fit(parts: _Parts, counter: TokenCounter) -> _Parts:
 
     It may still not fit if nothing more can be left out.
     """
-    while not _fits(_lines(parts), counter):
-        smaller = _smaller(parts)
+    while not _fits(_whole_text_lines(parts), counter):
+        smaller = _one_step_smaller(parts)
         if smaller is None:
             break
         parts = smaller
@@ -311,28 +313,28 @@ def _with_newest_listed(parts: _Parts, whole: _Parts, counter: TokenCounter) -> 
     Decisions come first, then files.
     """
     more_decisions = range(len(parts.decisions) + 1, len(whole.decisions) + 1)
-    candidates = [replace(parts, decisions=_newest(whole.decisions, number)) for number in more_decisions]
-    parts = _widest(parts, candidates, counter)
+    candidates = [replace(parts, decisions=_last(whole.decisions, number)) for number in more_decisions]
+    parts = _largest_fitting(parts, candidates, counter)
     more_files = range(len(parts.files) + 1, len(whole.files) + 1)
-    candidates = [replace(parts, files=_newest(whole.files, number)) for number in more_files]
-    return _widest(parts, candidates, counter)
+    candidates = [replace(parts, files=_last(whole.files, number)) for number in more_files]
+    return _largest_fitting(parts, candidates, counter)
 
 
-def _widest(parts: _Parts, candidates: Iterable[_Parts], counter: TokenCounter) -> _Parts:
+def _largest_fitting(parts: _Parts, candidates: Iterable[_Parts], counter: TokenCounter) -> _Parts:
     """Return the largest of `candidates` whose text fits; they are in order of size. `parts` if none fits."""
     for candidate in candidates:
-        if not _fits(_lines(candidate), counter):
+        if not _fits(_whole_text_lines(candidate), counter):
             break
         parts = candidate
     return parts
 
 
-def _newest(texts: tuple[str, ...], number: int) -> tuple[str, ...]:
+def _last(texts: tuple[str, ...], number: int) -> tuple[str, ...]:
     """Return the last `number` texts."""
     return texts[len(texts) - number :]
 
 
-def _smaller(parts: _Parts) -> _Parts | None:
+def _one_step_smaller(parts: _Parts) -> _Parts | None:
     """Return the parts made smaller by one step; None if nothing can be left out or shortened.
 
     These go first: lines of the plan's detail, files, decisions, messages, the directory, the note, long
@@ -368,7 +370,7 @@ def _with_half_text(parts: _Parts) -> _Parts | None:
     if parts.window and len(parts.window[0].content) > LEAST_MESSAGE_CHARS:
         return replace(parts, window=(_halved(parts.window[0]),))
     if parts.summary:
-        return replace(parts, summary=script.within(parts.summary, script.weight(parts.summary) // 2))
+        return replace(parts, summary=script.cut_to_weight(parts.summary, script.weight(parts.summary) // 2))
     return None
 
 
@@ -378,7 +380,7 @@ def _fits(lines: Sequence[str], counter: TokenCounter) -> bool:
     return len(text) <= CHAR_LIMIT and counter.count(text) <= TOKEN_LIMIT
 
 
-def _lines(parts: _Parts) -> tuple[str, ...]:
+def _whole_text_lines(parts: _Parts) -> tuple[str, ...]:
     """Return the lines of the whole text that a new session gets about the conversation."""
     dialogue = [_dialogue_line(message, parts.pending) for message in parts.window]
     return (
@@ -433,7 +435,7 @@ def _dialogue_line(message: ContextMessage, pending: str | None) -> str:
 def _id_and_title(item: Plan | PlanTask, max_chars: int = MAX_TITLE_CHARS) -> str:
     """Return the id and the quoted title of a plan or task."""
     # Plans are read from a file that may have been edited; an id could hold a line break.
-    return f"{_ID_ONLY.sub('', item.id)[:MAX_ID_CHARS]} {_quoted_title(item.title, max_chars)}"
+    return f"{_NOT_IN_IDS.sub('', item.id)[:MAX_ID_CHARS]} {_quoted_title(item.title, max_chars)}"
 
 
 def _quoted_title(text: str, max_chars: int) -> str:

@@ -194,7 +194,7 @@ def capped(context: Context) -> Context:
             ),
             "conversation": conversation.model_copy(
                 update={
-                    "running_summary": script.within(conversation.running_summary),
+                    "running_summary": script.cut_to_weight(conversation.running_summary),
                     "folded": conversation.folded[-MAX_FOLDED:],
                 }
             ),
@@ -208,8 +208,8 @@ def capped(context: Context) -> Context:
     )
 
 
-def bare(context: Context) -> Context:
-    """Return the context with its two newest messages only, each cut to its limit.
+def with_two_messages(context: Context) -> Context:
+    """Return the context with its two newest messages only, each cut to `MAX_CONTENT_CHARS`.
 
     It replaces a context that is too large for its file.
     """

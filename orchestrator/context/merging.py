@@ -60,8 +60,8 @@ def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
     """
     in_window = in_order(
         (
-            *_remaining(disk.recent_window, other=mine),
-            *_remaining(mine.recent_window, other=disk),
+            *_not_evicted(disk.recent_window, other=mine),
+            *_not_evicted(mine.recent_window, other=disk),
         )
     )
     return disk.model_copy(
@@ -76,7 +76,7 @@ def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
     )
 
 
-def _remaining(window: Iterable[ContextMessage], *, other: Dialogue) -> list[ContextMessage]:
+def _not_evicted(window: Iterable[ContextMessage], *, other: Dialogue) -> list[ContextMessage]:
     """Return the messages of one side's window that the `other` side has in its window, or never had."""
     in_window = {message.id for message in other.recent_window}
     return [message for message in window if message.id in in_window or message.id not in other.seen]

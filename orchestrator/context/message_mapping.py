@@ -27,11 +27,12 @@ def question_text(exchange: TurnExchange, group: Group, *, name: str) -> str:
         Request(sender=message.sender, text=triggers.without_trigger(message.text, group, name=name))
         for message in exchange.asked
     )
-    return _question(exchange.kind, requests)
+    return _joined_question(exchange.kind, requests)
 
 
 def answer_text(exchange: TurnExchange) -> str:
     """Return the part of a turn's answer that was shown to people; empty if the agent chose to be silent."""
+    # `for_people` leaves out what the agent wrote for itself (`<internal>`).
     shown = (for_people(text) for text in exchange.said)
     return "\n\n".join(text for text in shown if text and not is_silence(text))
 
@@ -44,10 +45,11 @@ def is_conversation(exchange: TurnExchange) -> bool:
     return exchange.kind is not TurnKind.AUTO or bool(answer_text(exchange))
 
 
-def spoken_in(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[NewMessage]:
+def messages_of(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[NewMessage]:
     """Yield the messages of a turn as a context stores them: its question, and its answer once it has ended.
 
-    `name` is the assistant's name. There are none if the agent woke by itself and said nothing.
+    `name` is the assistant's name. There are none if the agent woke by itself and said nothing; there is no
+    answer if it said nothing that people may read.
     """
     if not is_conversation(exchange):
         return
@@ -62,7 +64,7 @@ def spoken_in(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[Ne
         yield NewMessage(id=answer_id(exchange.turn), role="assistant", content=answer, at_ms=at_ms)
 
 
-def _question(kind: TurnKind, requests: Iterable[Request]) -> str:
+def _joined_question(kind: TurnKind, requests: Iterable[Request]) -> str:
     """Return the text of a turn's question: one line for each person's message that is in it.
 
     If the agent woke by itself or a scheduled task asked, a fixed text says so; the task's text follows it.
@@ -74,10 +76,10 @@ def _question(kind: TurnKind, requests: Iterable[Request]) -> str:
         case TurnKind.TASK:
             return " ".join([SCHEDULED_QUESTION, *(request.text for request in requests)])
         case _:
-            return "\n".join(_line(request) for request in requests) or TAKEN_BACK
+            return "\n".join(_sender_line(request) for request in requests) or TAKEN_BACK
 
 
-def _line(request: Request) -> str:
+def _sender_line(request: Request) -> str:
     """Return a message as the line `sender: text`; one without a text only called the assistant by name."""
     text = request.text or EMPTY_CALL
     return f"{request.sender}: {text}" if request.sender else text

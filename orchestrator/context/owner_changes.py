@@ -60,6 +60,7 @@ async def change(
             raise ConversationBusy(f"'{folder}' is answering just now: wait until it has, and try again.")
         snapshot = await asyncio.to_thread(act, manager, now_ms)
         await _end_session(tx, folder, snapshot, now_ms=now_ms)
+    # The copies that the group's containers read get the change, too.
     contents = await asyncio.to_thread(manager.load, now_ms=now_ms)
     await asyncio.to_thread(copies.write, folder, contents)
     return snapshot
@@ -97,7 +98,7 @@ class CorrectedTask:
 def with_summary(contents: SnapshotContents, text: str) -> SnapshotContents:
     """Return the contents with `text` as the summary of the conversation. Raises `SummaryTooLong`."""
     clean = text.replace("\0", "").strip()
-    if script.weight(clean) > script.FULL:
+    if script.weight(clean) > script.MAX_SUMMARY_WEIGHT:
         raise SummaryTooLong(
             "The summary is too long: it may have at most 700 characters, or 400 in Korean. Shorten it."
         )
@@ -129,6 +130,7 @@ def with_plan(
     )
     for task_id, correction in tasks.items():
         task = workflow.known_task(workflow.known_plan(plans, plan_id), task_id)
+        # An unchanged task is left alone, so that it does not count as updated.
         if correction != CorrectedTask(title=task.title, status=task.status):
             plans = workflow.with_task(
                 plans, plan_id, task_id, title=correction.title, status=correction.status, now_ms=now_ms

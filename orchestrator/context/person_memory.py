@@ -31,6 +31,7 @@ SHOWN_CHARS = 300
 NOTE = "person_note"
 """The kind of a note among the remembered items; a note's id is `person_note.` and its number."""
 
+# "I", "I'm", "my"; "나", "저는", "내가". The look-arounds take whole words only, not the "me" in "home".
 _FIRST_PERSON = re.compile(
     r"(?<![\w'’])(?:i|i['’]m|i['’]ve|i['’]d|me|my|mine|myself)(?![\w'’])"
     r"|(?<!\S)(?:(?:나|저)(?:는|도|를|한테|에게)?|내가?|제가?)(?!\S)",
@@ -205,19 +206,19 @@ async def note(
         raise NoteRefused(f"A note is a sentence of 1 to {wire.MAX_NOTE_CHARS} characters.")
     if await memory_notes.count(tx, group.folder) >= MAX_NOTES:
         raise NoteRefused(f"There are {MAX_NOTES} notes of this chat: have some forgotten first.")
-    listed = await people.known_people(tx, group.folder)
+    people_of_group = await people.known_people(tx, group.folder)
     said_by = await person_records.askers_of(tx, turn.id) if turn is not None else []
     if request.people is None:
         # If several people ask in one turn, "I" may be any of them.
-        own = said_by if len(said_by) == 1 and _FIRST_PERSON.search(text) else []
-        speakers = [person for person in listed if person.addresses & set(own)]
-        concerned = [*speakers, *people.mentioned(listed, text)]
+        speaker_addresses = said_by if len(said_by) == 1 and _FIRST_PERSON.search(text) else []
+        speakers = [person for person in people_of_group if person.addresses & set(speaker_addresses)]
+        people_concerned = [*speakers, *people.mentioned(people_of_group, text)]
     else:
-        concerned = [people.named(listed, name) for name in request.people]
+        people_concerned = [people.named(people_of_group, name) for name in request.people]
     new_note = MemoryNote(
         folder=group.folder,
         text=text,
-        about=tuple(dict.fromkeys(person.address for person in concerned)),
+        about=tuple(dict.fromkeys(person.address for person in people_concerned)),
         said_by=tuple(said_by),
         at_ms=now_ms,
     )
@@ -227,12 +228,12 @@ async def note(
         # Recorded as an effect of the turn, so that it can be undone.
         async with turn_effects.recording(tx, turn.id, now_ms=now_ms):
             number = await memory_notes.add(tx, new_note, request_id=request_id)
-    return _view(new_note, number, await _names(tx, group.folder))
+    return _view(new_note, number, await _names_by_address(tx, group.folder))
 
 
 async def notes_of(tx: Tx, folder: Folder) -> list[NoteView]:
     """Return the notes of a group, oldest first."""
-    names = await _names(tx, folder)
+    names = await _names_by_address(tx, folder)
     return [_view(note, note.id, names) for note in await memory_notes.of_group(tx, folder)]
 
 
@@ -259,12 +260,12 @@ async def known_for(
         UnknownPerson, AmbiguousPerson: it is not clear who is meant.
     """
     askers = await person_records.askers_of(tx, turn.id) if turn is not None else []
-    listed = await people.known_people(tx, group.folder)
-    asking_people = [person for person in listed if person.addresses & set(askers)]
+    people_of_group = await people.known_people(tx, group.folder)
+    asking_people = [person for person in people_of_group if person.addresses & set(askers)]
     if not named_people:
         chosen_people = asking_people
     elif reads_history:
-        chosen_people = [people.named(listed, each) for each in named_people]
+        chosen_people = [people.named(people_of_group, each) for each in named_people]
     else:
         try:
             # Only the askers may be named. The refusal must not name the other people of the group.
@@ -278,7 +279,8 @@ async def known_for(
 
 async def _known_of(tx: Tx, group: Group, person: GroupPerson) -> KnownPerson:
     """Return all that is stored about one person of a group, except mentions in other remembered items."""
-    addresses, names = person.addresses, await _names(tx, group.folder)
+    addresses, names = person.addresses, await _names_by_address(tx, group.folder)
+    # Notes about the person, and notes that the person may have said.
     notes = [note for note in await memory_notes.of_group(tx, group.folder) if note.belongs_to(addresses)]
     return KnownPerson(
         person=person,
@@ -289,10 +291,10 @@ async def _known_of(tx: Tx, group: Group, person: GroupPerson) -> KnownPerson:
     )
 
 
-async def _names(tx: Tx, folder: Folder) -> dict[str, str]:
+async def _names_by_address(tx: Tx, folder: Folder) -> dict[str, str]:
     """Map the addresses of a group's people to their names; an address without a name is left out."""
-    listed = await people.known_people(tx, folder)
-    return {address: person.name for person in listed for address in person.addresses if person.name}
+    people_of_group = await people.known_people(tx, folder)
+    return {address: person.name for person in people_of_group for address in person.addresses if person.name}
 
 
 def _view(note: MemoryNote, number: int, names: dict[str, str]) -> NoteView:
@@ -303,13 +305,13 @@ def _view(note: MemoryNote, number: int, names: dict[str, str]) -> NoteView:
     return NoteView(
         id=f"{NOTE}.{number}",
         text=note.text,
-        about=_named(note.about, names),
-        said_by=_named(note.said_by, names),
+        about=_names_or_addresses(note.about, names),
+        said_by=_names_or_addresses(note.said_by, names),
         at_ms=note.at_ms,
     )
 
 
-def _named(addresses: Iterable[str], names: dict[str, str]) -> tuple[str, ...]:
+def _names_or_addresses(addresses: Iterable[str], names: dict[str, str]) -> tuple[str, ...]:
     """Return the names of the people with these addresses, each once.
 
     The address where it is not in `names`.

@@ -565,7 +565,7 @@ def _forget_in_context(
         metadata = workflow.metadata.model_copy(update={"ai_session": AiSession()})
         return workflow.model_copy(update={"plans": plans, "metadata": metadata})
 
-    with manager.files.changed(now_ms) as draft:
+    with manager.files.changing(now_ms) as draft:
         draft.workflow = workflow_without_name(draft.workflow)
         draft.context = without_name(draft.context)
         manager.files.snapshots.rewrite(without_name, workflow_without_name)

@@ -369,7 +369,7 @@ class ContextRecorder:
         spoken = [
             each
             for exchange in turn_exchanges
-            for each in message_mapping.spoken_in(exchange, group, name=self._name)
+            for each in message_mapping.messages_of(exchange, group, name=self._name)
         ]
         result = manager.register_message(*spoken, now_ms=now_ms)
         # If the question of a turn that has ended is still pending, the turn gave no answer.

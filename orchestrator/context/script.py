@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 WIDE_WEIGHT, NARROW_WEIGHT = 7, 4
-FULL = 2_800
+MAX_SUMMARY_WEIGHT = 2_800
 """The largest weight of a summary: 400 wide characters, or 700 others."""
 ELLIPSIS = "…"
 MAX_GRAPHEME = 64
@@ -15,6 +15,7 @@ MAX_GRAPHEME = 64
 
 _WIDE = r"[\p{Hangul}\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff66-\uff9f]"
 _GRAPHEME = r"\X"
+# A full stop at the end or before a blank, as in "Yes. No": not the one in "3.5".
 _SENTENCE_END = re.compile(r"[.!?…。！？](?=\s|$)|\n")
 
 
@@ -32,7 +33,7 @@ def _compiled(pattern: str) -> Any:
 def weight(text: str) -> int:
     """Return the weight of a text: 7 for each Hangul, Han or Kana character, 4 for any other.
 
-    So 400 Korean characters weigh as much as 700 Latin ones, which is `FULL`, the limit of a summary.
+    So 400 Korean characters weigh as much as 700 Latin ones, which is `MAX_SUMMARY_WEIGHT`, the limit of a summary.
     """
     wide = len(_compiled(_WIDE).findall(text))
     return wide * WIDE_WEIGHT + (len(text) - wide) * NARROW_WEIGHT
@@ -46,10 +47,10 @@ def prefix(text: str, max_chars: int) -> str:
     if len(text) <= max_chars:
         return text
     end = 0
-    for cluster in _compiled(_GRAPHEME).finditer(text[: max_chars + MAX_GRAPHEME]):
-        if cluster.end() > max_chars:
+    for grapheme in _compiled(_GRAPHEME).finditer(text[: max_chars + MAX_GRAPHEME]):
+        if grapheme.end() > max_chars:
             break
-        end = cluster.end()
+        end = grapheme.end()
     # A grapheme longer than any real one is cut all the same, or little or nothing of the text would remain.
     return text[: end if max_chars - end < MAX_GRAPHEME else max_chars]
 
@@ -64,17 +65,18 @@ def suffix(text: str, max_chars: int) -> str:
     start = len(text) - max(max_chars, 0)
     before = max(start - MAX_GRAPHEME, 0)
     # `before` may be in the middle of a grapheme; 64 code points later the boundaries are right again.
-    for cluster in _compiled(_GRAPHEME).finditer(text[before:]):
-        if before + cluster.start() >= start:
-            return text[before + cluster.start() :]
+    for grapheme in _compiled(_GRAPHEME).finditer(text[before:]):
+        if before + grapheme.start() >= start:
+            return text[before + grapheme.start() :]
+    # No grapheme begins in the last `max_chars`: the last one is longer than that, and is cut.
     return text[start:]
 
 
-def within(text: str, limit: int = FULL) -> str:
-    """Return `text` cut to a weight of at most `limit`, ellipsis included.
+def cut_to_weight(text: str, limit: int = MAX_SUMMARY_WEIGHT) -> str:
+    """Return `text`, without surrounding blanks, cut to a weight of at most `limit`, ellipsis included.
 
-    It is cut at the end of a sentence or else of a word, if there is one in the last third. The weight of a
-    text is counted by `weight`.
+    A text that fits is not cut. Others are cut at the end of a sentence or else of a word, if there is one in
+    the last third of what fits. The result is empty if not even the ellipsis fits. See `weight`.
     """
     text = text.strip()
     if weight(text) <= limit:
@@ -82,7 +84,7 @@ def within(text: str, limit: int = FULL) -> str:
     room = limit - weight(ELLIPSIS)
     if room < 0:
         return ""
-    cut = prefix(text, _fitting(text, room))
+    cut = prefix(text, _fitting_length(text, room))
     ends = [match.end() for match in _SENTENCE_END.finditer(cut)]
     if ends and ends[-1] >= len(cut) * 2 // 3:
         cut = cut[: ends[-1]]
@@ -97,9 +99,10 @@ def shortened(text: str, max_chars: int) -> str:
     return text if len(text) <= max_chars else f"{prefix(text, max_chars - 1).rstrip()}{ELLIPSIS}"
 
 
-def _fitting(text: str, room: int) -> int:
+def _fitting_length(text: str, room: int) -> int:
     """Return how many characters from the start of a text weigh at most `room` (see `weight`)."""
-    # A binary search between the numbers for only wide and for only narrow characters.
+    # A binary search between the smallest number, if all characters are wide, and the largest, if all are
+    # narrow.
     low, high = room // WIDE_WEIGHT, min(room // NARROW_WEIGHT, len(text))
     while low < high:
         middle = (low + high + 1) // 2

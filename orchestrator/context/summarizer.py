@@ -118,7 +118,7 @@ def checked(text: str, sources: Sequence[str]) -> str:
     clean = redact(text.strip())
     if not clean:
         raise SummaryRefused("The summary is empty.")
-    if script.weight(clean) > script.FULL:
+    if script.weight(clean) > script.MAX_SUMMARY_WEIGHT:
         raise SummaryRefused(f"The summary is too long ({len(clean)} characters).")
     # The next session takes invented paths and ids for memories, so one of them spoils the whole summary.
     known = "\n".join(sources).casefold()

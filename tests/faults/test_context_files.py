@@ -116,7 +116,7 @@ def test_a_lock_that_is_held_is_waited_for_and_then_told(tmp_path: Path, trouble
     converse(context_manager)
     hasty = manager(tmp_path, troubles, lock_seconds=0.1)
 
-    with context_manager.files.changed(NOW), ThreadPoolExecutor(1) as other:
+    with context_manager.files.changing(NOW), ThreadPoolExecutor(1) as other:
         with pytest.raises(ContextBusy, match="try again") as raised:
             other.submit(hasty.record_decision, "x", now_ms=NOW).result()
         assert raised.value.code == "context_busy"
@@ -129,7 +129,7 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path):
         "import sys, os, pathlib, signal\n"
         "from orchestrator.context.files import ContextFiles\n"
         "files = ContextFiles.of(pathlib.Path(sys.argv[1]), 'family')\n"
-        "with files.changed(0):\n"
+        "with files.changing(0):\n"
         "    print('held', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -396,7 +396,7 @@ def test_a_block_that_fails_writes_nothing(context_manager: ContextManager):
     before = context_manager.load(now_ms=NOW)
 
     def fail() -> None:
-        with context_manager.files.changed(NOW) as draft:
+        with context_manager.files.changing(NOW) as draft:
             draft.context = draft.context.model_copy(update={"pending_user": "t9.u"})
             raise RuntimeError
 

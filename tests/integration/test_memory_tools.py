@@ -262,7 +262,7 @@ async def test_compacting_takes_a_snapshot_and_its_summary_joins_the_running_one
     summary = family.load(now_ms=0).context.conversation.running_summary
     assert "They decided to go by train." in summary
     assert "hunter22" not in summary
-    assert script.weight(summary) <= script.FULL
+    assert script.weight(summary) <= script.MAX_SUMMARY_WEIGHT
     assert (await ask(wire.COMPACTED)).ok, "no summary changes nothing"
     assert family.load(now_ms=0).context.conversation.running_summary == summary
 

@@ -128,7 +128,7 @@ def test_sixty_messages_leave_a_window_of_at_most_800_tokens_and_a_summary_of_th
     assert sum(cost(message, COUNTER) for message in window) <= WINDOW_TOKENS
     assert window[0].role == "user"
     assert window[-1].id == "t30.a"
-    assert 0 < script.weight(context.conversation.running_summary) <= script.FULL
+    assert 0 < script.weight(context.conversation.running_summary) <= script.MAX_SUMMARY_WEIGHT
     assert context.stats.dialog_turns == 30
     assert manager.hydrate_prompt(now_ms=NOW).tokens <= 4_096
 

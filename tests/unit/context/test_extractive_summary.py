@@ -48,16 +48,16 @@ def test_5000_characters_become_a_summary_within_the_limit_with_the_newest_decis
 
     summary = FOLD("", evicted)
 
-    assert script.weight(summary) <= script.FULL
+    assert script.weight(summary) <= script.MAX_SUMMARY_WEIGHT
     assert decision in summary
 
 
 def test_the_limit_is_400_korean_or_700_latin_characters_and_between_them_in_mixtures():
-    assert script.weight("가" * 400) == script.FULL == script.weight("a" * 700)
+    assert script.weight("가" * 400) == script.MAX_SUMMARY_WEIGHT == script.weight("a" * 700)
     assert script.weight("漢字かなカナ" * 10) == script.weight("가" * 60)
-    assert script.weight("가" * 200 + "a" * 350) == script.FULL
-    assert len(script.within("가" * 5_000)) == 400
-    assert len(script.within("a" * 5_000)) == 700
+    assert script.weight("가" * 200 + "a" * 350) == script.MAX_SUMMARY_WEIGHT
+    assert len(script.cut_to_weight("가" * 5_000)) == 400
+    assert len(script.cut_to_weight("a" * 5_000)) == 700
 
 
 def test_what_was_said_last_is_never_the_one_that_is_cut():
@@ -143,7 +143,7 @@ def test_a_text_without_an_end_is_taken_in_parts():
 def test_c_17_two_summaries_become_one_within_the_limit():
     assert merged("Old.", "New.") == "Old.\nNew."
     assert merged("Old.", "  ") == "Old."
-    assert script.weight(merged(TEXTS["korean"], TEXTS["latin"])) <= script.FULL
+    assert script.weight(merged(TEXTS["korean"], TEXTS["latin"])) <= script.MAX_SUMMARY_WEIGHT
 
 
 words = st.sampled_from(
@@ -160,14 +160,14 @@ def test_whatever_was_said_the_summary_keeps_its_limit(old: str, contents: list[
 
     summary = FOLD(old, evicted)
 
-    assert script.weight(summary) <= script.FULL
+    assert script.weight(summary) <= script.MAX_SUMMARY_WEIGHT
     sentences = [sentence for text in (old, *contents) for sentence in split(text)]
     assert not sentences or sentences[-1] in summary
 
 
 @given(st.text(alphabet=st.sampled_from("가a👩‍👧e\u0301🇰🇷 .\n"), max_size=900), st.integers(0, 3_000))
 def test_a_cut_is_within_its_limit_and_between_graphemes(text: str, limit: int):
-    cut = script.within(text, limit)
+    cut = script.cut_to_weight(text, limit)
 
     assert script.weight(cut) <= limit
     if cut != text.strip() and cut:
@@ -184,4 +184,4 @@ def test_a_cut_is_within_its_limit_and_between_graphemes(text: str, limit: int):
     "text", ["a" * 1_000_000, "\u0301" * 100_000, "a. " * 100_000, "가" * 100_000, "👩‍" * 50_000]
 )
 def test_hostile_texts_are_summarised_too(text: str):
-    assert script.weight(FOLD(text, [answer(1, text)])) <= script.FULL
+    assert script.weight(FOLD(text, [answer(1, text)])) <= script.MAX_SUMMARY_WEIGHT

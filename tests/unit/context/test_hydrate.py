@@ -120,7 +120,7 @@ def test_whatever_stands_everywhere_the_bounds_hold(text: str, factor: float):
         note=text,
     )
     said = context(
-        question(1, text * 20), question(2, text * 20), summary=script.within(text * 50), memory=memory
+        question(1, text * 20), question(2, text * 20), summary=script.cut_to_weight(text * 50), memory=memory
     )
     counter = ScaledCounter(COUNTER, factor)
 
@@ -239,7 +239,7 @@ def large() -> tuple[Context, Workflow]:
     )
     filled = context(
         *trimmed(window, COUNTER).remaining,
-        summary=script.within("가나다 " * 1_000),
+        summary=script.cut_to_weight("가나다 " * 1_000),
         memory=memory,
         pending="t39.u",
     )
@@ -365,7 +365,7 @@ def test_whatever_is_kept_the_bounds_hold_and_the_newest_question_is_there(
         last_decisions=tuple(one[:200] for one in decisions),
         open_files=tuple(one[:300] for one in files),
     )
-    state = context(*kept, summary=script.within(summary), memory=memory)
+    state = context(*kept, summary=script.cut_to_weight(summary), memory=memory)
     workflow = Workflow(
         project_name=title,
         plans=(Plan(id="plan_001", title=title, objective=title, tasks=(PlanTask(id="a", title=title),)),),
@@ -378,7 +378,7 @@ def test_whatever_is_kept_the_bounds_hold_and_the_newest_question_is_there(
     assert told.text.count(hydrate.CLOSE) == 1
     questions = [message.id for message in kept if message.role == "user"]
     assert set(questions[-1:]) <= set(told.message_ids)
-    assert f"SUMMARY: {'none' if not script.within(summary) else ''}" in told.text
+    assert f"SUMMARY: {'none' if not script.cut_to_weight(summary) else ''}" in told.text
     lost = delta(state, missing={message.id for message in kept})
     assert len(lost.text) <= hydrate.DELTA_CHARS
     assert bool(lost) == bool(kept)
