@@ -174,7 +174,8 @@ class ContextManager:
 
         `messages` maps the ids of all messages of `stored_turns` to their present form. A message of
         `message_ids` that is in `messages` gets its present text: without the parts that people deleted. One
-        that is not is replaced by a note that it was deleted. Summaries that contain a removed text are made again from the other messages.
+        that is not is replaced by a note that it was deleted. Summaries that contain a removed text are made
+        again from the other messages.
         """
         redacted = {
             message.id: message.model_copy(update={"content": self._redacted(message.content)})
@@ -308,7 +309,7 @@ class ContextManager:
             PlanRefused: the plan has no title, is too long, or there are too many plans.
         """
         with self.files.changing(now_ms) as draft:
-            plan = draft.workflow.plan(draft.workflow.made_by(request_id))
+            plan = draft.workflow.plan(draft.workflow.id_changed_by(request_id))
             if plan is None:
                 draft.workflow = workflow.with_new_plan(
                     draft.workflow,
@@ -343,7 +344,7 @@ class ContextManager:
         """
         with self.files.changing(now_ms) as draft:
             plan = workflow.known_plan(draft.workflow, plan_id or draft.context.memory.active_plan_id or "")
-            changed_id = draft.workflow.made_by(request_id)
+            changed_id = draft.workflow.id_changed_by(request_id)
             if changed_id is None:
                 draft.workflow = workflow.with_task(
                     draft.workflow,

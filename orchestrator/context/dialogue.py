@@ -126,7 +126,9 @@ def _stored_form(new_message: NewMessage, in_window: Iterable[ContextMessage]) -
     """
     # Redacted before anything is cut: the redactor recognises a secret only if it is whole.
     text = redact(new_message.content.replace("\0", "")).encode("utf-8", "replace").decode("utf-8")
-    message = ContextMessage(id=new_message.id, role=new_message.role, content=text, ts=iso(new_message.at_ms))
+    message = ContextMessage(
+        id=new_message.id, role=new_message.role, content=text, ts=iso(new_message.at_ms)
+    )
     return message.model_copy(update={"ts": iso(_ordered_time(message, new_message.at_ms, in_window))})
 
 
@@ -163,7 +165,9 @@ def _stats_with(stats: Stats, message: ContextMessage, counter: TokenCounter) ->
     )
 
 
-def _pending_after(pending: str | None, message: ContextMessage, context: Context, *, is_new: bool) -> str | None:
+def _pending_after(
+    pending: str | None, message: ContextMessage, context: Context, *, is_new: bool
+) -> str | None:
     """Return the id of the question that waits for an answer after `message` was added; None if none does.
 
     `pending`, the id of the question that waited, and `context` are those before the addition. `is_new` says

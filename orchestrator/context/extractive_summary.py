@@ -46,8 +46,8 @@ class Summarizer(Protocol):
         """Return the summary `old` extended by the contents of `evicted`: messages that are stored no longer
         in full.
 
-        It has at most 400 Korean or 700 Latin characters (`script.MAX_SUMMARY_WEIGHT`). Blocks; never raises. Called under
-        the lock of the group's files.
+        It has at most 400 Korean or 700 Latin characters (`script.MAX_SUMMARY_WEIGHT`). Blocks; never raises.
+        Called under the lock of the group's files.
         """
         ...
 
@@ -86,7 +86,7 @@ class ExtractiveSummarizer:
 
 
 def merged(old: str, add: str) -> str:
-    """Return two summaries as one of at most `script.MAX_SUMMARY_WEIGHT` weight; repeated sentences appear once."""
+    """Return two summaries as one of at most `MAX_SUMMARY_WEIGHT`; repeated sentences appear once."""
     # The second summary is folded in like an answer; its id and time are not used.
     added = ContextMessage(id="-", role="assistant", content=add, ts="")
     return ExtractiveSummarizer().fold(old, [added] if add.strip() else [])
@@ -145,7 +145,9 @@ def _texts_that_fit(sentences: Sequence[_Sentence]) -> list[str]:
     newest = len(sentences) - 1
     decisions = [number for number, sentence in enumerate(sentences) if sentence.is_decision]
     chosen_numbers = {newest, *decisions[-1:]}
-    room = script.MAX_SUMMARY_WEIGHT - sum(_weight_as_line(sentences[number].text) for number in chosen_numbers)
+    room = script.MAX_SUMMARY_WEIGHT - sum(
+        _weight_as_line(sentences[number].text) for number in chosen_numbers
+    )
     for number in _by_worth(sentences):
         weight = _weight_as_line(sentences[number].text)
         if number not in chosen_numbers and weight <= room:

@@ -191,7 +191,11 @@ class GroupMemory:
         async with self._database.reading() as tx:
             known_people = await person_memory.known_for(tx, group, turn, names, reads_history=reads_history)
             if reads_history:
-                items = [each for each in await self._remembered_items(tx, group) if each.kind != person_memory.NOTE]
+                items = [
+                    each
+                    for each in await self._remembered_items(tx, group)
+                    if each.kind != person_memory.NOTE
+                ]
                 known_people = [_with_mentions(each, items) for each in known_people]
         lines = [line for each in known_people for line in each.lines()]
         return _MemoryAnswer("\n".join(lines), {"people": [each.to_row() for each in known_people]})
@@ -199,8 +203,9 @@ class GroupMemory:
     async def _list_items(self, group: Group, about: str) -> _MemoryAnswer:
         """Return the remembered items as the reply's text and its data.
 
-        `about` is the id of one item, or terms that an item must have. If it is empty, all are listed, and the
-        text says how much else is stored; the data say that always. Raises `BadSearch` for terms that cannot be searched for.
+        `about` is the id of one item, or terms that an item must have. If it is empty, all are listed, and
+        the text says how much else is stored; the data say that always. Raises `BadSearch` for terms that
+        cannot be searched for.
         """
         async with self._database.reading() as tx:
             items = await self._remembered_items(tx, group)
@@ -264,11 +269,13 @@ class GroupMemory:
         if not (removed_items or matching_messages or notes.files or matching_reminders):
             raise NothingRemembered(notes.unsearched)
         # The lines of notes are counted in the files, since the items have those of one note only.
-        match_count = sum(item.kind != "note" for item in removed_items) + len(matching_messages) + notes.line_count
+        match_count = (
+            sum(item.kind != "note" for item in removed_items) + len(matching_messages) + notes.line_count
+        )
         if match_count > MAX_AT_ONCE:
             raise TooMuchToForget(match_count)
-        # Reminders that are over are forgotten, too, but were not counted above: `show` does not list them, so
-        # nobody could know why it was too much.
+        # Reminders that are over are forgotten, too, but were not counted above: `show` does not list them,
+        # so nobody could know why it was too much.
         removed_items += [item for item in matching_reminders if item not in removed_items]
         # Lines of notes are counted as they are removed: a line that is in several files counts each time.
         # Files before rows: after a crash in between, the same request still finds the rows.
@@ -575,8 +582,8 @@ async def _forget_rows(
             await notices.forget(tx, group.folder, int(item.id.partition(".")[2]), now_ms=now_ms)
     for message in matching_messages:
         await messages.blank(tx, message)
-        # A person's message has its turn. One by the agent has none: its text is deleted from the outbox, too,
-        # which knows the turn that sent it.
+        # A person's message names the turn that it is part of. One by the agent names none: its text is
+        # deleted from the outbox, too, which knows the turn that sent it.
         turn_id = message.turn_id or await outbox.blank(tx, message.id)
         if turn_id is not None:
             await sessions.note_deletion(tx, group.folder, turn_id, message.seq)

@@ -68,6 +68,9 @@ MIN_IDENTIFYING_CHARS = 14
 """Characters of the shortest message that identifies its author; anybody may write a shorter one."""
 MAX_COMPARED_CHARS = 200
 """Characters of a text that are searched for: replies to agents have only the first 300 of a longer one."""
+# One message of a prompt, as an archive has it:
+#   <message sender="Mina" time="…"><quoted_message from="Jo">Come?</quoted_message>Yes</message>
+# The archive cuts a long prompt: then "…" stands at its end, before the next entry, or the text ends there.
 _ARCHIVED = re.compile(
     r'<message sender="(?P<sender>[^"]*)"[^>]*>'
     r'(?P<quote><quoted_message from="[^"]*">(?P<quoted>.*?)</quoted_message>)?'
@@ -83,9 +86,9 @@ class RemovalFacts:
     group: Group
     removal: PersonRemoval
     names: tuple[str, ...]
-    """The names that the person had in the group."""
-    searched: tuple[str, ...]
-    """The names by which texts of others are removed, too; see `_searched`."""
+    """All names that the person had in the group."""
+    searched_names: tuple[str, ...]
+    """The names by which texts of others are removed, too; see `_searched_names`."""
     messages: tuple[Message, ...]
     answers: tuple[Message, ...]
     """Answers to this person alone."""
@@ -108,7 +111,7 @@ class RemovalFacts:
 
     def has_name(self, text: str) -> bool:
         """Return whether a text has one of the searched names."""
-        return any(person_names.is_named(text, name) for name in self.searched)
+        return any(person_names.is_named(text, name) for name in self.searched_names)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,8 +137,9 @@ async def request(
 ) -> None:
     """Store that the person with these addresses is to be forgotten in a group; a later sweep does it.
 
-    Unless `is_sure`, the person must confirm it first. `by` says who requests it: the person's own address,
-    "console" or "command line". `chat_jid` is the chat that is notified once it is done; None for no chat.
+    Unless `is_sure`, the person must confirm it first. An earlier request for them is replaced. `by` says who
+    requests it: the person's own address, "console" or "command line". `chat_jid` is the chat that is
+    notified once it is done; None for no chat.
     """
     removal = PersonRemoval(
         folder=group.folder,
@@ -196,6 +200,7 @@ class PersonRemovals:
 
         Raises:
             ExceptionGroup: removals failed for another reason; all others were carried out.
+            StoreError: the database failed; the remaining removals were not tried.
         """
         failures: list[Exception] = []
         for removal in await self._database.read(person_removals.due):
@@ -206,7 +211,7 @@ class PersonRemovals:
             except OSError as error:
                 log.warning("person.not_forgotten_yet", group=removal.folder, reason=str(error))
                 await self._report_delay(removal, reason=error.strerror or type(error).__name__)
-            except StoreError:
+            except StoreError:  # then no other removal can be recorded, either
                 raise
             except Exception as error:
                 log.exception("person.not_forgotten", group=removal.folder)
@@ -224,12 +229,12 @@ class PersonRemovals:
         Raises:
             ContextBusy, OSError: a file cannot be written now; a later call begins anew.
         """
-        if await self._database.read(lambda tx: _is_busy(tx, removal)):
+        if await self._database.read(lambda tx: _must_wait(tx, removal)):
             return
         await self._recorder.catch_up(removal.folder)
         async with self._database.reading() as tx:
             group = await groups.by_folder(tx, removal.folder)
-            facts = await _facts(tx, group, removal) if group is not None else None
+            facts = await _read_facts(tx, group, removal) if group is not None else None
         if facts is None:
             await self._database.write(lambda tx: person_removals.finish(tx, removal))
             return
@@ -279,7 +284,7 @@ class PersonRemovals:
         Removed rows are added to the counts of `report`, and the counts are audited.
         """
         removal, folder, now_ms = facts.removal, facts.group.folder, self._clock.now_ms()
-        if await _is_busy(tx, removal):
+        if await _must_wait(tx, removal):
             # The new turn's prompt has the texts and may write them to files: those are searched again later.
             return False
         await _forget_messages(tx, facts)
@@ -309,8 +314,10 @@ class PersonRemovals:
         return True
 
 
-async def _is_busy(tx: Tx, removal: PersonRemoval) -> bool:
-    """Return whether a turn runs in the group, or a queued turn has a question of the person."""
+async def _must_wait(tx: Tx, removal: PersonRemoval) -> bool:
+    """Return whether a removal must wait: a turn runs in the group, or a queued turn has a question of the
+    person.
+    """
     for turn in await turns.unsettled_of(tx, removal.folder):
         if turn.state is TurnState.RUNNING:
             return True
@@ -319,7 +326,7 @@ async def _is_busy(tx: Tx, removal: PersonRemoval) -> bool:
     return False
 
 
-async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
+async def _read_facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
     """Read from the database what the removal of a person needs to know; nothing is changed.
 
     Messages after `removal.last_seq`, which came later than the request, are not included and stay.
@@ -334,7 +341,7 @@ async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
         group=group,
         removal=removal,
         names=names,
-        searched=await _searched(tx, group, removal, addresses, names),
+        searched_names=await _searched_names(tx, group, removal, addresses, names),
         messages=tuple(messages_of_person),
         answers=tuple(await person_records.answers_to(tx, folder, addresses, last_seq=last_seq)),
         turn_ids=tuple(await person_records.turns_of(tx, folder, addresses, last_seq=last_seq)),
@@ -343,7 +350,7 @@ async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
     )
 
 
-async def _searched(
+async def _searched_names(
     tx: Tx, group: Group, removal: PersonRemoval, addresses: Collection[str], names: Iterable[str]
 ) -> tuple[str, ...]:
     """Return those of the person's names by which texts of others may be removed.
@@ -394,12 +401,12 @@ async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
 async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> None:
     """Delete the notes about the person, and notes about nobody that only this person said.
 
-    Of any other note that the person also said, only their name is removed. Deleted notes are added to
-    `counts`.
+    Any other note that the person may have said stays, and only they are removed from those who may have said
+    it. Deleted notes are added to `counts`.
     """
     addresses = {each.sender for each in facts.messages} | facts.removal.addresses
     for note in facts.notes:
-        if note.goes_with(addresses):
+        if note.goes_with(addresses):  # about the person, or about nobody and said by this person alone
             await memory_notes.forget(tx, note.folder, note.id)
             counts["note"] += 1
         else:
@@ -415,9 +422,9 @@ async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, no
     folder = facts.group.folder
     insights = await board_knowledge.insights(tx, folder)
     imported = await board_knowledge.people(tx, folder)
-    known = [(row.id, f"{row.title} {row.content}") for row in insights]
-    known += [(row.id, texts_in(list(row.body.values()))) for row in imported]
-    for row_id, text in known:
+    texts_by_row = [(row.id, f"{row.title} {row.content}") for row in insights]
+    texts_by_row += [(row.id, texts_in(list(row.body.values()))) for row in imported]
+    for row_id, text in texts_by_row:
         if facts.has_name(text):
             await board_knowledge.forget(tx, folder, row_id)
             counts["insight"] += 1
@@ -440,7 +447,7 @@ def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
     addresses = facts.removal.addresses | {message.sender for message in facts.messages}
     # Prepared once: a group has many stored replies, and a person many messages.
     known_texts = _identifying_texts(facts) | {_comparable(note.text) for note in facts.notes}
-    # Most recorded texts are short: they need not be compared with each of the known ones.
+    # Most recorded texts are shorter than all known ones, and so contain none: they need not be compared.
     shortest = min(map(len, known_texts), default=0)
 
     def is_about_person(text: str) -> bool:
@@ -500,7 +507,7 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
     report, folder = RemovalReport(), facts.group.folder
     _forget_in_context(manager, facts, report.counts, now_ms=now_ms)
     archives = f"{folder}/{ARCHIVE}"
-    for name, text in _notes(home, archives, f"{ARCHIVE}/", report.unsearched):
+    for name, text in _searchable_notes(home, archives, f"{ARCHIVE}/", report.unsearched):
         remaining = without_person(text, facts)
         if remaining != text:
             memory_templates.write_memory(home, archives, remaining, name=name)
@@ -509,7 +516,7 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
             f"{ARCHIVE}/{memory_templates.shown_name(name)}", remaining, facts
         )
     # Files that the agent wrote freely are only listed; the report says how their lines can be removed.
-    for name, text in _notes(home, folder, "", report.unsearched):
+    for name, text in _searchable_notes(home, folder, "", report.unsearched):
         report.lines_by_file |= _lines_with_name(memory_templates.shown_name(name), text, facts)
     report.counts["file"] += _delete_attachments(home, folder, facts.files)
     # The undo copies of the files contain the texts too.
@@ -525,15 +532,15 @@ def _forget_in_context(
     Decisions and lines of the summary with the name are removed, and added to `counts`; in plans, the name is
     replaced. If more than `MAX_BY_NAME` lines have it, nothing changes.
     """
-    if not facts.searched:
+    if not facts.searched_names:
         return
     stored = manager.load(now_ms=now_ms)
     lines = [*stored.context.memory.last_decisions, *stored.context.conversation.running_summary.splitlines()]
-    named = sum(facts.has_name(line) for line in lines)
+    named_count = sum(facts.has_name(line) for line in lines)
     # A name in so many lines is an ordinary word: somebody called "the" could empty a memory.
-    if named > MAX_BY_NAME:
+    if named_count > MAX_BY_NAME:
         return
-    counts["decision"] += named
+    counts["decision"] += named_count
 
     def without_name(context: Context) -> Context:
         """Return a context without decisions and summary lines that have the name."""
@@ -580,8 +587,8 @@ def _plan_without_name(plan: Plan, facts: RemovalFacts) -> Plan:
             "context": background.model_copy(
                 update={
                     **_texts_without_name(facts, {"background": background.background}),
-                    "constraints": _all_without_name(facts, background.constraints),
-                    "references": _all_without_name(facts, background.references),
+                    "constraints": _each_without_name(facts, background.constraints),
+                    "references": _each_without_name(facts, background.references),
                 }
             ),
             "tasks": tuple(_task_without_name(task, facts) for task in plan.tasks),
@@ -592,23 +599,25 @@ def _plan_without_name(plan: Plan, facts: RemovalFacts) -> Plan:
 def _task_without_name(task: PlanTask, facts: RemovalFacts) -> PlanTask:
     """Return a task with "[someone]" in place of the name."""
     texts = _texts_without_name(facts, {"title": task.title, "description": task.description})
-    return task.model_copy(update={**texts, "outputs": _all_without_name(facts, task.outputs)})
+    return task.model_copy(update={**texts, "outputs": _each_without_name(facts, task.outputs)})
 
 
 def _texts_without_name(facts: RemovalFacts, texts: Mapping[str, str]) -> dict[str, str]:
     """Return {field: text} with "[someone]" in place of the person's name in each text."""
     return {
-        name: person_names.without(text, facts.searched, word=NAME_REPLACEMENT)
+        name: person_names.without(text, facts.searched_names, word=NAME_REPLACEMENT)
         for name, text in texts.items()
     }
 
 
-def _all_without_name(facts: RemovalFacts, texts: Iterable[str]) -> tuple[str, ...]:
+def _each_without_name(facts: RemovalFacts, texts: Iterable[str]) -> tuple[str, ...]:
     """Return texts with "[someone]" in place of the person's name."""
-    return tuple(person_names.without(text, facts.searched, word=NAME_REPLACEMENT) for text in texts)
+    return tuple(person_names.without(text, facts.searched_names, word=NAME_REPLACEMENT) for text in texts)
 
 
-def _notes(home: Path, place: str, prefix: str, unsearched: list[str]) -> Iterator[tuple[str, str]]:
+def _searchable_notes(
+    home: Path, place: str, prefix: str, unsearched: list[str]
+) -> Iterator[tuple[str, str]]:
     """Yield the file name and the text of each note in a folder of a group, or of each archive.
 
     Only one text at a time is in memory. The paths of those that cannot be searched, `prefix` and the name,
@@ -628,7 +637,7 @@ def without_person(text: str, facts: RemovalFacts) -> str:
     """Return an archive of a conversation without a person's messages and answers to them alone. Pure.
 
     A message is the person's if it has both one of their names and one of their texts. Quotes of their
-    messages by others are removed, too; answers are replaced by a mark.
+    messages by others are removed, too; answers are replaced by `ANSWER_REPLACEMENT`.
     """
     names = {person_names.folded(each) for each in facts.names}
     texts = facts.texts
@@ -638,6 +647,7 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 
         Of a text that the archive cut (`is_cut`), the start of a message suffices.
         """
+        # An archive writes `&amp;` for `&`, and ends a text that it cut with "…".
         body = unescape(body).strip().removesuffix("…")
         return body in texts or (is_cut and body != "" and any(each.startswith(body) for each in texts))
 
@@ -655,8 +665,9 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 
     text = _ARCHIVED.sub(without_theirs, text)
     for answer in facts.answers:
-        if answered := answer.text.strip()[:MAX_ARCHIVED_CHARS]:
-            text = text.replace(f"**: {answered}", f"**: {ANSWER_REPLACEMENT}")
+        # An answer stands after the assistant's name, such as `**Andy**: Yes.`; the archive cuts a long one.
+        if archived_answer := answer.text.strip()[:MAX_ARCHIVED_CHARS]:
+            text = text.replace(f"**: {archived_answer}", f"**: {ANSWER_REPLACEMENT}")
     return text
 
 

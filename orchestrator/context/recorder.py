@@ -48,16 +48,16 @@ SNAPSHOT_MS = 30 * 60_000
 """Milliseconds between two snapshots of a context that changes."""
 PATIENCE_SECONDS = 12.0
 """Seconds to wait for a group's files. Two other writers may each lock them for 5 s."""
-AT_ONCE = 16
+MAX_GROUPS_AT_ONCE = 16
 """Groups that are updated at a time."""
-SPEAKING = (
+MESSAGE_EVENTS = (
     *("turn.started", "turn.acknowledged", "turn.answered", "turn.failed", "turn.put_back"),
     "message.sent",  # for example, the reply that a conversation was cleared
 )
 """Events after which the store may have new messages."""
 AMENDED = "message.amended"
 
-TOO_LONG = "it took too long"
+TOOK_TOO_LONG = "it took too long"
 
 T = TypeVar("T")
 OnFold = Callable[[Group, RegisteredMessages], None]
@@ -108,9 +108,9 @@ class ContextRecorder:
         self._snapshot_due_ms: dict[Folder, int] = {}
         """When the next snapshot of each group is due, in epoch milliseconds."""
         self._snapshot_versions: dict[Folder, int | None] = {}
-        """The version of each group's context that is in its newest snapshot; see `_version`."""
+        """The `_context_version` of each group that is in its newest snapshot."""
         self._copied_versions: dict[Folder, int] = {}
-        """The version of each group's context that was last copied for its container; see `_version`."""
+        """The `_context_version` of each group that was last copied for its container."""
         self._paths: dict[Folder, str] = {}
         """The path of each group's context; making and checking one takes longer than a look at the file."""
         self._groups: Sequence[Group] | None = None
@@ -147,7 +147,7 @@ class ContextRecorder:
         Runs until it is cancelled.
         """
         await self._ignore_in_git()
-        with self._bus.listening(*SPEAKING, AMENDED) as events:
+        with self._bus.listening(*MESSAGE_EVENTS, AMENDED) as events:
             while True:
                 await self.sweep()
                 await self._handle_events(events)
@@ -187,32 +187,36 @@ class ContextRecorder:
             return
 
     async def _catch_up_all(self, folders: Iterable[Folder]) -> None:
-        """Update the contexts of several groups, `AT_ONCE` at a time.
+        """Update the contexts of several groups, `MAX_GROUPS_AT_ONCE` at a time.
 
         Groups whose files are busy are skipped.
         """
         await _for_each(folders, self._try_catch_up)
 
     async def sweep(self) -> None:
-        """Update the contexts that are behind the database, take due snapshots, and report repairs."""
+        """Update the contexts that are behind the database, take due snapshots, and report repairs.
+
+        Contexts whose copy for the container is outdated are updated, too, and so is each context once after
+        the start of the host.
+        """
         registered = await groups.registered(self._database)
         # As long as no group has changed, `registered` is the same object.
         if registered is not self._groups:
             self._groups, self._folders = registered, [group.folder for group in registered]
-        with_new_messages = await self._database.read(self._with_new_messages)
-        with_context = await asyncio.to_thread(self._with_context)
-        changed = await asyncio.to_thread(self._with_outdated_copy, with_context)
+        with_new_messages = await self._database.read(self._folders_with_new_messages)
+        with_context = await asyncio.to_thread(self._folders_with_context)
+        with_outdated_copy = await asyncio.to_thread(self._folders_with_outdated_copy, with_context)
         never_updated = [folder for folder in self._folders if folder not in self._caught_up]
-        await self._catch_up_all({*with_new_messages, *changed, *never_updated})
+        await self._catch_up_all({*with_new_messages, *with_outdated_copy, *never_updated})
         await self._take_due_snapshots(dict.fromkeys((*with_context, *with_new_messages)))
         await self._notify_owner_of_repairs()
 
-    async def _with_new_messages(self, tx: Tx) -> list[Folder]:
+    async def _folders_with_new_messages(self, tx: Tx) -> list[Folder]:
         """Return the groups that have turns after the one that was last read into their context."""
         last_read = {folder: self._last_read_turns.get(folder, 0) for folder in self._folders}
         return await exchanges.folders_after(tx, last_read)
 
-    def _with_context(self) -> list[Folder]:
+    def _folders_with_context(self) -> list[Folder]:
         """Return the groups that have a directory for a context: in others nothing was ever said. Blocks."""
         try:
             with os.scandir(self._contexts) as entries:
@@ -221,12 +225,12 @@ class ContextRecorder:
             return []
         return [folder for folder in self._folders if folder in names]
 
-    def _with_outdated_copy(self, folders: Iterable[Folder]) -> list[Folder]:
+    def _folders_with_outdated_copy(self, folders: Iterable[Folder]) -> list[Folder]:
         """Return the groups whose context was written after its last copy for the container. Blocks.
 
         Commands and the owner write contexts, too.
         """
-        return [folder for folder in folders if self._is_copy_outdated(folder, self._version(folder))]
+        return [folder for folder in folders if self._is_copy_outdated(folder, self._context_version(folder))]
 
     def _is_copy_outdated(self, folder: Folder, version: int | None) -> bool:
         """Return whether a group's context has another version than its last copy for the container.
@@ -252,7 +256,7 @@ class ContextRecorder:
             folder
             for folder in folders
             if folder not in self._snapshot_versions
-            or self._snapshot_versions[folder] != self._version(folder)
+            or self._snapshot_versions[folder] != self._context_version(folder)
         ]
 
     async def _try_catch_up(self, folder: Folder) -> None:
@@ -263,7 +267,7 @@ class ContextRecorder:
             self._caught_up.add(folder)
         except (ContextBusy, OSError) as error:  # `TimeoutError` is an `OSError`
             # The next pass completes it.
-            log.warning("context.behind", group=folder, reason=str(error) or TOO_LONG)
+            log.warning("context.behind", group=folder, reason=str(error) or TOOK_TOO_LONG)
 
     async def catch_up(self, folder: Folder) -> None:
         """Update a group's context, and its container's copy of it, from the store.
@@ -275,18 +279,18 @@ class ContextRecorder:
             ContextBusy, OSError: the context cannot be written now; a later call makes up for it.
         """
         async with self._locks[folder]:
-            spoken = await self._database.read(
+            unread = await self._database.read(
                 partial(_exchanges_after, folder=folder, last_read_turn=self._last_read_turns.get(folder, 0))
             )
-            if spoken is None:
+            if unread is None:
                 return
-            group, new, oldest_open_turn = spoken.group, spoken.exchanges, spoken.oldest_open_turn
-            registered = await self._in_thread(folder, self._write, group, new)
-            if new:
-                last = new[-1].turn
+            group, new_exchanges, oldest_open_turn = unread.group, unread.exchanges, unread.oldest_open_turn
+            registered = await self._in_thread(folder, self._write_exchanges, group, new_exchanges)
+            if new_exchanges:
+                newest_turn = new_exchanges[-1].turn
                 # A turn that is not settled is read again, because its answer comes later.
                 self._last_read_turns[folder] = (
-                    last if oldest_open_turn is None else min(last, oldest_open_turn - 1)
+                    newest_turn if oldest_open_turn is None else min(newest_turn, oldest_open_turn - 1)
                 )
         for result in registered:
             if result.evicted:
@@ -294,7 +298,7 @@ class ContextRecorder:
         await self._notify_owner_of_repairs()
         # `_notify_owner_of_repairs` removes a group from `_last_read_turns` if its context was replaced by an
         # older snapshot, which lacks the newer messages of the store: all turns are read again.
-        if new and folder not in self._last_read_turns:
+        if new_exchanges and folder not in self._last_read_turns:
             await self.catch_up(folder)
 
     async def _in_thread(self, folder: Folder, work: Callable[..., T], *arguments: Any) -> T:
@@ -313,7 +317,9 @@ class ContextRecorder:
             if job.done():
                 self._running_calls.pop(folder, None)
 
-    def _write(self, group: Group, turn_exchanges: Sequence[TurnExchange]) -> list[RegisteredMessages]:
+    def _write_exchanges(
+        self, group: Group, turn_exchanges: Sequence[TurnExchange]
+    ) -> list[RegisteredMessages]:
         """Add the messages of exchanges to a group's context, and update the container's copy of it. Blocks.
 
         An exchange is the question and the answer of one turn; messages that the context has are not added
@@ -325,13 +331,13 @@ class ContextRecorder:
         now_ms = self._clock.now_ms()
         registered: list[RegisteredMessages] = []
         for part in _split_at_clear(turn_exchanges):
-            if part.spoken:
-                registered += [self._register(manager, group, part.spoken, now_ms)]
-            if part.closing is not None:
-                _close(manager, part.closing.turn, now_ms)
+            if part.exchanges:
+                registered += [self._register(manager, group, part.exchanges, now_ms)]
+            if part.clearing is not None:
+                _clear_conversation(manager, part.clearing.turn, now_ms)
         # The version is read before the content: if a command or the owner writes the file in between, the
         # recorded version is too old, and the next pass copies the context again.
-        version = self._version(group.folder)
+        version = self._context_version(group.folder)
         needs_copy = bool(turn_exchanges) or self._is_copy_outdated(group.folder, version)
         if needs_copy and self.copies.write(group.folder, manager.load(now_ms=now_ms)):
             self._note_copied(group.folder, version)
@@ -346,7 +352,7 @@ class ContextRecorder:
         if version is not None:
             self._copied_versions[folder] = version
 
-    def _version(self, folder: Folder) -> int | None:
+    def _context_version(self, folder: Folder) -> int | None:
         """Return the version of a group's context: the time of its last write, in nanoseconds. Blocks.
 
         None where there is no context.
@@ -366,12 +372,12 @@ class ContextRecorder:
 
         A question that waits for an answer stops waiting if its turn has ended without one. Blocks.
         """
-        spoken = [
-            each
+        messages = [
+            message
             for exchange in turn_exchanges
-            for each in message_mapping.messages_of(exchange, group, name=self._name)
+            for message in message_mapping.messages_of(exchange, group, name=self._name)
         ]
-        result = manager.register_message(*spoken, now_ms=now_ms)
+        result = manager.register_message(*messages, now_ms=now_ms)
         # If the question of a turn that has ended is still pending, the turn gave no answer.
         ended_questions = {question_id(each.turn) for each in turn_exchanges if each.is_settled}
         if result.context.pending_user in ended_questions:
@@ -387,11 +393,11 @@ class ContextRecorder:
         """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
-                await self._in_thread(folder, self._show, folder)
+                await self._in_thread(folder, self._write_copies_for_new_container, folder)
         except (ContextBusy, OSError) as error:  # `TimeoutError` is an `OSError`
-            log.warning("context.not_copied", group=folder, reason=str(error) or TOO_LONG)
+            log.warning("context.not_copied", group=folder, reason=str(error) or TOOK_TOO_LONG)
 
-    def _show(self, folder: Folder) -> None:
+    def _write_copies_for_new_container(self, folder: Folder) -> None:
         """Write the copies of a group's context for a new container, which has none yet. Blocks."""
         contents = self.manager(folder).load(now_ms=self._clock.now_ms())
         self.copies.write(folder, contents, is_new=True)
@@ -408,14 +414,14 @@ class ContextRecorder:
         folder = group.folder
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
-                reply = await self._in_thread(folder, self._use, group, tool, arguments, request_id)
+                reply = await self._in_thread(folder, self._use_tool, group, tool, arguments, request_id)
         except TimeoutError:
-            log.warning("context.not_used", group=folder, tool=tool, reason=TOO_LONG)
+            log.warning("context.not_used", group=folder, tool=tool, reason=TOOK_TOO_LONG)
             return tools.busy(folder, request_id)
         await self._notify_owner_of_repairs()
         return reply
 
-    def _use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
+    def _use_tool(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
         """Carry out a call of a context tool, and update the container's copies if it succeeded. Blocks."""
         manager = self.manager(group.folder, project_name=group.name)
         now_ms = self._clock.now_ms()
@@ -439,19 +445,20 @@ class ContextRecorder:
                 due_ms = await self._in_thread(folder, self._take_snapshot, folder, now_ms)
             self._snapshot_due_ms[folder] = due_ms
         except (ContextBusy, OSError) as error:  # `TimeoutError` is an `OSError`
-            log.warning("context.no_snapshot", group=folder, reason=str(error) or TOO_LONG)
+            log.warning("context.no_snapshot", group=folder, reason=str(error) or TOOK_TOO_LONG)
 
     def _take_snapshot(self, folder: Folder, now_ms: int) -> int:
-        """Take a snapshot of a group's context, unless the newest is too new or nothing changed since.
+        """Take a snapshot of a group's context, unless nothing changed since the newest one.
 
-        Blocks. Return when the next one is due, in epoch milliseconds.
+        None is taken either if the newest is less than `SNAPSHOT_MS` old. Return when the next one is due, in
+        epoch milliseconds. Blocks.
         """
         manager = self.manager(folder)
         newest_ms = max((snapshot.at_ms for snapshot in manager.snapshots()), default=0)
         # A time in the future means that the clock was set back: then a snapshot is taken.
         if newest_ms <= now_ms < newest_ms + SNAPSHOT_MS:
             return newest_ms + SNAPSHOT_MS
-        version = self._version(folder)  # before the snapshot: a change in between is in the next one
+        version = self._context_version(folder)  # before the snapshot: a change in between is in the next one
         manager.snapshot(now_ms=now_ms)
         self._snapshot_versions[folder] = version
         return now_ms + SNAPSHOT_MS
@@ -463,7 +470,8 @@ class ContextRecorder:
         """
         while self._repairs:
             repair = self._repairs.popleft()
-            # An active plan or task was gone. The agent reads about it in its next prompt (`memory.note`).
+            # An active plan or task was gone. The owner need not know: the agent reads about it in its next
+            # prompt (`memory.note`).
             if repair.kind == "dangling":
                 continue
             self._last_read_turns.pop(Folder(repair.folder), None)
@@ -507,8 +515,9 @@ async def _exchanges_after(tx: Tx, *, folder: Folder, last_read_turn: int) -> _N
 class _ExchangePart:
     """Exchanges in their order, up to one that cleared the conversation."""
 
-    spoken: Sequence[TurnExchange]
-    closing: TurnExchange | None = None
+    exchanges: Sequence[TurnExchange]
+    clearing: TurnExchange | None = None
+    """The exchange that cleared the conversation after them; None if they are the newest."""
 
 
 async def next_events(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
@@ -520,9 +529,10 @@ async def next_events(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
 
 
 async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitable[None]]) -> None:
-    """Call `work` for each folder, for `AT_ONCE` at a time, so that one with locked files delays few others.
+    """Call `work` for each folder, for `MAX_GROUPS_AT_ONCE` at a time.
 
-    It is not done for all at once: the process never returns the memory of a thousand tasks to the system.
+    So a group with locked files delays few others. It is not done for all at once: the process never returns
+    the memory of a thousand tasks to the system.
     """
     ordered = sorted(folders)
     remaining = iter(ordered)
@@ -532,7 +542,7 @@ async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitabl
         for folder in remaining:
             await work(folder)
 
-    await asyncio.gather(*(take() for _ in range(min(AT_ONCE, len(ordered)))))
+    await asyncio.gather(*(take() for _ in range(min(MAX_GROUPS_AT_ONCE, len(ordered)))))
 
 
 def _split_at_clear(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_ExchangePart]:
@@ -541,17 +551,17 @@ def _split_at_clear(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_Exchang
     Each part ends at an exchange by which somebody cleared the conversation (`/clear`); the last part has the
     exchanges after the last of these, perhaps none.
     """
-    spoken: list[TurnExchange] = []
+    part: list[TurnExchange] = []
     for exchange in turn_exchanges:
         if exchange.command is SessionCommand.CLEAR:
-            yield _ExchangePart(spoken=spoken, closing=exchange)
-            spoken = []
+            yield _ExchangePart(exchanges=part, clearing=exchange)
+            part = []
         else:
-            spoken.append(exchange)
-    yield _ExchangePart(spoken=spoken)
+            part.append(exchange)
+    yield _ExchangePart(exchanges=part)
 
 
-def _close(manager: ContextManager, turn: int, now_ms: int) -> None:
+def _clear_conversation(manager: ContextManager, turn: int, now_ms: int) -> None:
     """Delete the stored conversation, which was cleared in this turn, unless that was done before."""
     # Closing it raises the floor to this turn.
     if manager.load(now_ms=now_ms).context.conversation.seen.floor < turn:

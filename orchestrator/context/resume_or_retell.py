@@ -38,8 +38,8 @@ class RestoreFacts:
     """The session's transcript; None if it could not be read."""
     has_stored_context: bool = False
     """Whether the host has stored context that a new session can start from."""
-    window: Collection[int] = ()
-    """The turns whose messages are stored."""
+    stored_turns: Collection[int] = ()
+    """The turns whose messages are stored word for word."""
     repeated_turns: Collection[int] = ()
     """The turns whose questions are in the next prompt."""
     model: str | None = None
@@ -68,8 +68,8 @@ class RestoreDecision:
 class _SessionState:
     """The part of the conversation that a session has."""
 
-    last: str | None
-    """The newest checkpoint that is in the session's transcript."""
+    newest_uuid: str | None
+    """The uuid of the newest checkpoint that is in the session's transcript; None if none is."""
     missing: tuple[TurnId, ...]
     """The turns after it, which the session lacks."""
 
@@ -97,7 +97,7 @@ def plan_restore(facts: RestoreFacts) -> RestoreDecision:
         return replace(resumed, reason="its session could not be looked at")
     resumed = _from_checkpoint(facts.transcript, session_state, resumed)
     if session_state.missing:
-        reason = f"its session lacks {_turns(len(session_state.missing))} at its end"
+        reason = f"its session lacks {_turn_count(len(session_state.missing))} at its end"
         return replace(resumed, mode="resume_plus_delta", reason=reason, missing=session_state.missing)
     return resumed
 
@@ -146,22 +146,23 @@ def _missing_turns_reason(facts: RestoreFacts, session_state: _SessionState) -> 
     """Return why a session lacks too much of the conversation to be resumed; None if it does not.
 
     A session lacks too much if it has no answered turn, if it lacks turns that are not stored word for word,
-    or if it was compacted after the last answered turn.
+    or if it was compacted after the last answered turn. None also if its transcript could not be read.
     """
     if facts.transcript is None:
         return None
-    if session_state.last is None and any(checkpoint.uuid for checkpoint in facts.checkpoints):
+    if session_state.newest_uuid is None and any(checkpoint.uuid for checkpoint in facts.checkpoints):
         return "the transcript of its session has none of the answered turns"
-    # `facts.window` are the turns that are stored word for word. Of older ones only a summary is stored, so
-    # they cannot be told to the session.
+    # Of turns before the stored ones only a summary is stored, so they cannot be told to the session.
     missing = session_state.missing
-    if missing and (not facts.window or missing[0] < min(facts.window)):
-        return f"its session lacks {_turns(len(session_state.missing))}, more than was kept word for word"
-    if session_state.last is None:
+    if missing and (not facts.stored_turns or missing[0] < min(facts.stored_turns)):
+        return (
+            f"its session lacks {_turn_count(len(session_state.missing))}, more than was kept word for word"
+        )
+    if session_state.newest_uuid is None:
         return None
-    # `since` is the position of the last compaction: a session cannot continue from a message before it.
-    question_position = facts.transcript.first_question_after(session_state.last)
-    if question_position is not None and question_position <= facts.transcript.since:
+    # A session cannot continue from a message before its last compaction.
+    question_position = facts.transcript.first_question_after(session_state.newest_uuid)
+    if question_position is not None and question_position <= facts.transcript.last_compaction:
         return "its session was compacted before its last question was answered"
     return None
 
@@ -195,21 +196,21 @@ def _session_state(facts: RestoreFacts) -> _SessionState:
     """Return how much of the conversation a session has, by the checkpoints: the answered turns.
 
     That is the newest checkpoint that its transcript has, and the turns after it, which it lacks. Turns whose
-    questions are repeated in the next prompt do not count as missing.
+    questions are repeated in the next prompt do not count as missing. A transcript that could not be read
+    counts as one without any checkpoint.
     """
     transcript = facts.transcript or Transcript(TranscriptState.MISSING)
-    last, after = None, 0
-    # All checkpoints are tried, not the last alone: a damaged transcript may have any of them. `after` is the
-    # index of the first checkpoint after the newest that is in the transcript.
+    newest_uuid, first_missing = None, 0
+    # All checkpoints are tried, not the last alone: a damaged transcript may have any of them.
     for next_index, checkpoint in enumerate(facts.checkpoints, start=1):
         if checkpoint.uuid is not None and transcript.has(checkpoint.uuid):
-            last, after = checkpoint.uuid, next_index
+            newest_uuid, first_missing = checkpoint.uuid, next_index
     missing = sorted(
         checkpoint.turn
-        for checkpoint in facts.checkpoints[after:]
+        for checkpoint in facts.checkpoints[first_missing:]
         if checkpoint.turn not in facts.repeated_turns
     )
-    return _SessionState(last=last, missing=tuple(missing))
+    return _SessionState(newest_uuid=newest_uuid, missing=tuple(missing))
 
 
 def _from_checkpoint(
@@ -220,13 +221,18 @@ def _from_checkpoint(
     That is the first question in the transcript after the newest answered turn. It is dropped from the
     session because it will be asked again, or has failed for good.
     """
-    position = transcript.first_question_after(session_state.last) if session_state.last is not None else None
+    position = (
+        transcript.first_question_after(session_state.newest_uuid)
+        if session_state.newest_uuid is not None
+        else None
+    )
     if position is None:
         return resumed
     reason = "its session goes on after its last answer: what was asked then got none"
+    # The message before the question is the last one that stays.
     return replace(resumed, reason=reason, resume_at=transcript.chain[position - 1])
 
 
-def _turns(count: int) -> str:
+def _turn_count(count: int) -> str:
     """Return a number of turns in words."""
     return "one turn" if count == 1 else f"{count} turns"

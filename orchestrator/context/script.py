@@ -33,7 +33,8 @@ def _compiled(pattern: str) -> Any:
 def weight(text: str) -> int:
     """Return the weight of a text: 7 for each Hangul, Han or Kana character, 4 for any other.
 
-    So 400 Korean characters weigh as much as 700 Latin ones, which is `MAX_SUMMARY_WEIGHT`, the limit of a summary.
+    So 400 Korean characters weigh as much as 700 Latin ones, which is `MAX_SUMMARY_WEIGHT`, the limit of a
+    summary.
     """
     wide = len(_compiled(_WIDE).findall(text))
     return wide * WIDE_WEIGHT + (len(text) - wide) * NARROW_WEIGHT

@@ -118,22 +118,23 @@ class SessionRestorer:
         # Without this, a conversation that was cleared a moment ago would be retold.
         await self._recorder.catch_up(group.folder)
         manager = self._recorder.manager(group.folder)
-        plan = await asyncio.to_thread(_make_plan, manager, facts, factors=self._factors)
+        planned = await asyncio.to_thread(_plan_with_texts, manager, facts, factors=self._factors)
         if agent.agent == "offline":
-            mode = "rehydrate" if plan.whole else "fresh"
-            restore = RestoreOrder(mode=mode, reason=NO_SESSIONS, meta=plan.meta)
-            resumed = None
+            # `whole_text` is empty, and so false, if no conversation is stored.
+            mode = "rehydrate" if planned.whole_text else "fresh"
+            restore = RestoreOrder(mode=mode, reason=NO_SESSIONS, meta=planned.meta)
+            resumed_session = None
         else:
-            restore = plan.restore()
-            resumed = plan.decision.session_id
+            restore = planned.order()
+            resumed_session = planned.decision.session_id
         return Restoration(
             restore=restore,
             decided_on_session=facts.session_id,
-            session_id=resumed,
+            session_id=resumed_session,
             model=agent.model,
             provider=agent.provider,
             service=agent.name,
-            facts=plan.facts(),
+            facts=planned.figures(),
         )
 
     async def _store_facts(self, turn: Turn, session_id: str | None, agent: ChosenAgent) -> RestoreFacts:
@@ -201,7 +202,7 @@ def _facts_without_store(session_id: str | None, *, now_ms: int) -> RestoreFacts
 
     With them, the decision is to resume the session if there is one.
     """
-    # Without an answered turn, a new session would begin.
+    # `plan_restore` would begin a new session if nothing was answered in the old one.
     answered = checkpoints.AnsweredSession(session_id=session_id, at_ms=now_ms) if session_id else None
     return RestoreFacts(session_id=session_id, answered=answered, now_ms=now_ms)
 
@@ -227,46 +228,48 @@ def _unchecked_restoration(facts: RestoreFacts) -> Restoration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RestorePlan:
+class _PlannedRestore:
     """A decision, and the texts that go with it."""
 
     decision: RestoreDecision
-    whole: Hydrated
+    whole_text: Hydrated
     """The text for a new session."""
-    part: Hydrated
+    delta_text: Hydrated
     """The text with the messages that the resumed session lacks."""
     meta: str | None
     """The text on plans, decisions and open files, for after a compaction; None if there are none."""
     so_far: RestoredConversation
     """Figures about the conversation before the next prompt."""
 
-    def restore(self) -> RestoreOrder:
+    def order(self) -> RestoreOrder:
         """Return the part of the container's order that says how its conversation continues."""
         mode, is_resumed = self.decision.mode, self.decision.session_id is not None
         # A resumed session gets only what it lacks: with the whole text it would have its history twice.
-        hydrated = self.part if is_resumed else self.whole
+        hydrated = self.delta_text if is_resumed else self.whole_text
         return RestoreOrder(
             mode=mode,
             reason=self.decision.reason,
-            text=_text(hydrated) if mode in ("rehydrate", "resume_plus_delta") else None,
+            text=_text_for_order(hydrated) if mode in ("rehydrate", "resume_plus_delta") else None,
             # For a session that cannot be resumed after all, as it no longer exists.
-            fallback=_text(self.whole) if is_resumed else None,
+            fallback=_text_for_order(self.whole_text) if is_resumed else None,
             resume_at=self.decision.resume_at,
             meta=self.meta,
             so_far=RestoredConversation() if mode == "fresh" else self.so_far,
         )
 
-    def facts(self) -> dict[str, int]:
+    def figures(self) -> dict[str, int]:
         """Return figures about the text that the container gets, to be published with the event."""
-        hydrated = self.part if self.decision.session_id is not None else self.whole
+        hydrated = self.delta_text if self.decision.session_id is not None else self.whole_text
         return {
             "messages_in_window": len(hydrated.message_ids),
             "summary_chars": hydrated.summary_chars,
-            "age_seconds": self.whole.age_seconds,
+            "age_seconds": self.whole_text.age_seconds,
         }
 
 
-def _make_plan(manager: ContextManager, facts: RestoreFacts, *, factors: TokenFactors) -> _RestorePlan:
+def _plan_with_texts(
+    manager: ContextManager, facts: RestoreFacts, *, factors: TokenFactors
+) -> _PlannedRestore:
     """Read a group's stored context, and decide how its conversation continues in a new container. Blocks.
 
     `factors` has for each model how many tokens it makes of one token of our own counter. Return the decision
@@ -276,41 +279,41 @@ def _make_plan(manager: ContextManager, facts: RestoreFacts, *, factors: TokenFa
     contents = manager.load(now_ms=facts.now_ms)
     context = contents.context
     repeated_ids = {id_of(turn) for turn in facts.repeated_turns for id_of in (question_id, answer_id)}
-    whole = manager.hydrate_prompt(now_ms=facts.now_ms, exclude=repeated_ids, contents=contents)
+    whole_text = manager.hydrate_prompt(now_ms=facts.now_ms, exclude=repeated_ids, contents=contents)
     window = [message for message in context.conversation.recent_window if message.turn is not None]
     facts = replace(
         facts,
-        has_stored_context=bool(whole),
-        window=sorted({message.turn for message in window if message.turn is not None}),
+        has_stored_context=bool(whole_text),
+        stored_turns=sorted({message.turn for message in window if message.turn is not None}),
     )
     decision = plan_restore(facts)
-    missing = {message.id for message in window if message.turn in decision.missing}
-    part = hydrate.delta(context, missing=missing, exclude=repeated_ids)
+    missing_ids = {message.id for message in window if message.turn in decision.missing}
+    delta_text = hydrate.delta(context, missing=missing_ids, exclude=repeated_ids)
     # The text for a resumed session is short. If not all missing messages fit, a new session gets them all.
-    if decision.mode == "resume_plus_delta" and len(part.message_ids) < len(missing):
+    if decision.mode == "resume_plus_delta" and len(delta_text.message_ids) < len(missing_ids):
         decision = start_new_session(facts, f"{decision.reason}, more than it can be told")
-    elif decision.mode == "resume_plus_delta" and not part:
+    elif decision.mode == "resume_plus_delta" and not delta_text:
         # The missing turns had no messages.
         decision = replace(decision, mode="resume", missing=())
     meta = manager.meta(now_ms=facts.now_ms, contents=contents)
-    return _RestorePlan(
+    return _PlannedRestore(
         decision=decision,
-        whole=whole,
-        part=part,
+        whole_text=whole_text,
+        delta_text=delta_text,
         meta=meta[:MAX_RESTORE_CHARS] or None,
-        so_far=_conversation_figures(context, whole, facts, repeated_ids),
+        so_far=_conversation_figures(context, whole_text, facts, repeated_ids),
     )
 
 
 def _conversation_figures(
-    context: Context, whole: Hydrated, facts: RestoreFacts, repeated_ids: Collection[str]
+    context: Context, whole_text: Hydrated, facts: RestoreFacts, repeated_ids: Collection[str]
 ) -> RestoredConversation:
     """Return figures about the conversation before the next prompt, which are given to the container.
 
-    `whole` is the text for a new session. `repeated_ids` are the ids of messages that are in the prompt: they
-    are not counted.
+    `whole_text` is the text for a new session. `repeated_ids` are the ids of messages that are in the prompt:
+    they are not counted.
     """
-    restored_ids = set(whole.message_ids)
+    restored_ids = set(whole_text.message_ids)
     questions = [message for message in context.conversation.recent_window if message.role == "user"]
     restored_questions = [message.content for message in questions if message.id in restored_ids]
     repeated_count = sum(message.id in repeated_ids for message in questions)
@@ -318,8 +321,8 @@ def _conversation_figures(
         turns=max(0, context.stats.dialog_turns - repeated_count),
         exchanges_kept=len(restored_questions),
         messages_kept=len(restored_ids),
-        summary_chars=whole.summary_chars,
-        age_seconds=whole.age_seconds,
+        summary_chars=whole_text.summary_chars,
+        age_seconds=whole_text.age_seconds,
         last_question=restored_questions[-1][:MAX_LAST_QUESTION] if restored_questions else "",
         context_tokens=facts.answered.context_tokens if facts.answered else 0,
         context_window=facts.model_window or 0,
@@ -360,6 +363,6 @@ def _note_session(
     )
 
 
-def _text(hydrated: Hydrated) -> str | None:
+def _text_for_order(hydrated: Hydrated) -> str | None:
     """Return a text as a container's order has it, cut to `MAX_RESTORE_CHARS`; None if it is empty."""
     return hydrated.text[:MAX_RESTORE_CHARS] or None

@@ -77,7 +77,7 @@ def surplus(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[Conte
 
     The newest 48 stay, the newest of each day (in UTC) for 14 days, and pinned ones.
     """
-    ordered = sorted(snapshots, key=_age, reverse=True)
+    ordered = sorted(snapshots, key=_age_key, reverse=True)
     retained = {snapshot.name for snapshot in ordered[:MAX_NEWEST]} | {
         snapshot.name for snapshot in ordered if snapshot.is_pinned
     }
@@ -112,7 +112,7 @@ class ContextSnapshots:
             for name in names
             if (parsed := parsed_name(name)) is not None
         ]
-        return sorted(snapshots, key=_age, reverse=True)
+        return sorted(snapshots, key=_age_key, reverse=True)
 
     def create(self, contents: SnapshotContents, *, now_ms: int, reason: str) -> ContextSnapshot | None:
         """Write a snapshot of `contents` and return it; delete those that need not be retained any longer.
@@ -223,7 +223,7 @@ class ContextSnapshots:
             raise UnknownSnapshot(name)
 
 
-def _age(snapshot: ContextSnapshot) -> tuple[int, int]:
+def _age_key(snapshot: ContextSnapshot) -> tuple[int, int]:
     """Return the key that orders snapshots by age: revisions first, since a clock may have been set back."""
     return snapshot.revision, snapshot.at_ms
 

@@ -64,7 +64,7 @@ class EncodingCounter:
     """Counts by the encoding cl100k_base, from a file that comes with its package."""
 
     @cached_property
-    def _counting(self) -> Any:
+    def _encoding(self) -> Any:
         """The encoding, loaded at its first use; None where it is not available."""
         try:
             import tiktoken
@@ -75,21 +75,21 @@ class EncodingCounter:
         except (ImportError, ValueError, OSError) as error:
             log.warning("context.tokens_estimated", reason=str(error))
             return None
-        # Frees 14 MiB: only pickling needs this table; counting uses another copy.
+        # This frees 14 MiB: only pickling needs this table; counting uses another copy.
         vars(encoding).pop("_mergeable_ranks", None)
         return encoding
 
     @property
     def is_exact(self) -> bool:
         """Whether the encoding is available."""
-        return self._counting is not None
+        return self._encoding is not None
 
     def count(self, text: str) -> int:
         """Return the number of tokens in the encoding, or an estimate without it."""
-        if self._counting is None:
+        if self._encoding is None:
             return EstimatingCounter().count(text)
         # A text may contain a special token of the encoding, such as `<|endoftext|>`: it is counted as text.
-        return len(self._counting.encode(text, disallowed_special=()))
+        return len(self._encoding.encode(text, disallowed_special=()))
 
 
 def learned(factor: float, *, counted: int, reported: int) -> float:
@@ -99,6 +99,7 @@ def learned(factor: float, *, counted: int, reported: int) -> float:
     `counted`. The factor moves a fifth of the way to their quotient, and stays between 0.8 and 1.6. Small
     samples, and pairs so far apart that they cannot be of the same text, leave it unchanged.
     """
+    # Only between half the count and two and a half times the count, the two may be of the same text.
     if counted < MIN_SAMPLE_TOKENS or not counted // 2 <= reported <= counted * 5 // 2:
         return factor
     moved = factor + LEARNING * (reported / counted - factor)
@@ -119,7 +120,8 @@ class TokenFactors:
     def of(self, model: str | None) -> float:
         """Return how many tokens a model makes of each token of our own counter.
 
-        It is 1.2 until it was learned. For None, an unknown model, it is the factor that was learned last.
+        It is 1.2 until it was learned. For None, an unknown model, it is the factor that was learned last, of
+        whatever model.
         """
         with self._lock:
             known = self._read()
@@ -191,7 +193,7 @@ class ScaledCounter:
         return math.ceil(self.counter.count(text) * self.factor)
 
 
-LEDGER_MS = 5_000
+USAGE_DELAY_MS = 5_000
 """Milliseconds after the end of a turn by which the usage table has all of its entries."""
 
 
@@ -221,9 +223,9 @@ class TokenCalibration:
     async def learn(self) -> None:
         """Adjust the factors of models by the turns that ended since the last call.
 
-        Turns of the last `LEDGER_MS` wait for the next call: their usage may not be complete yet.
+        Turns of the last `USAGE_DELAY_MS` wait for the next call: their usage may not be complete yet.
         """
-        until_ms = self._clock.now_ms() - LEDGER_MS
+        until_ms = self._clock.now_ms() - USAGE_DELAY_MS
         since_ms = self._learned_to_ms
         plain_answers = await self._database.read(
             lambda tx: usage.plain_answers(tx, since_ms=since_ms, until_ms=until_ms)

@@ -44,7 +44,7 @@ def use(
     makes no second plan or task, and changes no task again; what the other tools store is stored once more.
     """
     try:
-        request = _read(tool, arguments)
+        request = _validated_request(tool, arguments)
         return _ToolRunner(manager, request_id, now_ms).do(request)
     except (BadRequest, ContextBusy) as error:
         return _refusal(request_id, error.code, str(error))
@@ -58,7 +58,7 @@ def busy(folder: str, request_id: str) -> Reply:
     return _refusal(request_id, error.code, str(error))
 
 
-def _read(tool: str, arguments: Mapping[str, Any]) -> Any:
+def _validated_request(tool: str, arguments: Mapping[str, Any]) -> Any:
     """Return the validated arguments of a tool, as the model of its request.
 
     Raises:
@@ -95,23 +95,23 @@ class _ToolRunner:
         """Carry out a request and return the reply. Raises `BadRequest`, `ContextBusy` and `OSError`."""
         match request:
             case wire.SetActivePlan():
-                return self._set_plan(request)
+                return self._set_active_plan(request)
             case wire.SetActiveTask(task_id=task_id):
-                return self._set_task(task_id)
+                return self._set_active_task(task_id)
             case wire.RecordDecision(decision=decision):
-                return self._decide(decision)
+                return self._record_decision(decision)
             case wire.NoteOpenFile(path=path):
-                return self._open_file(path)
+                return self._note_open_file(path)
             case wire.CreatePlan():
-                return self._create(request)
+                return self._create_plan(request)
             case wire.UpdatePlanTask():
-                return self._update(request)
+                return self._update_task(request)
             case wire.Compacting() | wire.Compacted():
-                return self._compact(request)
+                return self._handle_compaction(request)
             case _:
                 assert_never(request)
 
-    def _set_plan(self, request: wire.SetActivePlan) -> Reply:
+    def _set_active_plan(self, request: wire.SetActivePlan) -> Reply:
         """Make the plan of the request the active one, or no plan if it names none.
 
         If the request says so (`resets_summary`), the plan's text replaces the conversation's summary.
@@ -119,46 +119,46 @@ class _ToolRunner:
         plan = self._manager.set_active_plan(
             request.plan_id, resets_summary=request.resets_summary, now_ms=self._now_ms
         )
-        return self._done(
-            f"The active plan is {_plan(plan)}." if plan else "No plan is active.",
+        return self._success(
+            f"The active plan is {_plan_label(plan)}." if plan else "No plan is active.",
             plan_id=plan.id if plan else None,
         )
 
-    def _set_task(self, task_id: str | None) -> Reply:
+    def _set_active_task(self, task_id: str | None) -> Reply:
         """Make a task of the active plan the active one, or none if `task_id` is None."""
         task = self._manager.set_active_task(task_id, now_ms=self._now_ms)
-        return self._done(
-            f"The active task is {_task(task)}." if task else "No task is active.",
+        return self._success(
+            f"The active task is {_task_label(task)}." if task else "No task is active.",
             task_id=task.id if task else None,
         )
 
-    def _decide(self, decision: str) -> Reply:
+    def _record_decision(self, decision: str) -> Reply:
         """Store a decision; the reply has the number of stored decisions. Raises `ContextToolRefused`."""
-        _check("decision", decision, wire.MAX_DECISION_CHARS)
+        _check_length("decision", decision, wire.MAX_DECISION_CHARS)
         decisions = self._manager.record_decision(decision, now_ms=self._now_ms)
-        return self._done("Kept.", decisions=len(decisions))
+        return self._success("Kept.", decisions=len(decisions))
 
-    def _open_file(self, path: str) -> Reply:
+    def _note_open_file(self, path: str) -> Reply:
         """Store the path of a file that the agent works on, relative to the group's folder.
 
         The reply has all stored paths. Raises `ContextToolRefused`.
         """
-        # In one form, or the same file could be listed twice.
+        # `/workspace/group/a.md` and `a.md` are the same file, which must not be listed twice.
         path = path.strip().removeprefix(f"{WORKSPACE}/")
-        _check("path", path, wire.MAX_PATH_CHARS)
+        _check_length("path", path, wire.MAX_PATH_CHARS)
         open_files = self._manager.note_open_file(path, now_ms=self._now_ms)
-        return self._done("Noted.", open_files=list(open_files))
+        return self._success("Noted.", open_files=list(open_files))
 
-    def _create(self, request: wire.CreatePlan) -> Reply:
+    def _create_plan(self, request: wire.CreatePlan) -> Reply:
         """Create a plan, which becomes the active one. Raises `ContextToolRefused`."""
-        _check("title", request.title, wire.MAX_TITLE_CHARS)
-        _check("objective", request.objective, wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
+        _check_length("title", request.title, wire.MAX_TITLE_CHARS)
+        _check_length("objective", request.objective, wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
         if len(request.tasks) > wire.MAX_TASKS:
             raise ContextToolRefused(
                 "too_many", f"A plan begins with at most {wire.MAX_TASKS} tasks; add more later."
             )
         for title in request.tasks:
-            _check("title of a task", title, wire.MAX_TITLE_CHARS)
+            _check_length("title of a task", title, wire.MAX_TITLE_CHARS)
         plan = self._manager.create_plan(
             request.title,
             objective=request.objective,
@@ -170,17 +170,17 @@ class _ToolRunner:
             now_ms=self._now_ms,
         )
         tasks = {task.id: task.title for task in plan.tasks}
-        return self._done(f"Made and active: {_plan(plan)}.", plan_id=plan.id, tasks=tasks)
+        return self._success(f"Made and active: {_plan_label(plan)}.", plan_id=plan.id, tasks=tasks)
 
-    def _update(self, request: wire.UpdatePlanTask) -> Reply:
+    def _update_task(self, request: wire.UpdatePlanTask) -> Reply:
         """Change a task of a plan, or add one if the request names no task. Raises `ContextToolRefused`.
 
         Without a plan in the request, the active plan is meant.
         """
         if request.title is not None or not request.task_id:
-            _check("title", request.title or "", wire.MAX_TITLE_CHARS)
-        _check("description", request.description or "", wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
-        if not request.plan_id and not self._active_plan():
+            _check_length("title", request.title or "", wire.MAX_TITLE_CHARS)
+        _check_length("description", request.description or "", wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
+        if not request.plan_id and not self._active_plan_id():
             raise ContextToolRefused(
                 "no_plan", "No plan is active: name one, or create one with create_plan."
             )
@@ -195,11 +195,11 @@ class _ToolRunner:
             request_id=self._request_id,
             now_ms=self._now_ms,
         )
-        return self._done(
-            f"The task is {_task(task)}, {task.status.value}.", plan_id=task.plan_id, task_id=task.id
+        return self._success(
+            f"The task is {_task_label(task)}, {task.status.value}.", plan_id=task.plan_id, task_id=task.id
         )
 
-    def _compact(self, request: wire.Compacting | wire.Compacted) -> Reply:
+    def _handle_compaction(self, request: wire.Compacting | wire.Compacted) -> Reply:
         """Handle a compaction: the agent's program replaces the older part of its session by a summary.
 
         Before it, a snapshot is taken, and the reply has the text on plans and decisions to repeat to the
@@ -207,21 +207,21 @@ class _ToolRunner:
         """
         if isinstance(request, wire.Compacting):
             self._manager.snapshot(now_ms=self._now_ms, reason="compact")
-            return self._done("Kept.", meta=self._manager.meta(now_ms=self._now_ms))
+            return self._success("Kept.", meta=self._manager.meta(now_ms=self._now_ms))
         if request.summary.strip():
             self._manager.join_summary(request.summary, now_ms=self._now_ms)
-        return self._done("Kept.")
+        return self._success("Kept.")
 
-    def _active_plan(self) -> str | None:
+    def _active_plan_id(self) -> str | None:
         """Return the id of the active plan, or None."""
         return self._manager.load(now_ms=self._now_ms).context.memory.active_plan_id
 
-    def _done(self, text: str, **data: Any) -> Reply:
+    def _success(self, text: str, **data: Any) -> Reply:
         """Return the reply to a request that was carried out; `data` are its fields for programs."""
         return Reply(request_id=self._request_id, ok=True, code="ok", text=text, data=data)
 
 
-def _check(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> None:
+def _check_length(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> None:
     """Raise `ContextToolRefused` if a text has more than `limit` characters or, unless allowed, is empty.
 
     `name` is what the message calls the text.
@@ -234,11 +234,11 @@ def _check(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> N
         )
 
 
-def _plan(plan: Plan) -> str:
+def _plan_label(plan: Plan) -> str:
     """Return a plan's id and title, as replies name it."""
     return f"{plan.id}, '{plan.title}'"
 
 
-def _task(task: PlanTask) -> str:
+def _task_label(task: PlanTask) -> str:
     """Return a task's id and title, as replies name it."""
     return f"{task.id}, '{task.title}'"

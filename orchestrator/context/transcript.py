@@ -33,6 +33,7 @@ NOT_A_QUESTION = re.compile(rb'"type"\s*:\s*"tool_result"|"content"\s*:\s*"<(?:l
 """The result of a tool, or a message of the CLI itself: user messages that are no question."""
 ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 """A surrogate, escaped in JSON."""
+# These find "user", "u2" and "u1" in {"parentUuid": "u1", "type": "user", "uuid": "u2", …}.
 KIND = re.compile(rb'"type"\s*:\s*"(user|assistant|system|attachment)"')
 OWN_ID = re.compile(rb'"uuid"\s*:\s*"([0-9A-Za-z-]{1,64})"')
 PARENT_ID = re.compile(rb'"parentUuid"\s*:\s*(?:"([0-9A-Za-z-]{1,64})"|null)')
@@ -72,10 +73,13 @@ class Transcript:
     """The reason as a sentence, for a refused transcript."""
     chain: tuple[str, ...] = ()
     """The uuids of the messages that the CLI continues from, oldest first, also those before a compaction."""
-    prompts: frozenset[str] = field(default=frozenset())
+    questions: frozenset[str] = field(default=frozenset())
     """The uuids in the chain that are questions."""
-    since: int = 0
-    """The position of the last compaction in the chain; no session can continue from a message before it."""
+    last_compaction: int = 0
+    """The position of the last compaction in the chain, 0 if there was none.
+
+    No session can continue from a message before it.
+    """
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -93,7 +97,11 @@ class Transcript:
         """
         start = self._positions[uuid] + 1
         return next(
-            (position for position in range(start, len(self.chain)) if self.chain[position] in self.prompts),
+            (
+                position
+                for position in range(start, len(self.chain))
+                if self.chain[position] in self.questions
+            ),
             None,
         )
 
@@ -164,7 +172,7 @@ def _find_longest(projects_fd: int, name: str, limits: TranscriptLimits) -> Tran
         names = sorted(entry.name for entry in islice(entries, limits.projects))
     transcripts = [
         transcript
-        for transcript in (_in_project(projects_fd, project, name, limits) for project in names)
+        for transcript in (_read_in_project(projects_fd, project, name, limits) for project in names)
         if transcript
     ]
     return max(
@@ -172,7 +180,9 @@ def _find_longest(projects_fd: int, name: str, limits: TranscriptLimits) -> Tran
     )
 
 
-def _in_project(projects_fd: int, project: str, name: str, limits: TranscriptLimits) -> Transcript | None:
+def _read_in_project(
+    projects_fd: int, project: str, name: str, limits: TranscriptLimits
+) -> Transcript | None:
     """Return the transcript with the file name `name` in a project folder; None if it is not there.
 
     `projects_fd` is the open directory of the folders of projects, `project` the folder's name. A file that
@@ -207,7 +217,7 @@ class _Entry:
     uuid: str
     parent: str | None
     """The uuid of the message before it; None for the first one."""
-    is_prompt: bool
+    is_question: bool
     """Whether it is a person's question."""
     is_boundary: bool
     """Whether the session was compacted at this point."""
@@ -221,7 +231,7 @@ def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
     """
     entries: dict[str, _Entry] = {}
     until = time.monotonic() + limits.seconds
-    for number, line in enumerate(_lines(file, limits)):
+    for number, line in enumerate(_short_enough_lines(file, limits)):
         if number >= limits.lines:
             return _refused("its transcript has too many lines")
         if time.monotonic() > until:
@@ -231,24 +241,24 @@ def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
             # An entry that is repeated counts at its last place in the file, so it moves to the dict's end.
             entries.pop(entry.uuid, None)
             entries[entry.uuid] = entry
-    return _transcript(entries)
+    return _follow_parents(entries)
 
 
-def _lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
+def _short_enough_lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
     """Yield the lines of a file that have at most `line_bytes`; longer ones are skipped.
 
     Reading stops after `file_bytes`, because the file may grow meanwhile.
     """
     remaining = limits.file_bytes
-    # `readline` returns a line that is too long in pieces. This says that the next piece continues one.
-    is_rest = False
+    # `readline` returns a line that is too long in pieces. This says whether the next piece continues one.
+    is_continuation = False
     while remaining > 0 and (piece := file.readline(min(remaining, limits.line_bytes))):
         remaining -= len(piece)
         # A shorter piece without a line break is the last line of the file.
         is_whole = piece.endswith(b"\n") or len(piece) < limits.line_bytes
-        if is_whole and not is_rest:
+        if is_whole and not is_continuation:
             yield piece
-        is_rest = not is_whole
+        is_continuation = not is_whole
 
 
 def _entry(line: bytes, limits: TranscriptLimits) -> _Entry | None:
@@ -256,17 +266,18 @@ def _entry(line: bytes, limits: TranscriptLimits) -> _Entry | None:
 
     Of a line that is longer than `parsed_bytes` only the ids are read.
     """
-    message = _parsed(line) if len(line) <= limits.parsed_bytes else _ids_of_long_line(line)
+    message = _parsed_line(line) if len(line) <= limits.parsed_bytes else _ids_of_long_line(line)
     if message is None or message.is_sidechain or not MESSAGE_ID.fullmatch(message.uuid or ""):
         return None
     # A compaction starts a new chain; the logical parent is the message before it.
     is_boundary = message.subtype == "compact_boundary"
     parent = message.parent or (message.logical_parent if is_boundary else None)
+    # The CLI writes results of tools, its own remarks and summaries as messages of the user, too.
     is_no_question = message.is_meta or message.is_summary or NOT_A_QUESTION.search(line)
     return _Entry(
         uuid=message.uuid or "",
         parent=parent,
-        is_prompt=message.type == "user" and not is_no_question,
+        is_question=message.type == "user" and not is_no_question,
         is_boundary=is_boundary,
     )
 
@@ -284,7 +295,7 @@ class _Message(BaseModel):
     is_sidechain: bool = Field(default=False, alias="isSidechain")
 
 
-def _parsed(line: bytes) -> _Message | None:
+def _parsed_line(line: bytes) -> _Message | None:
     """Return the fields of a transcript's line; None if it is no valid message."""
     try:
         # The CLI accepts a lone surrogate, which a cut text may end with; pydantic refuses it.
@@ -305,7 +316,7 @@ def _ids_of_long_line(line: bytes) -> _Message | None:
     return _Message(type=kind[1].decode(), uuid=uuid[1].decode(), parentUuid=parent_uuid)
 
 
-def _transcript(entries: dict[str, _Entry]) -> Transcript:
+def _follow_parents(entries: dict[str, _Entry]) -> Transcript:
     """Return the conversation in the entries of a transcript, which are by uuid in the order of the file.
 
     It is the last entry, its parent, the parent of that and so on, in the order oldest first. The agent's
@@ -330,8 +341,8 @@ def _transcript(entries: dict[str, _Entry]) -> Transcript:
     return Transcript(
         TranscriptState.HEADLESS if is_parent_lost or entry is not None else TranscriptState.WHOLE,
         chain=chain,
-        prompts=frozenset(uuid for uuid, entry in followed.items() if entry.is_prompt),
-        since=boundaries[-1] if boundaries else 0,
+        questions=frozenset(uuid for uuid, entry in followed.items() if entry.is_question),
+        last_compaction=boundaries[-1] if boundaries else 0,
     )
 
 

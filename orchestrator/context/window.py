@@ -13,10 +13,11 @@ from orchestrator.context.models import MAX_CONTENT_CHARS, ContextMessage, ms_of
 from orchestrator.context.tokens import TokenCounter
 
 WINDOW_TOKENS = 800
-"""The budget of the window."""
-OVERHEAD = 4
+"""The budget of the window, in tokens."""
+OVERHEAD_TOKENS = 4
 """Tokens of a message beside its text, for its role and a separator."""
 HEAD_SHARE = 0.6
+"""The share of a shortened text that its start gets; its end gets the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class TrimmedWindow:
 
 def cost(message: ContextMessage, counter: TokenCounter) -> int:
     """Return the size of a message in the window, in tokens of the counter."""
-    return counter.count(message.content) + OVERHEAD
+    return counter.count(message.content) + OVERHEAD_TOKENS
 
 
 def trimmed(
@@ -40,6 +41,7 @@ def trimmed(
     """Return the newest messages that have at most `budget` tokens together, and the older ones.
 
     `window` is oldest first. The newest message always stays: if it alone is too long, its middle is cut out.
+    What stays starts with a question: answers before it leave, too, unless the newest message is one.
     """
     costs = [cost(message, counter) for message in window]
     total, first = sum(costs), 0
@@ -84,7 +86,7 @@ def in_order(messages: Iterable[ContextMessage]) -> tuple[ContextMessage, ...]:
     unique = {message.id: message for message in messages}
     question_ms = {each.turn: ms_of(each.ts) for each in unique.values() if each.role == "user"}
 
-    def place(message: ContextMessage) -> tuple[int, int, int]:
+    def sort_key(message: ContextMessage) -> tuple[int, int, int]:
         """Return the sort key of a message: its time, its turn, and the question before its answer.
 
         An answer counts as no earlier than its question.
@@ -94,7 +96,7 @@ def in_order(messages: Iterable[ContextMessage]) -> tuple[ContextMessage, ...]:
             at = max(at, question_ms[message.turn])
         return at, turn, message.role == "assistant"
 
-    return tuple(sorted(unique.values(), key=place))
+    return tuple(sorted(unique.values(), key=sort_key))
 
 
 def _is_outsized(message: ContextMessage, tokens: int, budget: int) -> bool:
@@ -107,7 +109,9 @@ def _is_outsized(message: ContextMessage, tokens: int, budget: int) -> bool:
 
 def _with_cut_middle(message: ContextMessage, counter: TokenCounter, budget: int) -> ContextMessage:
     """Return a message with the middle of its text cut out, so that it has at most `budget` tokens."""
-    return message.model_copy(update={"content": cut_middle(message.content, budget - OVERHEAD, counter)})
+    return message.model_copy(
+        update={"content": cut_middle(message.content, budget - OVERHEAD_TOKENS, counter)}
+    )
 
 
 def _marker(missing: int, unit: str) -> str:

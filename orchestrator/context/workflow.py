@@ -162,7 +162,7 @@ class Workflow(StoredModel):
         """Return the plan with this id, or None."""
         return next((plan for plan in self.plans if plan.id == plan_id), None)
 
-    def made_by(self, request_id: str | None) -> str | None:
+    def id_changed_by(self, request_id: str | None) -> str | None:
         """Return the id of the plan or task that the request with this id changed or made.
 
         None if no such request was carried out, or `request_id` is None.
@@ -178,7 +178,7 @@ class UnknownPlan(BadRequest):
 
     def __init__(self, plan_id: str, known: Iterable[str] = ()) -> None:
         """`known` are the ids of the plans that exist, which the text lists."""
-        super().__init__(f"There is no plan '{plan_id}'.{_known_ids(known)}")
+        super().__init__(f"There is no plan '{plan_id}'.{_list_of_ids(known)}")
 
 
 class UnknownPlanTask(BadRequest):
@@ -189,7 +189,7 @@ class UnknownPlanTask(BadRequest):
 
     def __init__(self, task_id: str, known: Iterable[str] = ()) -> None:
         """`known` are the ids of the plan's tasks, which the text lists."""
-        super().__init__(f"There is no task '{task_id}' in that plan.{_known_ids(known)}")
+        super().__init__(f"There is no task '{task_id}' in that plan.{_list_of_ids(known)}")
 
 
 class PlanRefused(BadRequest):
@@ -209,7 +209,8 @@ def bootstrap(project_name: str, now_ms: int) -> Workflow:
 def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow:
     """Return a document of version 1, a flat list of tasks, as a workflow with one plan of these tasks.
 
-    Ids of tasks stay. `project_name` is used if the document has none.
+    Ids of tasks stay; a task without one gets its number as an id. Entries that are no objects are left out,
+    and there is no plan if none remains. `project_name` is used if the document has none.
 
     Raises:
         ValueError: the tasks cannot be read.
@@ -218,7 +219,7 @@ def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow
     tasks_read = old.get("tasks")
     if not isinstance(tasks_read, list):
         raise ValueError("it has no list of tasks")  # noqa: TRY004  # of a document, not of an argument
-    # Later entries win: a task's own id replaces the numbered one, and its `plan_id` is replaced.
+    # Later keys of the dict win: a task's own id replaces the numbered one, and its `plan_id` is replaced.
     tasks = tuple(
         PlanTask.model_validate({"id": f"task_{number:03d}", **task, "plan_id": LEGACY})
         for number, task in enumerate(tasks_read, 1)
@@ -276,8 +277,8 @@ def with_new_plan(
     at = iso(now_ms)
     plan = Plan(
         id=plan_id,
-        title=_checked("title", title, MAX_TITLE_CHARS),
-        objective=_checked("objective", objective, MAX_TEXT_CHARS, may_be_empty=True),
+        title=_checked_text("title", title, MAX_TITLE_CHARS),
+        objective=_checked_text("objective", objective, MAX_TEXT_CHARS, may_be_empty=True),
         context=_checked_context(context or PlanContext()),
         created_at=at,
         updated_at=at,
@@ -290,7 +291,7 @@ def with_new_plan(
             "last_plan_id": plan_id,
         }
     )
-    return _with_activity(changed, now_ms, request_id, plan_id)
+    return _marked_as_changed(changed, now_ms, request_id, plan_id)
 
 
 def with_task(
@@ -332,7 +333,7 @@ def with_task(
     position = next((index for index, each in enumerate(plan.tasks) if each.id == task.id), len(others))
     plan = plan.model_copy(update={"tasks": (*others[:position], task, *others[position:])})
     plan = plan.model_copy(update={"status": _status_by_tasks(plan)})
-    return _with_activity(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
+    return _marked_as_changed(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
 
 
 def with_plan_text(workflow: Workflow, plan_id: str, *, title: str, objective: str, now_ms: int) -> Workflow:
@@ -343,11 +344,11 @@ def with_plan_text(workflow: Workflow, plan_id: str, *, title: str, objective: s
         PlanRefused: a text is empty or too long.
     """
     changes = {
-        "title": _checked("title", title, MAX_TITLE_CHARS),
-        "objective": _checked("objective", objective, MAX_TEXT_CHARS, may_be_empty=True),
+        "title": _checked_text("title", title, MAX_TITLE_CHARS),
+        "objective": _checked_text("objective", objective, MAX_TEXT_CHARS, may_be_empty=True),
     }
     plan = known_plan(workflow, plan_id).model_copy(update=changes)
-    return _with_activity(_with_plan(workflow, plan, now_ms), now_ms, None, "")
+    return _marked_as_changed(_with_plan(workflow, plan, now_ms), now_ms, None, "")
 
 
 def without_plan(workflow: Workflow, plan_id: str, *, now_ms: int) -> Workflow:
@@ -361,7 +362,7 @@ def without_plan(workflow: Workflow, plan_id: str, *, now_ms: int) -> Workflow:
         "plans": tuple(plan for plan in workflow.plans if plan.id != removed.id),
         "current_plan_id": None if workflow.current_plan_id == removed.id else workflow.current_plan_id,
     }
-    return _with_activity(workflow.model_copy(update=changes), now_ms, None, "")
+    return _marked_as_changed(workflow.model_copy(update=changes), now_ms, None, "")
 
 
 def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Workflow:
@@ -372,7 +373,7 @@ def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Wor
     """
     if plan_id is not None:
         known_plan(workflow, plan_id)
-    return _with_activity(workflow.model_copy(update={"current_plan_id": plan_id}), now_ms, None, "")
+    return _marked_as_changed(workflow.model_copy(update={"current_plan_id": plan_id}), now_ms, None, "")
 
 
 def next_task(plan: Plan) -> PlanTask | None:
@@ -426,13 +427,13 @@ def _task_changes(
     """
     changes: dict[str, Any] = {}
     if title is not None:
-        changes["title"] = _checked("title", title, MAX_TITLE_CHARS)
+        changes["title"] = _checked_text("title", title, MAX_TITLE_CHARS)
     if description is not None:
-        changes["description"] = _checked("description", description, MAX_TEXT_CHARS, may_be_empty=True)
+        changes["description"] = _checked_text("description", description, MAX_TEXT_CHARS, may_be_empty=True)
     if status is not None:
         changes["status"] = _checked_status(status)
         is_completed = changes["status"] is PlanStatus.COMPLETED
-        # A task that is completed again has the time of the first completion.
+        # A completed task that is set to completed once more keeps its time; a reopened one loses it.
         changes["completed_at"] = (task.completed_at or iso(now_ms)) if is_completed else None
     return changes
 
@@ -452,7 +453,7 @@ def _new_task(task_id: str, plan_id: str, title: str, now_ms: int) -> PlanTask:
     """Return a pending task. Raises `PlanRefused` if the title is empty or too long."""
     return PlanTask(
         id=task_id,
-        title=_checked("title", title, MAX_TITLE_CHARS),
+        title=_checked_text("title", title, MAX_TITLE_CHARS),
         plan_id=plan_id,
         created_at=iso(now_ms),
     )
@@ -466,7 +467,7 @@ def _with_plan(workflow: Workflow, plan: Plan, now_ms: int) -> Workflow:
     )
 
 
-def _with_activity(workflow: Workflow, now_ms: int, request_id: str | None, changed_id: str) -> Workflow:
+def _marked_as_changed(workflow: Workflow, now_ms: int, request_id: str | None, changed_id: str) -> Workflow:
     """Return the workflow marked as changed now.
 
     If there is a `request_id`, it is recorded with `changed_id`, the id of the plan or task that it changed.
@@ -493,7 +494,7 @@ def _next_id(kind: str, taken: Sequence[str]) -> str:
     return f"{kind}_{newest + 1:03d}"
 
 
-def _checked(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> str:
+def _checked_text(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> str:
     """Return a text on one line, with its secrets replaced. `name` is what an error calls it.
 
     Raises:
@@ -515,7 +516,7 @@ def _checked_list(name: str, texts: Sequence[str]) -> tuple[str, ...]:
     """
     if len(texts) > MAX_LISTED:
         raise PlanRefused(f"At most {MAX_LISTED} are kept of each {name}: leave some out.")
-    return tuple(_checked(name, text, MAX_TEXT_CHARS) for text in texts)
+    return tuple(_checked_text(name, text, MAX_TEXT_CHARS) for text in texts)
 
 
 def _checked_context(context: PlanContext) -> PlanContext:
@@ -525,7 +526,7 @@ def _checked_context(context: PlanContext) -> PlanContext:
         PlanRefused: a text is too long, or there are too many.
     """
     return PlanContext(
-        background=_checked("background", context.background, MAX_TEXT_CHARS, may_be_empty=True),
+        background=_checked_text("background", context.background, MAX_TEXT_CHARS, may_be_empty=True),
         constraints=_checked_list("constraint", context.constraints),
         references=_checked_list("reference", context.references),
     )
@@ -538,18 +539,18 @@ def _checked_dependencies(plan: Plan, task: PlanTask, ids: Sequence[str]) -> tup
         UnknownPlanTask: the plan has no task with one of them.
         PlanRefused: the task would wait for itself, directly or through others.
     """
-    before = tuple(dict.fromkeys(known_task(plan, task_id).id for task_id in ids))
+    dependencies = tuple(dict.fromkeys(known_task(plan, task_id).id for task_id in ids))
     waits_for = {other.id: other.dependencies for other in plan.tasks}
     # Follow the dependencies of dependencies. A list and not recursion: a chain of 500 tasks must not reach
     # Python's recursion limit.
-    to_visit, visited = list(before), set[str]()
+    to_visit, visited = list(dependencies), set[str]()
     while to_visit:
         if (task_id := to_visit.pop()) == task.id:
             raise PlanRefused(f"Task {task.id} would wait for itself: leave a task out.")
         if task_id not in visited:
             visited.add(task_id)
             to_visit += waits_for.get(task_id, ())
-    return before
+    return dependencies
 
 
 def _checked_status(word: str) -> PlanStatus:
@@ -561,7 +562,7 @@ def _checked_status(word: str) -> PlanStatus:
     return status
 
 
-def _known_ids(ids: Iterable[str]) -> str:
+def _list_of_ids(ids: Iterable[str]) -> str:
     """Return a sentence that lists the first 20 ids, to be added to an error."""
     known = list(ids)
     return f" There are: {', '.join(known[:20])}." if known else " There is none yet: create a plan first."

@@ -371,7 +371,7 @@ async def test_a_group_whose_disk_hangs_keeps_no_other_from_being_followed_and_h
     harness, monkeypatch
 ):
     monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.5)
-    write, released, begun = ContextRecorder._write, threading.Event(), []
+    write, released, begun = ContextRecorder._write_exchanges, threading.Event(), []
 
     def hang(self, group, found):
         if group.folder != FAMILY:
@@ -380,7 +380,7 @@ async def test_a_group_whose_disk_hangs_keeps_no_other_from_being_followed_and_h
         released.wait()
         return []
 
-    monkeypatch.setattr(ContextRecorder, "_write", hang)
+    monkeypatch.setattr(ContextRecorder, "_write_exchanges", hang)
     await harness.store_harness.add_group("work")
     brain = harness.home / "data/context/work/.ai-brain/context.json"
 

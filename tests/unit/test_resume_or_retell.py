@@ -34,7 +34,7 @@ def talk(*turns, tail=(), **more):
     return Transcript(
         TranscriptState.WHOLE,
         chain=tuple(chain),
-        prompts=frozenset(one for one in chain if one.startswith("q")),
+        questions=frozenset(one for one in chain if one.startswith("q")),
         **more,
     )
 
@@ -45,7 +45,7 @@ HEALTHY = RestoreFacts(
     checkpoints=turn_checkpoints(1, 2, 3),
     transcript=talk(1, 2, 3),
     has_stored_context=True,
-    window=(1, 2, 3),
+    stored_turns=(1, 2, 3),
     repeated_turns=(TurnId(4),),
     model="opus",
     provider="api.anthropic.com",
@@ -71,8 +71,8 @@ NEW_SESSION = {
     "a pipe": ({"transcript": Transcript(TranscriptState.REFUSED, "it is a pipe")}, "it is a pipe"),
     "head lost": ({"transcript": replace(talk(2, 3), state=TranscriptState.HEADLESS)}, "lost its beginning"),
     "another conversation": ({"transcript": talk(8, 9)}, "none of the answered turns"),
-    "more missing than kept": ({"transcript": talk(1), "window": (3,)}, "lacks 2 turns, more than"),
-    "missing and nothing word for word": ({"transcript": talk(1), "window": ()}, "lacks 2 turns"),
+    "more missing than kept": ({"transcript": talk(1), "stored_turns": (3,)}, "lacks 2 turns, more than"),
+    "missing and nothing word for word": ({"transcript": talk(1), "stored_turns": ()}, "lacks 2 turns"),
     "another service": ({"provider": "gateway.example"}, "asked at gateway.example now"),
     "no service": ({"provider": None}, "at no service now"),
     "a small model": (
@@ -82,7 +82,7 @@ NEW_SESSION = {
     "a small model that is known": ({"model": "tiny", "model_window": 64_999}, "has 64,999 tokens"),
     "idle": ({"answered": replace(ANSWERED, at_ms=NOW - 30 * DAY_MS)}, "nothing was said for 30 days"),
     "compacted in a question without an answer": (
-        {"transcript": talk(1, 2, 3, tail=("q4", "boundary"), since=10)},
+        {"transcript": talk(1, 2, 3, tail=("q4", "boundary"), last_compaction=10)},
         "was compacted before its last question was answered",
     ),
 }
@@ -114,9 +114,9 @@ RESUMED = {
         "provider": "gateway.example",
     },
     "a transcript that could not be looked at": {"transcript": None},
-    "nothing kept": {"has_stored_context": False, "window": ()},
+    "nothing kept": {"has_stored_context": False, "stored_turns": ()},
     "older checkpoints out of a compaction's reach": {"transcript": talk(2, 3)},
-    "compacted since": {"transcript": talk(1, 2, 3, tail=("boundary", "said"), since=9)},
+    "compacted since": {"transcript": talk(1, 2, 3, tail=("boundary", "said"), last_compaction=9)},
 }
 
 
@@ -141,7 +141,11 @@ def test_a_turn_that_lost_its_answer_alone_is_told_and_not_there_twice():
 def test_what_another_agent_answered_is_told():
     outside = TurnCheckpoint(turn=TurnId(4), uuid=None)
     decision = plan_restore(
-        known(checkpoints=(*turn_checkpoints(1, 2, 3), outside), window=(3, 4), repeated_turns=(TurnId(5),))
+        known(
+            checkpoints=(*turn_checkpoints(1, 2, 3), outside),
+            stored_turns=(3, 4),
+            repeated_turns=(TurnId(5),),
+        )
     )
     assert (decision.mode, decision.missing, decision.session_id) == ("resume_plus_delta", (4,), SESSION)
 
@@ -190,7 +194,7 @@ anything = st.builds(
     checkpoints=turn_ids.map(lambda turns: turn_checkpoints(*turns)),
     transcript=transcripts,
     has_stored_context=st.booleans(),
-    window=turn_ids.map(sorted),
+    stored_turns=turn_ids.map(sorted),
     repeated_turns=turn_ids,
     model=st.none() | st.sampled_from(["opus", "haiku"]),
     model_window=st.none() | st.sampled_from([1_000, 1_000_000]),

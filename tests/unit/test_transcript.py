@@ -44,7 +44,7 @@ def test_a_whole_conversation_leads_back_to_its_beginning(sessions):
     transcript = found(sessions)
     assert transcript.state is TranscriptState.WHOLE
     assert transcript.chain == tuple(f"u{number:03d}" for number in range(1, 8))
-    assert transcript.prompts == {"u001", "u004"}
+    assert transcript.questions == {"u001", "u004"}
     assert transcript.has(talk.last)
     assert not transcript.has("u999")
 
@@ -98,7 +98,7 @@ def test_a_compaction_is_a_beginning_and_what_it_summed_up_is_held(sessions):
     transcript = found(sessions)
     assert transcript.state is TranscriptState.WHOLE
     assert transcript.has("u003")
-    assert transcript.chain[transcript.since] == boundary
+    assert transcript.chain[transcript.last_compaction] == boundary
     assert transcript.first_question_after("u007") is None, (
         "what the CLI says on its own is nobody's question"
     )

@@ -127,4 +127,7 @@ def test_whoever_wrote_it_everything_comes_down_to_its_limits():
 def test_of_an_outsized_context_the_newest_two_messages_stay():
     wild = context(*(question(n, "x" * 50_000) for n in range(9)))
 
-    assert [len(one.content) for one in memory.with_two_messages(wild).conversation.recent_window] == [24_000, 24_000]
+    assert [len(one.content) for one in memory.with_two_messages(wild).conversation.recent_window] == [
+        24_000,
+        24_000,
+    ]

@@ -40,7 +40,7 @@ def test_the_vocabulary_is_in_memory_once():
     COUNTER.count("it is loaded")
 
     assert not [
-        name for name, held in vars(COUNTER._counting).items() if isinstance(held, dict) and len(held) > 99
+        name for name, held in vars(COUNTER._encoding).items() if isinstance(held, dict) and len(held) > 99
     ]
 
 
@@ -97,7 +97,7 @@ def test_without_the_library_a_third_of_the_bytes_is_taken_and_said_to_be_inexac
 
 
 def test_nothing_is_loaded_before_the_first_count():
-    assert "_counting" not in vars(EncodingCounter())
+    assert "_encoding" not in vars(EncodingCounter())
 
 
 def test_threads_count_alike():

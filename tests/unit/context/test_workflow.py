@@ -132,8 +132,12 @@ def test_a_request_is_carried_out_once():
     plans = workflow.with_new_plan(EMPTY, title="Trip", request_id="r1", now_ms=NOW)
     plans = workflow.with_task(plans, "plan_001", None, title="More", request_id="r2", now_ms=NOW)
 
-    assert (plans.made_by("r1"), plans.made_by("r2"), plans.made_by("r3")) == ("plan_001", "task_001", None)
-    assert plans.made_by(None) is None
+    assert (plans.id_changed_by("r1"), plans.id_changed_by("r2"), plans.id_changed_by("r3")) == (
+        "plan_001",
+        "task_001",
+        None,
+    )
+    assert plans.id_changed_by(None) is None
 
 
 def test_what_is_done_has_a_time_and_what_is_taken_up_again_has_none():
