@@ -37,7 +37,7 @@ from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 
-OWN_PART_SECONDS = 1.0
+OWN_INSTRUCTIONS_SECONDS = 1.0
 """Seconds that reading a group's own `WORKER.md` may take."""
 
 
@@ -125,6 +125,7 @@ class DashboardFeature:
             wakeups=wakeups,
             bus=bus,
         )
+        # One warning for each setting that has no effect.
         for warning in settings.warnings():
             log.warning("settings.do_nothing", reason=warning)
 
@@ -143,7 +144,7 @@ class DashboardFeature:
         dashboard that the prompt shows is recorded as seen by the turn.
         """
         hours = self.hours_of(group)
-        own_instructions = await self._own_part(group)
+        own_instructions = await self._own_instructions(group)
         return TurnOrder(
             run=run_id,
             turn=turn.id,
@@ -156,11 +157,11 @@ class DashboardFeature:
             ),
         )
 
-    async def _own_part(self, group: Group) -> str | None:
+    async def _own_instructions(self, group: Group) -> str | None:
         """Return the text of the group's own `WORKER.md`; None if it has none or its disk is slow."""
         # Bounded, because the caller's transaction makes all other writers wait meanwhile.
         try:
-            async with asyncio.timeout(OWN_PART_SECONDS):
+            async with asyncio.timeout(OWN_INSTRUCTIONS_SECONDS):
                 return await asyncio.to_thread(
                     memory_templates.own_text, self._host.home.root, group.folder, prompt.TEMPLATE
                 )
@@ -229,7 +230,7 @@ class DashboardFeature:
         """
         caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
         ctx = self.service.service_context(tx, group, caller)
-        return await choices.take(ctx, poll, votes, newest=newest, is_text=is_text)
+        return await choices.record_votes(ctx, poll, votes, newest=newest, is_text=is_text)
 
     def hours_of(self, group: Group) -> Hours:
         """Return at which hours a group gets notifications."""
@@ -237,7 +238,7 @@ class DashboardFeature:
 
 
 def limits_of(settings: Settings) -> BoardLimits:
-    """Return how many rows of each kind a group may have, from the settings."""
+    """Return how many rows of each kind a group may have: pending notifications of a task by the settings."""
     return BoardLimits(pending_a_task=settings.notify_cap_per_task)
 
 

@@ -91,7 +91,7 @@ class DashboardService:
         can_deliver: Callable[[Group], bool],
         limits: BoardLimits | None = None,
     ) -> None:
-        """`can_deliver` tells whether a channel takes messages for a group's chat."""
+        """`can_deliver` returns whether a channel takes messages for a group's chat."""
         self._database = database
         self._clock = clock
         self._zone_of = zone_of
@@ -181,7 +181,9 @@ class DashboardService:
             group = await groups.known(tx, folder)
             rows = import_files.rows_of(documents, group.folder, zone=self._zone_of(group), now_ms=now_ms)
             caller = Caller(actor=Actor.USER, now_ms=now_ms, is_person=True)
-            rows = await import_files.put(self.service_context(tx, group, caller), rows, replaces=replaces)
+            rows = await import_files.write_rows(
+                self.service_context(tx, group, caller), rows, replaces=replaces
+            )
             await dashboards.wake_rules(tx, group.folder, now_ms=now_ms)
             detail = {"type": "dashboard.import", "by": Actor.USER.value, **rows.counts()}
             await audit.append(
@@ -204,7 +206,7 @@ class DashboardService:
         """Call a tool for the agent of a group, and return the reply to its request.
 
         `turn` is the turn that runs; without one the call is refused. If it is a turn in which a model
-        updates the dashboard, the reply also shows the dashboard as it is now.
+        updates the dashboard, the reply also shows the dashboard as it is now, unless the tool only lists.
         """
         caller = caller_of(turn, now_ms=self._clock.now_ms())
         if caller is None:
@@ -248,13 +250,13 @@ async def call_tool(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]
     A refusal is returned as a result, with its code; no row of the dashboard was changed then.
     """
     try:
-        checked = _checked(ctx, tool, arguments)
-        return await SERVICES[tool](ctx, **checked)
+        checked_arguments = _checked_arguments(ctx, tool, arguments)
+        return await SERVICES[tool](ctx, **checked_arguments)
     except ToolRefused as refused:
         return refused.result()
 
 
-def _checked(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_arguments(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a tool as its function takes them, after checking them and the caller's rights.
 
     Values that are None are left out; names of enum members are converted.
@@ -272,17 +274,18 @@ def _checked(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> di
     try:
         model = declared.arguments.model_validate(dict(arguments))
     except ValidationError as error:
-        raise ToolRefused("VALIDATION", _mistakes(error)) from error
-    kinds = {**_ENUMS[""], **_ENUMS.get(tool, {})}
+        raise ToolRefused("VALIDATION", _mistakes_text(error)) from error
+    # Of the tool's fields: each field's name → the enum to which its value is converted.
+    enums = {**_ENUMS[""], **_ENUMS.get(tool, {})}
     fields = model.model_dump(exclude_unset=True)
     return {
-        name: kinds[name](value) if name in kinds and value is not None else value
+        name: enums[name](value) if name in enums and value is not None else value
         for name, value in fields.items()
         if value is not None
     }
 
 
-def _mistakes(error: ValidationError) -> str:
+def _mistakes_text(error: ValidationError) -> str:
     """Return the text for the caller that names the first five arguments that do not fit."""
     mistakes = error.errors(include_input=False, include_url=False, include_context=False)
     lines = [

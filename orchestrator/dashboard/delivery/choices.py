@@ -31,6 +31,7 @@ def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: 
     if question is None or not question.is_open or len(question_text) > MAX_QUESTION_CHARS:
         return None
     options = question.options
+    # A question whether a task is done can be answered with "Yes" or "Not yet", though it has no options.
     if not options and question.task_id is not None and asks_if_done(question.question):
         options = rule_texts.answers_for(question.question).done_or_not
     if not options:
@@ -46,7 +47,7 @@ def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: 
     )
 
 
-async def take(
+async def record_votes(
     ctx: ServiceContext, poll: Poll, votes: Sequence[PollVote], *, newest: str, is_text: bool
 ) -> str | None:
     """Record the votes of a poll as the answer to its question on the dashboard.
@@ -62,7 +63,7 @@ async def take(
     try:
         await questions.answer(ctx, question_id=question.id, answer=answer_text(poll, votes))
     except ToolRefused:
-        return None
+        return None  # the question is closed
     texts = rule_texts.answers_for(poll.question)
     effect = await answers.carry_out(ctx, question, newest)
     if effect is not None:

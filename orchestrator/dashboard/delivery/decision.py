@@ -13,7 +13,7 @@ from orchestrator.domain.values import ChatJid
 from orchestrator.store.board.deliveries import DueNotification
 
 NO_GROUP = "Group gone"
-PROMPT_MS = 5 * 60_000
+ON_TIME_MS = 5 * 60_000
 """Milliseconds of delay up to which a notification never expires."""
 LATE_MS = 120_000
 """Milliseconds of delay after which the text of a reminder says that it is late."""
@@ -76,7 +76,7 @@ def decide(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Deliver
     requested and urgent notifications are sent at their minute. Quiet hours and the daily limit apply to the
     others. A reminder that a person worded is sent however late it is.
     """
-    row = _current(due, hours, now_ms=now_ms)
+    row = _with_present_text(due, hours, now_ms=now_ms)
     # A time that was past when it was set is late as well, however soon it is sent.
     is_late = now_ms - row.due_ms > LATE_MS or row.due_ms < row.created_ms
     text = f"{row.message} (late)" if is_late and row.is_of_person else row.message
@@ -93,7 +93,7 @@ def next_day(hours: Hours, *, now_ms: int) -> Postpone:
     return Postpone(at_ms=hours.next_slot(hours.start_of(tomorrow)), reason="enough for one day")
 
 
-def _current(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notification:
+def _with_present_text(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notification:
     """Return the due notification with a message that is right now.
 
     The rules wrote the message when they scheduled it; figures in it, such as days, are updated. A message
@@ -118,8 +118,8 @@ def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdi
     cancel_reason = _cancel_reason(due)
     if cancel_reason is not None:
         return Cancel(reason=cancel_reason)
-    # Only before the first attempt: what was tried and failed is retried, and ends with an apology.
-    is_too_late = now_ms - row.due_ms > PROMPT_MS and now_ms > _latest_ms(due, hours)
+    is_too_late = now_ms - row.due_ms > ON_TIME_MS and now_ms > _latest_ms(due, hours)
+    # One that was tried and failed never expires: it is retried, and ends with an apology.
     was_tried = row.attempts > 0 or row.error is not None
     if is_too_late and not was_tried and not row.is_of_person:
         # It is not reported if the rules send an overdue alert now, which says the same.

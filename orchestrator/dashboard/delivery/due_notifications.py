@@ -16,7 +16,7 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.delivery import choices, decision
 from orchestrator.dashboard.delivery.decision import DeliveryDecision, Verdict
-from orchestrator.dashboard.delivery.outcomes import write
+from orchestrator.dashboard.delivery.outcomes import store_change
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.views import notification_log
 from orchestrator.dashboard.words import rule_texts
@@ -37,7 +37,7 @@ SWEEP_SECONDS = 5.0
 """
 CLAIM_MS = 60_000
 """Milliseconds after which another dispatcher may take over a claimed notification."""
-AT_ONCE = 200
+MAX_AT_ONCE = 200
 """The largest number of notifications, or of changes, that one transaction handles."""
 MAX_NAMED = 3
 """The largest number of expired notifications that the line to the chat names."""
@@ -112,7 +112,7 @@ class NotificationDispatcher:
         return await board_notifications.outlook(tx, now_ms=self._clock.now_ms())
 
     async def _dispatch_due(self) -> None:
-        """Decide on the due notifications, at most `AT_ONCE`, and record that in one transaction.
+        """Decide on the due notifications, at most `MAX_AT_ONCE`, and record that in one transaction.
 
         The transaction also notifies the chats of expired notifications, and ends held messages of the outbox
         whose notification has ended. Then wake the outbox, which sends the due notifications, and publish an
@@ -120,12 +120,12 @@ class NotificationDispatcher:
         """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            rows = await board_deliveries.due(tx, now_ms, limit=AT_ONCE)
-            results = [await self._settle(tx, due, now_ms=now_ms) for due in rows]
+            rows = await board_deliveries.due(tx, now_ms, limit=MAX_AT_ONCE)
+            results = [await self._dispatch(tx, due, now_ms=now_ms) for due in rows]
             await _notify_expired(
                 tx, [result.due for result in results if result.outcome == "expired"], now_ms=now_ms
             )
-            await board_deliveries.drop_held(tx, now_ms=now_ms)
+            await board_deliveries.drop_held(tx, now_ms=now_ms)  # messages whose notification has ended
         self._wakeups.outbox.set()
         for result in results:
             if result.outcome == "claimed":
@@ -134,7 +134,7 @@ class NotificationDispatcher:
                 log.info("Cron: executing job", job=f"notification_{row.id}", group=row.folder)
                 self._bus.publish("notification.due", group=row.folder, detail=row.id)
 
-    async def _settle(self, tx: Tx, due: DueNotification, *, now_ms: int) -> DispatchResult:
+    async def _dispatch(self, tx: Tx, due: DueNotification, *, now_ms: int) -> DispatchResult:
         """Decide what happens to a notification that is due, and record it in the transaction.
 
         One to be sent is claimed, so that no other dispatcher sends it, and put into the outbox. Return the
@@ -162,18 +162,19 @@ class NotificationDispatcher:
                 outcome = "claimed" if is_claimed else "taken"
             case decision.Postpone(at_ms=at_ms, reason=reason):
                 pending = NotificationStatus.PENDING
-                await write(tx, row, now_ms=now_ms, reason=reason, status=pending, due_ms=at_ms)
+                await store_change(tx, row, now_ms=now_ms, reason=reason, status=pending, due_ms=at_ms)
                 log.info("notification.postponed", notification=row.id, group=row.folder, reason=reason)
                 outcome = "postponed"
             case decision.Expire(is_reported=is_reported):
                 late_ms = now_ms - row.due_ms
-                await write(tx, row, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
+                await store_change(tx, row, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
+                # The agent gets a line about it in its next prompt.
                 if is_reported:
                     await host_events.notification_expired(tx, row.folder, row.message, now_ms=now_ms)
                 outcome = "expired" if is_reported else "overtaken"
             case decision.Cancel(reason=reason):
                 cancelled = NotificationStatus.CANCELLED
-                await write(
+                await store_change(
                     tx, row, now_ms=now_ms, status=cancelled, cancelled_ms=now_ms, cancel_reason=reason
                 )
                 outcome = "cancelled"
@@ -199,15 +200,16 @@ class NotificationDispatcher:
         # From the store, so that each change is published once whichever process made it, and none that was
         # rolled back.
         async with self._database.reading() as tx:
-            changes = await board_notifications.history_after(tx, published_id, limit=AT_ONCE)
+            changes = await board_notifications.history_after(tx, published_id, limit=MAX_AT_ONCE)
             # An import that replaces a dashboard removes the newest rows, and their numbers are used again.
             newest_id = changes[-1].id if changes else await board_notifications.newest_history_id(tx)
         self._published_id = newest_id
         for change in changes:
             fields = notification_log.event_fields(change)
             self._bus.publish(f"notification.{notification_log.event_word(change)}", **fields)
-        if len(changes) == AT_ONCE:
-            self._wakeups.notifications.set()  # there may be more: the next pass publishes them at once
+        # There may be more: the next pass, which this starts at once, publishes them.
+        if len(changes) == MAX_AT_ONCE:
+            self._wakeups.notifications.set()
 
 
 async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms: int) -> None:

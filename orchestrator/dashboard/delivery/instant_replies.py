@@ -88,11 +88,11 @@ async def _reply_to_notification(ctx: ServiceContext, notification: Notification
     try:
         match reply_parser.read(text):
             case reply_parser.DoneReply(emoji=""):
-                return await _done(ctx, notification, rule_texts.answers_for(text))
+                return await _complete_task_of(ctx, notification, rule_texts.answers_for(text))
             case reply_parser.DoneReply(emoji=emoji):
-                return await _done_by_emoji(ctx, notification, emoji)
+                return await _complete_by_emoji(ctx, notification, emoji)
             case reply_parser.LaterReply(pause_ms=pause_ms, time_text=time_text):
-                return await _later(ctx, notification, pause_ms, time_text)
+                return await _schedule_again(ctx, notification, pause_ms, time_text)
             case None:
                 return None
     except ToolRefused as refused:
@@ -100,7 +100,7 @@ async def _reply_to_notification(ctx: ServiceContext, notification: Notification
         return None if refused.code == "UNPARSEABLE_TIME" else f"⚠️ {refused}"
 
 
-async def _done_by_emoji(ctx: ServiceContext, notification: Notification, emoji: str) -> str | None:
+async def _complete_by_emoji(ctx: ServiceContext, notification: Notification, emoji: str) -> str | None:
     """Complete the open task of a notification for an emoji under it, and return the reply.
 
     A thumbs-up counts only under reminders and deadline alerts. None if nothing is completed by the emoji.
@@ -112,10 +112,12 @@ async def _done_by_emoji(ctx: ServiceContext, notification: Notification, emoji:
     task = await ctx.task(notification.task_id)
     if task.status.is_terminal:
         return None
-    return await _done(ctx, notification, rule_texts.answers_for(task.title))
+    return await _complete_task_of(ctx, notification, rule_texts.answers_for(task.title))
 
 
-async def _done(ctx: ServiceContext, notification: Notification, texts: rule_texts.AnswerTexts) -> str | None:
+async def _complete_task_of(
+    ctx: ServiceContext, notification: Notification, texts: rule_texts.AnswerTexts
+) -> str | None:
     """Complete the task of a notification, and return the reply.
 
     A notification about no task and no question is only acknowledged. None for one about a question, which an
@@ -143,7 +145,7 @@ def _completed_line(task: Mapping[str, Any], texts: rule_texts.AnswerTexts) -> s
     return f"✅ {task['title']}{cancelled_note}"
 
 
-async def _later(
+async def _schedule_again(
     ctx: ServiceContext, notification: Notification, pause_ms: int | None, time_text: str
 ) -> str:
     """Schedule a reminder with the text of a delivered notification, and return the reply.
@@ -197,7 +199,7 @@ async def _answer_by_numbers(ctx: ServiceContext, text: str) -> str | None:
     answered = [
         (question, answer)
         for question, (_, answer) in zip(listed_questions, numbered, strict=True)
-        if question
+        if question  # all are there, as was checked above
     ]
     # Checked before the first one is recorded: a refusal leaves the whole list to be answered again.
     for number, answer in numbered:
@@ -211,9 +213,10 @@ async def _answer_by_numbers(ctx: ServiceContext, text: str) -> str | None:
     effects = [await answers.carry_out(ctx, question, answer) for question, answer in answered]
     lines = [effect_line(effect, texts) for effect in effects if effect is not None]
     await board_questions.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
-    only_noted = len(numbered) - len(lines)
-    if only_noted:
-        lines.append(texts.noted.format(count=only_noted))
+    # Answers that changed no task are only counted in the reply.
+    only_noted_count = len(numbered) - len(lines)
+    if only_noted_count:
+        lines.append(texts.noted.format(count=only_noted_count))
     return "\n".join(lines)
 
 
@@ -224,6 +227,7 @@ def effect_line(effect: answers.Effect, texts: rule_texts.AnswerTexts) -> str:
         case "completed":
             return _completed_line(task, texts)
         case "deadline":
+            # `2026-02-10T18:00:00+09:00` → `2026-02-10 18:00`
             return f"📅 {task['title']}: {str(task['deadline'])[:16].replace('T', ' ')}"
         case "progress":
             return f"📈 {task['title']}: {task['progress']} %"

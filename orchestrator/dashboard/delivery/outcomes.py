@@ -22,7 +22,7 @@ from orchestrator.store.notices import host_events
 log = structlog.get_logger(__name__)
 
 
-LATE = "⚠️ This should have come earlier: {text}"
+APOLOGY = "⚠️ This should have come earlier: {text}"
 
 
 class DeliveryOutcomes:
@@ -58,7 +58,7 @@ class DeliveryOutcomes:
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None or not row.status.is_open:
             return
-        await write(
+        await store_change(
             tx,
             row,
             now_ms=now_ms,
@@ -91,29 +91,30 @@ class DeliveryOutcomes:
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
-            return Retry.AS_MESSAGES_ARE
+            return Retry.AS_MESSAGES_ARE  # the outbox, as it does with every other message
         if not row.status.is_open:
             return Retry.NEVER
         pause_ms = decision.pause_ms(row.attempts)
         if is_last_pause or (pause_ms is None and not requested_ms):
             await self._fail(tx, row, error, now_ms=now_ms)
             await _apologise(tx, row, outgoing, at_ms=now_ms + requested_ms)
-            return Retry.BY_ANOTHER
+            return Retry.BY_ANOTHER  # the message with the apology
         # Only the notification's row says when to try again; the outbox must not retry on its own schedule.
         not_before_ms = now_ms + requested_ms if requested_ms else None
         await board_deliveries.hold(tx, outgoing, error=error, not_before_ms=not_before_ms)
-        again_ms = now_ms + max(pause_ms or decision.PAUSES_MS[-1], requested_ms)
-        await write(
+        retry_ms = now_ms + max(pause_ms or decision.PAUSES_MS[-1], requested_ms)
+        await store_change(
             tx,
             row,
             now_ms=now_ms,
             status=NotificationStatus.PENDING,
+            # The claim counted this attempt; it does not count if the messenger asked for a pause.
             attempts=row.attempts - (requested_ms > 0),
-            next_attempt_ms=again_ms,
+            next_attempt_ms=retry_ms,
             error=error,
         )
         after_commit(tx, self._wakeup.set)
-        return Retry.BY_THE_LEDGER
+        return Retry.BY_THE_LEDGER  # by `next_attempt_ms` of the notification
 
     async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
         """Record that a notification's message will never be sent; other messages are ignored."""
@@ -123,7 +124,7 @@ class DeliveryOutcomes:
 
     async def _fail(self, tx: Tx, row: Notification, error: str, *, now_ms: int) -> None:
         """Record and log that a notification failed for good, and wake the dispatcher to publish that."""
-        await write(tx, row, now_ms=now_ms, status=NotificationStatus.FAILED, error=error)
+        await store_change(tx, row, now_ms=now_ms, status=NotificationStatus.FAILED, error=error)
         log.error("notification.failed", notification=row.id, group=row.folder, reason=error)
         after_commit(tx, self._wakeup.set)
 
@@ -139,13 +140,13 @@ async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, at_ms: in
         tx,
         chat_jid=outgoing.chat_jid,
         folder=row.folder,
-        text=LATE.format(text=row.message),
+        text=APOLOGY.format(text=row.message),
         dedupe_key=f"notification-late:{row.folder}:{row.id}",
         now_ms=at_ms,
     )
 
 
-async def write(
+async def store_change(
     tx: Tx, row: Notification, *, now_ms: int, reason: str | None = None, **changes: Any
 ) -> Notification:
     """Change fields of a notification that was read in this transaction, and return the changed row.

@@ -33,10 +33,10 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
-SHARE = 10
+PAUSE_FACTOR = 10
 """The factor by which a pause is longer than the export before it, to use a tenth of a core at most."""
 DIRECTORY = "dashboard"
-_HINTS = ("command.dashboard*", "dashboard.*", "notification.*", "worker.*")
+_CHANGE_EVENTS = ("command.dashboard*", "dashboard.*", "notification.*", "worker.*")
 VERSION = "1.0"
 FILES = (
     "tasks.json",
@@ -49,7 +49,7 @@ FILES = (
 _OPENED, _CLOSED = '{\n  "": [\n', "\n  ]\n}"
 """The text before and after the rows of a list that is a value in an object."""
 
-Texts = Mapping[tuple[Any, ...], str]
+RowTexts = Mapping[tuple[Any, ...], str]
 """A row of the database → its JSON text in a file. All texts of a mapping have times of the same zone."""
 
 
@@ -59,11 +59,13 @@ class Exported:
 
     revision: int
     contents: dict[str, str]
-    texts: Texts
+    texts: RowTexts
     """Encoded texts that the next export in the same time zone uses again."""
 
 
-def read(database: Path, folder: Folder, zone: ZoneInfo, known_texts: Texts | None = None) -> Exported | None:
+def read(
+    database: Path, folder: Folder, zone: ZoneInfo, known_texts: RowTexts | None = None
+) -> Exported | None:
     """Read a group's dashboard, and return the contents of its files; None for a group without one.
 
     Times in the files are local times of `zone`. `known_texts` are the encoded rows of an earlier export in
@@ -105,7 +107,7 @@ class _Encoder:
     """
 
     show: export_rows.ShowTime
-    known: Texts
+    known: RowTexts
     """The texts of the export before."""
     texts: dict[tuple[Any, ...], str] = field(default_factory=dict)
     """The texts of this export, for the next one."""
@@ -129,17 +131,17 @@ class _Encoder:
         }
 
     def _encoded_rows(
-        self, rows: Iterable[Row], to_json: Callable[[Row, export_rows.ShowTime], Mapping[str, Any]]
+        self, rows: Iterable[Row], convert: Callable[[Row, export_rows.ShowTime], Mapping[str, Any]]
     ) -> Iterable[str]:
         """Yield the JSON text of each row, and remember it in `texts` for the next export.
 
-        `to_json` converts a row to an object. A row that the export before had is not converted again.
+        `convert` converts a row to an object. A row that the export before had is not converted again.
         """
         for row in rows:
             # The whole row is the key, not its version: some statements change a row without a new version.
             text = self.known.get(row)
             if text is None:
-                text = _indented(to_json(row, self.show))
+                text = _indented(convert(row, self.show))
             self.texts[row] = text
             yield text
 
@@ -188,15 +190,16 @@ class DashboardExporter:
         self._zone_of = zone_of
         self._pause_seconds = pause_seconds
         self._groups: Sequence[Group] = ()
-        self._known: dict[Folder, Group] = {}
+        self._by_folder: dict[Folder, Group] = {}
         """The groups of `_groups`, by folder."""
         self._written: dict[Folder, tuple[int, str]] = {}
-        self._texts: dict[Folder, tuple[str, Texts]] = {}
+        """The revision of each group's dashboard that was written last, and the time zone of its times."""
+        self._texts: dict[Folder, tuple[str, RowTexts]] = {}
         """The encoded rows of each group, with the time zone of their times."""
 
     async def run(self) -> None:
         """Write the files of dashboards whenever they change, until the task is cancelled."""
-        with self._bus.listening(*_HINTS) as events:
+        with self._bus.listening(*_CHANGE_EVENTS) as events:
             while True:
                 # Emptied before the look at the store, so that a later event starts another pass.
                 while not events.empty():
@@ -211,17 +214,17 @@ class DashboardExporter:
 
         Each export writes a whole dashboard.
         """
-        await asyncio.sleep(max(self._pause_seconds, SHARE * took_seconds))
+        await asyncio.sleep(max(self._pause_seconds, PAUSE_FACTOR * took_seconds))
 
     async def write_all(self) -> None:
         """Write the files of each dashboard whose revision or time zone changed since it was written last."""
-        everyone = await groups.registered(self._database)
+        all_groups = await groups.registered(self._database)
         # As long as no group has changed, it is the same object.
-        if everyone is not self._groups:
-            self._groups, self._known = everyone, {group.folder: group for group in everyone}
+        if all_groups is not self._groups:
+            self._groups, self._by_folder = all_groups, {group.folder: group for group in all_groups}
         for folder, revision in (await self._database.read(dashboards.revisions)).items():
-            group = self._known.get(folder)
-            if group is not None:
+            group = self._by_folder.get(folder)
+            if group is not None:  # a dashboard may outlive its group
                 await self._write(group, revision)
 
     async def _write(self, group: Group, revision: int) -> None:
@@ -262,7 +265,7 @@ async def _until_changed(events: asyncio.Queue[HostEvent]) -> None:
 
 
 def _read_and_write(
-    database: Path, folder: Folder, zone: ZoneInfo, directory: Path, known_texts: Texts
+    database: Path, folder: Folder, zone: ZoneInfo, directory: Path, known_texts: RowTexts
 ) -> Exported | None:
     """Read a dashboard and write its files; return their contents, None for a group without a dashboard.
 

@@ -15,10 +15,10 @@ from zoneinfo import ZoneInfo
 from orchestrator.store.board.files import InsightRow, NotificationRow, QuestionRow, TaskRow
 
 DAY_MS = 86_400_000
-LINKS = ("projects", "people", "insights", "resources")
+LINK_KINDS = ("projects", "people", "insights", "resources")
 AS_CANCELLED = {"failed": "Failed", "expired": "Expired"}
 """States that the files' format lacks: such a row is exported as cancelled, with this in its context."""
-_QUARTER = 900
+_QUARTER_SECONDS = 900
 """Seconds in a quarter of an hour: modern zones change their clocks only on its boundaries."""
 
 ShowTime = Callable[[int | None], str | None]
@@ -34,8 +34,8 @@ class LocalTimes:
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
         self._quarters: dict[int, tuple[str, int] | None] = {}
-        """Results of `_begin`, by the number of the quarter since the epoch."""
-        self._ends = [f"{second // 60:02}:{second % 60:02}" for second in range(3600)]
+        """Results of `_start_of_quarter`, by the number of the quarter since the epoch."""
+        self._minutes_and_seconds = [f"{second // 60:02}:{second % 60:02}" for second in range(3600)]
         """`MM:SS` of each second of an hour."""
         self.show: ShowTime = cache(self._show)
         """Return a time in epoch ms as ISO text, to the second. Cached: rows share many times."""
@@ -45,18 +45,18 @@ class LocalTimes:
         if at_ms is None:
             return None
         seconds = at_ms // 1000
-        quarter = seconds // _QUARTER
+        quarter = seconds // _QUARTER_SECONDS
         try:
-            cached = self._quarters[quarter]
+            start = self._quarters[quarter]
         except KeyError:
-            cached = self._quarters[quarter] = self._begin(quarter * _QUARTER)
-        if cached is None:
+            start = self._quarters[quarter] = self._start_of_quarter(quarter * _QUARTER_SECONDS)
+        if start is None:
             # 19 characters: without the offset from UTC.
             return datetime.fromtimestamp(seconds, self._zone).isoformat()[:19]
-        text_to_hour, first_second = cached
-        return text_to_hour + self._ends[first_second + seconds % _QUARTER]
+        text_to_hour, first_second = start
+        return text_to_hour + self._minutes_and_seconds[first_second + seconds % _QUARTER_SECONDS]
 
-    def _begin(self, seconds: int) -> tuple[str, int] | None:
+    def _start_of_quarter(self, seconds: int) -> tuple[str, int] | None:
         """Return the start of the local ISO texts of a quarter of an hour, which begins at `seconds`.
 
         That is the text up to the hour (`2026-02-09T08:`), and the quarter's first second in that hour. None
@@ -64,8 +64,11 @@ class LocalTimes:
         since the epoch.
         """
         first = datetime.fromtimestamp(seconds, self._zone)
-        last = datetime.fromtimestamp(seconds + _QUARTER - 1, self._zone)
-        if first.utcoffset() != last.utcoffset() or first.minute * 60 + first.second > 3600 - _QUARTER:
+        last = datetime.fromtimestamp(seconds + _QUARTER_SECONDS - 1, self._zone)
+        if (
+            first.utcoffset() != last.utcoffset()
+            or first.minute * 60 + first.second > 3600 - _QUARTER_SECONDS
+        ):
             return None
         return first.isoformat()[:14], first.minute * 60 + first.second
 
@@ -246,8 +249,8 @@ def _estimation(estimation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _links(links: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's links by their kind, with an empty list for each missing kind of `LINKS`."""
-    return {**{name: [] for name in LINKS}, **links}
+    """Return a row's links by their kind, with an empty list for each missing kind of `LINK_KINDS`."""
+    return {**{name: [] for name in LINK_KINDS}, **links}
 
 
 def _read_json(text: str) -> Any:

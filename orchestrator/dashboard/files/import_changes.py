@@ -60,10 +60,10 @@ def sentences(changes: Iterable[ImportChange]) -> list[str]:
     ids: dict[str, list[str]] = {}
     for change in changes:
         ids.setdefault(change.text, []).append(change.id)
-    return [f"{text} ({_named(rows)})" for text, rows in ids.items()]
+    return [f"{text} ({_first_ids(rows)})" for text, rows in ids.items()]
 
 
-def _named(ids: list[str]) -> str:
+def _first_ids(ids: list[str]) -> str:
     """Return ids as a text, the first `MAX_NAMED` of them: `n_1, n_2, n_3 and 40 more`."""
     others = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
     return ", ".join(ids[:MAX_NAMED]) + others

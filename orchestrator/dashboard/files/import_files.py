@@ -51,7 +51,10 @@ class ImportRows:
     """The values that the import changed, because the files' own could not be used as they were."""
 
     def normalised(self) -> list[str]:
-        """Return a line for each kind of change that was made to values of the imported rows."""
+        """Return a line for each kind of change that was made to values of the imported rows.
+
+        Changes to rows that were left out afterwards do not count.
+        """
         imported = {
             (type(row), row.id)
             for rows in (self.tasks, self.questions, self.notifications, self.insights)
@@ -115,7 +118,7 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
     task_reader = Reader(folder=folder, zone=zone, now_ms=now_ms)
     # Ids are unique among rows of one kind; tasks and the history share one reader.
     question_reader, notification_reader, insight_reader, person_reader, project_reader = (
-        replace(task_reader, ids=set()) for _ in range(5)
+        replace(task_reader, used_ids=set()) for _ in range(5)
     )
     tasks = document_reader.rows("tasks.json", "tasks", task_reader.task)
     tasks += document_reader.rows("knowledge/history.json", "completed_tasks", task_reader.completed)
@@ -128,12 +131,14 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
         insights=document_reader.rows("knowledge/insights.json", "insights", insight_reader.insight),
         people=[
             Person(folder=folder, id=row_id, body=body)
-            for row_id, body in document_reader.rows("knowledge/people.json", "people", person_reader.named)
+            for row_id, body in document_reader.rows(
+                "knowledge/people.json", "people", person_reader.id_and_entry
+            )
         ],
         projects=[
             Project(folder=folder, id=row_id, body=body)
             for row_id, body in document_reader.rows(
-                "knowledge/history.json", "projects", project_reader.named
+                "knowledge/history.json", "projects", project_reader.id_and_entry
             )
         ],
     )
@@ -141,10 +146,10 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
     document_reader.problems += _repeated_causes(rows.notifications)
     if document_reader.problems:
         raise ImportRefused(document_reader.problems)
-    return _without_repeated(rows)
+    return _without_repeated_insights(rows)
 
 
-async def put(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = False) -> ImportRows:
+async def write_rows(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = False) -> ImportRows:
     """Write imported rows to a dashboard, and return those that were written.
 
     With `replaces` its present rows are deleted first. Otherwise a row that is on the dashboard already is
@@ -251,7 +256,7 @@ def _repeated_causes(notifications: list[Notification]) -> list[str]:
     return problems
 
 
-def _without_repeated(rows: ImportRows) -> ImportRows:
+def _without_repeated_insights(rows: ImportRows) -> ImportRows:
     """Return imported rows without insights that say the same as an earlier one; a note names each."""
     unique: dict[str, Insight] = {}
     notes = list(rows.notes)
@@ -279,11 +284,11 @@ async def _only_new(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
         people=_not_stored(rows.people, stored_ids["people"]),
         projects=_not_stored(rows.projects, stored_ids["projects"]),
     )
-    present = sum(rows.counts().values()) - sum(new.counts().values())
+    stored_count = sum(rows.counts().values()) - sum(new.counts().values())
     notes = list(rows.notes)
-    if present:
+    if stored_count:
         notes.append(
-            f"{present} rows are on the dashboard already and stay as they are there:"
+            f"{stored_count} rows are on the dashboard already and stay as they are there:"
             " give --replace to put the files in the place of all that is there."
         )
     return await _without_duplicates(ctx, replace(new, notes=notes))
@@ -306,11 +311,11 @@ async def _without_duplicates(ctx: ServiceContext, rows: ImportRows) -> ImportRo
     }
     notifications, insights, notes = [], [], []
     for row in rows.notifications:
-        twin = id_by_cause.get((row.task_id, row.question_id, row.cause))
-        if twin is None or row.cause is None or not row.status.is_open:
+        same_notification_id = id_by_cause.get((row.task_id, row.question_id, row.cause))
+        if same_notification_id is None or row.cause is None or not row.status.is_open:
             notifications.append(row)
         else:
-            notes.append(f"{row.id}: {twin} is to come for the same cause, {row.cause}")
+            notes.append(f"{row.id}: {same_notification_id} is to come for the same cause, {row.cause}")
     for insight in rows.insights:
         stored = await board_knowledge.insight_of(ctx.tx, ctx.folder, insight.content_hash)
         if stored is None:

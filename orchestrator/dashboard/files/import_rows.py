@@ -52,13 +52,17 @@ class Reader:
     """The group's zone, in which local times are read."""
     now_ms: int
     """The time of the import (epoch ms), which is used where a time of creation is missing."""
-    ids: set[str] = field(default_factory=set)
+    used_ids: set[str] = field(default_factory=set)
     """The ids that were read: each may be there only once."""
 
     # A row of each kind
 
     def task(self, row: Mapping[str, Any]) -> BoardTask:
-        """Return an entry of `tasks.json` as a task. Raises `UnfitRow` if a value cannot be used."""
+        """Return an entry of `tasks.json` as a task. Raises `UnfitRow` if a value cannot be used.
+
+        A completed task is at 100 % and not blocked, whatever the entry says; an archived one is completed.
+        Missing times are taken from the entry's other times.
+        """
         progress, extra = _object(row, "progress"), _object(row, "x")
         status = self._status(row)
         created_ms = self._time(row, "created_at") or self.now_ms
@@ -69,7 +73,7 @@ class Reader:
         return BoardTask(
             folder=self.folder,
             id=self._id(row),
-            title=_line(row, "title", limit=MAX_TITLE_CHARS),
+            title=_required_line(row, "title", limit=MAX_TITLE_CHARS),
             raw_input=_text(row, "title" if row.get("raw_input") is None else "raw_input"),
             deadline=self._deadline(row),
             estimation=_object(row, "estimation"),
@@ -79,7 +83,7 @@ class Reader:
             blocked_ms=(self._time(extra, "blocked_at") or last_update_ms) if is_blocked else None,
             blocker_note=(_text(progress, "blocker_note") or None) if is_blocked else None,
             status=status,
-            priority=_one_of(row, "priority", Priority, Priority.MEDIUM),
+            priority=_member_of(row, "priority", Priority, Priority.MEDIUM),
             context=_text(row, "context"),
             tags=texts.tags(_list(row, "tags")),
             links=_object(row, "links"),
@@ -109,7 +113,7 @@ class Reader:
         ended_ms = completed_ms or moved_ms
         days = _number(row, "duration_days", 0, maximum=36_500)
         created_ms = self._time(extra, "created_at") or ended_ms - days * DAY_MS
-        title = _line(row, "title", limit=MAX_TITLE_CHARS)
+        title = _required_line(row, "title", limit=MAX_TITLE_CHARS)
         return BoardTask(
             folder=self.folder,
             id=self._id(row),
@@ -120,7 +124,7 @@ class Reader:
             progress_note=_text(row, "progress_note"),
             last_update_ms=ended_ms,
             status=BoardTaskStatus.CANCELLED if is_cancelled else BoardTaskStatus.COMPLETED,
-            priority=_one_of(extra, "priority", Priority, Priority.MEDIUM),
+            priority=_member_of(extra, "priority", Priority, Priority.MEDIUM),
             context=_text(extra, "context"),
             tags=texts.tags(_list(extra, "tags")),
             links=_object(row, "links"),
@@ -141,13 +145,13 @@ class Reader:
             id=self._id(row),
             question=_required_text(row, "question"),
             context=_text(row, "context"),
-            priority=_one_of(row, "priority", Priority, Priority.MEDIUM),
-            type=_one_of(row, "type", QuestionType, QuestionType.INFO_GATHER),
+            priority=_member_of(row, "priority", Priority, Priority.MEDIUM),
+            type=_member_of(row, "type", QuestionType, QuestionType.INFO_GATHER),
             task_id=_text(row, "related_task_id") or None,
             asked_count=_number(row, "asked_count", 0, maximum=1_000_000),
             last_asked_ms=self._time(row, "last_asked_at"),
             cooldown_h=_number(row, "cooldown_hours", 24, maximum=8_760),
-            created_by=_one_of(extra, "created_by", Actor, Actor.WORKER),
+            created_by=_member_of(extra, "created_by", Actor, Actor.WORKER),
             created_ms=created_ms,
             answer=_text(row, "answer") if is_answered else None,
             answered_ms=(self._time(row, "answered_at") or created_ms) if is_answered else None,
@@ -164,7 +168,7 @@ class Reader:
         due_ms = self._time(row, "scheduled_at")
         if due_ms is None:
             raise UnfitRow("scheduled_at: is missing")
-        status = _one_of(row, "status", NotificationStatus, NotificationStatus.PENDING)
+        status = _member_of(row, "status", NotificationStatus, NotificationStatus.PENDING)
         created_ms = self._time(row, "created_at") or self.now_ms
         is_delivered = status is NotificationStatus.DELIVERED
         is_cancelled = status is NotificationStatus.CANCELLED
@@ -174,14 +178,14 @@ class Reader:
             message=_required_text(row, "message"),
             due_ms=due_ms,
             due_text=_text(row, "scheduled_at_text") or None,
-            type=_one_of(row, "type", NotificationType, NotificationType.REMINDER, old=OLD_TYPES),
-            priority=_one_of(row, "priority", Priority, Priority.MEDIUM),
+            type=_member_of(row, "type", NotificationType, NotificationType.REMINDER, old=OLD_TYPES),
+            priority=_member_of(row, "priority", Priority, Priority.MEDIUM),
             task_id=_text(row, "related_task_id") or None,
             question_id=_text(row, "related_question_id") or None,
             cause=_text(extra, "cause") or None,
             status=NotificationStatus.PENDING if status is NotificationStatus.SENDING else status,
             context=_text(row, "context"),
-            created_by=_one_of(row, "created_by", Actor, Actor.WORKER),
+            created_by=_member_of(row, "created_by", Actor, Actor.WORKER),
             created_ms=created_ms,
             delivered_ms=(self._time(row, "delivered_at") or due_ms) if is_delivered else None,
             cancelled_ms=self._time(row, "cancelled_at") if is_cancelled else None,
@@ -197,8 +201,8 @@ class Reader:
         return Insight(
             folder=self.folder,
             id=self._id(row),
-            category=_one_of(row, "category", Category, Category.LEARNING, old=OLD_CATEGORIES),
-            title=_line(row, "title") if row.get("title") else " ".join(content.split())[:50],
+            category=_member_of(row, "category", Category, Category.LEARNING, old=OLD_CATEGORIES),
+            title=_required_line(row, "title") if row.get("title") else " ".join(content.split())[:50],
             content=content,
             source=_text(row, "source"),
             tags=texts.tags(_list(row, "tags")),
@@ -207,7 +211,7 @@ class Reader:
             content_hash=content_hash(content),
         )
 
-    def named(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def id_and_entry(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return the id of a person's or project's entry, and the unchanged entry. Raises `UnfitRow`."""
         return self._id(row), dict(row)
 
@@ -216,14 +220,15 @@ class Reader:
     def _id(self, row: Mapping[str, Any]) -> str:
         """Return the id of an entry, and record it as used.
 
-        Raises `UnfitRow` if it is missing, no printable name, or used by an earlier entry.
+        Raises `UnfitRow` if it is missing, longer than 100 characters, not printable, or used by an earlier
+        entry.
         """
         value = row.get("id")
         if not isinstance(value, str) or not value.strip() or len(value) > 100 or not value.isprintable():
             raise UnfitRow("id: is missing, or no name")
-        if value in self.ids:
+        if value in self.used_ids:
             raise UnfitRow(f"id: {value} is there twice")
-        self.ids.add(value)
+        self.used_ids.add(value)
         return value
 
     def _status(self, row: Mapping[str, Any]) -> BoardTaskStatus:
@@ -231,7 +236,7 @@ class Reader:
 
         Active if it is missing. Raises `UnfitRow` if it is unknown.
         """
-        return _one_of(
+        return _member_of(
             row,
             "status",
             BoardTaskStatus,
@@ -311,7 +316,7 @@ def _text(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_TEXT) -> 
     return _checked_text(row, name, lambda value: texts.text(name, value, limit=limit))
 
 
-def _line(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_LINE) -> str:
+def _required_line(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_LINE) -> str:
     """Return the text field `name` on one line. Raises `UnfitRow` if it is missing, empty or too long."""
     return _checked_text(row, name, lambda value: texts.line(name, value, limit=limit, is_needed=True))
 
@@ -345,15 +350,15 @@ def _number(row: Mapping[str, Any], name: str, default: int, *, maximum: int) ->
     return value
 
 
-def _one_of(
+def _member_of(
     row: Mapping[str, Any],
     name: str,
-    kinds: Callable[[str], Kind],
+    enum: Callable[[str], Kind],
     default: Kind,
     *,
     old: Mapping[str, Kind] | None = None,
 ) -> Kind:
-    """Return the value of the field `name` as a member of the enum `kinds`; `default` if it is missing.
+    """Return the value of the field `name` as a member of `enum`; `default` if it is missing.
 
     `old` maps values of older files to members. Raises `UnfitRow` if the value is unknown.
     """
@@ -363,6 +368,6 @@ def _one_of(
     if old and value in old:
         return old[value]
     try:
-        return kinds(value)
+        return enum(value)
     except ValueError as error:
         raise UnfitRow(f"{name}: '{str(value)[:40]}' is unknown") from error

@@ -26,7 +26,7 @@ class Asked(NotificationHarness):
         async def answer(tx, group, poll, votes, *, newest, is_text):
             caller = Caller(actor=Actor.USER, now_ms=harness.clock.now_ms(), is_person=True)
             ctx = service.service_context(tx, group, caller)
-            return await choices.take(ctx, poll, votes, newest=newest, is_text=is_text)
+            return await choices.record_votes(ctx, poll, votes, newest=newest, is_text=is_text)
 
         self.intake = Intake(
             harness.database,

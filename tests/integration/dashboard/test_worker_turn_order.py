@@ -49,7 +49,7 @@ async def test_a_groups_own_file_tells_the_model_its_part(home: DashboardHarness
 async def test_a_disk_that_does_not_give_it_keeps_the_store_from_nobody(
     home: DashboardHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feature, "OWN_PART_SECONDS", 0.05)
+    monkeypatch.setattr(feature, "OWN_INSTRUCTIONS_SECONDS", 0.05)
     released = threading.Event()
     monkeypatch.setattr(memory_templates, "own_text", lambda *_: released.wait())
     try:
