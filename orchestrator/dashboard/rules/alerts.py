@@ -35,12 +35,12 @@ from orchestrator.domain.dashboard import (
 
 DAY_BEFORE_MS, HOURS_BEFORE_MS = 24 * HOUR_MS, 2 * HOUR_MS
 """Milliseconds before a deadline at which the first and the second alert are due."""
-QUIET_MS, STAGNANT_MS, BLOCKED_MS = 72 * HOUR_MS, 120 * HOUR_MS, 48 * HOUR_MS
+SILENT_MS, STAGNANT_MS, BLOCKED_MS = 72 * HOUR_MS, 120 * HOUR_MS, 48 * HOUR_MS
 """Milliseconds without an update, or of being blocked, after which the rules ask about a task."""
 FOLLOW_UP_MS = 2 * HOUR_MS
 """Milliseconds from the pass that finds a long block to its notification."""
 UNANSWERED_MS = {Priority.HIGH: 48 * HOUR_MS, Priority.MEDIUM: 72 * HOUR_MS}
-SAME_CAUSE = {
+SAME_PURPOSE = {
     NotificationType.DEADLINE_ALERT: (QuestionType.DEADLINE_CHECK,),
     NotificationType.PROGRESS_CHECK: (QuestionType.STATUS_CHECK, QuestionType.ROUTINE_CHECK),
     NotificationType.BLOCKER_FOLLOWUP: (QuestionType.BLOCKER_CHECK,),
@@ -50,7 +50,7 @@ MORNING = time(9)
 DAY_BEFORE, HOURS_BEFORE = "deadline:24h", "deadline:2h"
 TODAY, OVERDUE = "deadline:today", "deadline:over"
 """Causes of alerts: a day before a deadline, two hours before a moment, on the day itself, and after it."""
-ASKED = "deadline:asked:"
+REMINDER_CAUSE_PREFIX = "deadline:asked:"
 """Prefix of the causes of reminders about a deadline that people requested."""
 ABOUT_DEADLINES = (DAY_BEFORE, HOURS_BEFORE, TODAY, OVERDUE)
 SILENT, STAGNANT, BLOCKED = "progress:72h", "progress:120h", "blocked:48h"
@@ -71,7 +71,7 @@ class AlertContext:
     now_ms: int
     pending: Mapping[str, tuple[Notification, ...]]
     """A task's or question's id → the pending notifications about it."""
-    open: Mapping[str, tuple[Question, ...]]
+    open_questions: Mapping[str, tuple[Question, ...]]
     """A task's id → its open questions."""
 
     @classmethod
@@ -94,10 +94,10 @@ class AlertContext:
             hours=hours,
             now_ms=now_ms,
             pending={key: tuple(rows) for key, rows in pending.items()},
-            open={key: tuple(rows) for key, rows in open_questions.items()},
+            open_questions={key: tuple(rows) for key, rows in open_questions.items()},
         )
 
-    def last_asked(self, task_id: str, kind: QuestionType) -> int | None:
+    def last_asked_ms(self, task_id: str, kind: QuestionType) -> int | None:
         """Return when a question of this type about a task was last shown or ended, in epoch ms.
 
         None if that never happened.
@@ -155,7 +155,7 @@ def _alert_before(
     `cause` names the alert. It is due at its best time or, if that is past, as soon as is suitable.
     """
     if _was_notified(
-        task.id, cause, context, since_ms=_counts_since_ms(deadline, deadline.at_ms - before_ms)
+        task.id, cause, context, since_ms=_alert_counts_since_ms(deadline, deadline.at_ms - before_ms)
     ):
         return
     due_ms = slots.send_time_ms(
@@ -164,7 +164,7 @@ def _alert_before(
         now_ms=context.now_ms,
         deadline_ms=deadline.at_ms,
     )
-    yield from _alert(task, deadline, context, cause, due_ms)
+    yield from _alert_unless_reminded(task, deadline, context, cause, due_ms)
 
 
 def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
@@ -183,13 +183,13 @@ def _today_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> 
 
     Nothing is yielded if it was sent, or the alert of the day before was sent on this day.
     """
-    if _was_notified(task.id, TODAY, context, since_ms=_counts_since_ms(deadline, deadline.at_ms)):
+    if _was_notified(task.id, TODAY, context, since_ms=_alert_counts_since_ms(deadline, deadline.at_ms)):
         return
     # An alert of the day before that came late, on the day itself, has said it.
     if _was_notified(task.id, DAY_BEFORE, context, since_ms=deadline.at_ms):
         return
     morning_ms = context.hours.moment(context.hours.day_of(context.now_ms), MORNING)
-    yield from _alert(task, deadline, context, TODAY, max(morning_ms, context.now_ms))
+    yield from _alert_unless_reminded(task, deadline, context, TODAY, max(morning_ms, context.now_ms))
 
 
 def _overdue_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
@@ -197,24 +197,25 @@ def _overdue_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -
 
     Nothing is yielded if it was sent, or the deadline passed long ago.
     """
+    # The end of the deadline's day, or its time.
     over_ms = slots.end_ms(deadline, context.hours)
-    since_ms = _counts_since_ms(deadline, over_ms)
+    since_ms = _alert_counts_since_ms(deadline, over_ms)
     if context.now_ms - over_ms > OVERDUE_ALERT_MS or _was_notified(
         task.id, OVERDUE, context, since_ms=since_ms
     ):
         return
     # The question about the deadline and the alert say the same to people.
-    if (context.last_asked(task.id, QuestionType.DEADLINE_CHECK) or 0) >= over_ms:
+    if (context.last_asked_ms(task.id, QuestionType.DEADLINE_CHECK) or 0) >= over_ms:
         yield Skip(row_id=task.id, what=OVERDUE, why="asked since")
         return
     # A whole day ends at midnight, when nobody wants the alert: it comes in the morning.
     ideal_ms = over_ms if deadline.is_timed else context.hours.moment(context.hours.day_of(over_ms), MORNING)
-    yield from _alert(
-        task, deadline, context, OVERDUE, _outside_quiet_ms(max(ideal_ms, context.now_ms), context)
+    yield from _alert_unless_reminded(
+        task, deadline, context, OVERDUE, _after_quiet_ms(max(ideal_ms, context.now_ms), context)
     )
 
 
-def _alert(
+def _alert_unless_reminded(
     task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, due_ms: int
 ) -> Iterator[Step]:
     """Yield the alert `cause` about a deadline, due at `due_ms`, or a skip if people hear of it anyway.
@@ -224,7 +225,7 @@ def _alert(
     if cause in (DAY_BEFORE, TODAY) and _has_reminder(task.id, context, due_ms=due_ms):
         yield Skip(row_id=task.id, what=cause, why="a reminder says it")
         return
-    yield from _notify(
+    yield from _notify_unless_pending(
         task,
         context,
         NotificationRequest(
@@ -238,7 +239,7 @@ def _alert(
     )
 
 
-def _counts_since_ms(deadline: Deadline, at_ms: int) -> int:
+def _alert_counts_since_ms(deadline: Deadline, at_ms: int) -> int:
     """Return the time (epoch ms) after which a sent alert counts as the one that is due at `at_ms`.
 
     That is `at_ms` itself for a deadline with a time of day. A deadline of a whole day moves with the group's
@@ -260,7 +261,7 @@ def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: i
 
 def is_reminder(cause: str | None) -> bool:
     """Return whether a notification of this cause is a reminder about a deadline, requested by a person."""
-    return cause is not None and cause.startswith(ASKED)
+    return cause is not None and cause.startswith(REMINDER_CAUSE_PREFIX)
 
 
 def _has_reminder(task_id: str, context: AlertContext, *, due_ms: int) -> bool:
@@ -292,16 +293,16 @@ def _silence_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
     Nothing is yielded for a task that was updated lately.
     """
     silent_ms = context.now_ms - task.last_update_ms
-    if silent_ms < QUIET_MS:
+    if silent_ms < SILENT_MS:
         return
     is_stagnant = silent_ms >= STAGNANT_MS
     cause = STAGNANT if is_stagnant else SILENT
-    yield from _nudge(
+    yield from _notify_unless_lately(
         task,
         context,
         NotificationRequest(
             message=_silence_text(task, cause, at_ms=context.now_ms),
-            due_ms=_outside_quiet_ms(context.hours.next_slot(context.now_ms), context, is_urgent=is_stagnant),
+            due_ms=_after_quiet_ms(context.hours.next_slot(context.now_ms), context, is_urgent=is_stagnant),
             type=NotificationType.PROGRESS_CHECK,
             priority=Priority.HIGH if is_stagnant else Priority.MEDIUM,
             task_id=task.id,
@@ -318,12 +319,12 @@ def _block_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
     assert task.blocked_ms is not None, "only blocked tasks are passed"
     if context.now_ms - task.blocked_ms < BLOCKED_MS:
         return
-    yield from _nudge(
+    yield from _notify_unless_lately(
         task,
         context,
         NotificationRequest(
             message=_block_text(task),
-            due_ms=_outside_quiet_ms(context.now_ms + FOLLOW_UP_MS, context),
+            due_ms=_after_quiet_ms(context.now_ms + FOLLOW_UP_MS, context),
             type=NotificationType.BLOCKER_FOLLOWUP,
             priority=Priority.MEDIUM,
             task_id=task.id,
@@ -332,7 +333,7 @@ def _block_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
     )
 
 
-def _outside_quiet_ms(at_ms: int, context: AlertContext, *, is_urgent: bool = False) -> int:
+def _after_quiet_ms(at_ms: int, context: AlertContext, *, is_urgent: bool = False) -> int:
     """Return `at_ms`, or the end of the group's quiet hours if it is in them; both in epoch ms.
 
     With `is_urgent` quiet hours do not count.
@@ -340,7 +341,9 @@ def _outside_quiet_ms(at_ms: int, context: AlertContext, *, is_urgent: bool = Fa
     return at_ms if is_urgent else context.hours.after_quiet(at_ms)
 
 
-def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
+def _notify_unless_lately(
+    task: BoardTask, context: AlertContext, request: NotificationRequest
+) -> Iterator[Step]:
     """Yield the step that sends the notification `request` about a task, or a skip if it would come too soon.
 
     That is so if a notification of its type, or a question with the same purpose, was sent a short time ago.
@@ -349,38 +352,40 @@ def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest)
         yield Skip(row_id=task.id, what=str(request.cause), why="told lately")
         return
     was_asked = any(
-        (last := context.last_asked(task.id, kind)) is not None
-        and context.now_ms - last < dedupe.question_ms(kind)
-        for kind in SAME_CAUSE[request.type]
+        (last_ms := context.last_asked_ms(task.id, kind)) is not None
+        and context.now_ms - last_ms < dedupe.question_ms(kind)
+        for kind in SAME_PURPOSE[request.type]
     )
     if was_asked:
         yield Skip(row_id=task.id, what=str(request.cause), why="asked lately")
         return
-    yield from _notify(task, context, request)
+    yield from _notify_unless_pending(task, context, request)
 
 
-def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
+def _notify_unless_pending(
+    task: BoardTask, context: AlertContext, request: NotificationRequest
+) -> Iterator[Step]:
     """Yield the step that sends the notification `request` about a task, or a skip if a pending one does.
 
     Steps follow that close the task's open questions with the same purpose that nobody was shown.
     """
-    alike = [
+    pending = [
         row
         for row in context.pending.get(task.id, ())
-        if row.type is request.type and _replaces(row, request)
+        if row.type is request.type and _makes_needless(row, request)
     ]
-    if alike:
-        yield Skip(row_id=task.id, what=str(request.cause), why=f"duplicate of {alike[0].id}")
+    if pending:
+        yield Skip(row_id=task.id, what=str(request.cause), why=f"duplicate of {pending[0].id}")
         return
     yield Notify(request=request)
     if request.cause == OVERDUE:
         return  # the question stays on the list for whoever does not answer the alert
-    for question in context.open.get(task.id, ()):
-        if question.type in SAME_CAUSE[request.type] and question.asked_count == 0:
+    for question in context.open_questions.get(task.id, ()):
+        if question.type in SAME_PURPOSE[request.type] and question.asked_count == 0:
             yield CloseQuestion(question_id=question.id, reason=dedupe.NOTIFIED_INSTEAD)
 
 
-def _replaces(row: Notification, request: NotificationRequest) -> bool:
+def _makes_needless(row: Notification, request: NotificationRequest) -> bool:
     """Return whether a pending notification of the same type and task makes the requested one needless.
 
     It always does, except for alerts about a deadline. A pending alert about a deadline makes a new one
@@ -389,9 +394,9 @@ def _replaces(row: Notification, request: NotificationRequest) -> bool:
     """
     if request.type is NotificationType.DEADLINE_ALERT:
         # The alert of the day before is still pending, so it will come on the day itself.
-        is_late = request.cause == TODAY and row.cause == DAY_BEFORE
+        is_said_by_day_before = request.cause == TODAY and row.cause == DAY_BEFORE
         return (
-            is_late
+            is_said_by_day_before
             or row.cause == request.cause
             or (row.cause is None and abs(row.due_ms - request.due_ms) < dedupe.WINDOW_MS)
         )
@@ -407,23 +412,23 @@ def of_questions(context: AlertContext) -> list[Step]:
     for question in context.snapshot.questions:
         limit_ms = UNANSWERED_MS.get(question.priority)
         if limit_ms is not None and context.now_ms - question.created_ms >= limit_ms:
-            steps.append(_reminder(question, context))
+            steps.append(_question_reminder(question, context))
     return steps
 
 
-def _reminder(question: Question, context: AlertContext) -> Step:
+def _question_reminder(question: Question, context: AlertContext) -> Step:
     """Return the step that reminds people of an open question, or a skip with the reason."""
     kind = NotificationType.QUESTION_REMINDER
-    alike = [row for row in context.pending.get(question.id, ()) if row.type is kind]
-    if alike:
-        return Skip(row_id=question.id, what="question", why=f"duplicate of {alike[0].id}")
+    pending = [row for row in context.pending.get(question.id, ()) if row.type is kind]
+    if pending:
+        return Skip(row_id=question.id, what="question", why=f"duplicate of {pending[0].id}")
     if context.notified_lately(question.id, kind):
         return Skip(row_id=question.id, what="question", why="told lately")
     is_high = question.priority is Priority.HIGH
     return Notify(
         request=NotificationRequest(
             message=_question_text(question),
-            due_ms=_outside_quiet_ms(context.hours.next_slot(context.now_ms), context, is_urgent=is_high),
+            due_ms=_after_quiet_ms(context.hours.next_slot(context.now_ms), context, is_urgent=is_high),
             type=kind,
             priority=question.priority,
             question_id=question.id,
@@ -517,7 +522,7 @@ def _question_text(question: Question) -> str:
 # Cases for the model
 
 
-def to_judge(context: AlertContext) -> tuple[str, ...]:
+def cases_to_judge(context: AlertContext) -> tuple[str, ...]:
     """Return the cases on a dashboard that only a model can judge, each as `kind:id of the row`.
 
     Those are answered questions, and tasks that are blocked or without an update for long.

@@ -26,7 +26,7 @@ from orchestrator.domain.dashboard import (
 
 ACTIVE_MS = 7 * DAY_MS
 OLD_QUESTION_MS, OLD_LOW_QUESTION_MS = 14 * DAY_MS, 7 * DAY_MS
-LONG_LIST = 10
+LONG_LIST_LENGTH = 10
 _RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
@@ -61,15 +61,15 @@ def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
     Those are old questions, questions of ended tasks and, where a task has several questions of the rules,
     all but the most important one.
     """
-    closed: dict[str, str] = {}
+    reasons: dict[str, str] = {}  # why each question is closed, by its id
     tasks = {task.id: task for task in snapshot.tasks}
     for question in snapshot.questions:
-        reason = _why_needless(question, tasks, now_ms, is_long=len(snapshot.questions) > LONG_LIST)
+        reason = _why_needless(question, tasks, now_ms, is_long=len(snapshot.questions) > LONG_LIST_LENGTH)
         if reason is not None:
-            closed[question.id] = reason
-    remaining = [question for question in snapshot.questions if question.id not in closed]
-    closed |= {question.id: dedupe.ANOTHER_IS_OPEN for question in _surplus(remaining)}
-    return [CloseQuestion(question_id=question_id, reason=reason) for question_id, reason in closed.items()]
+            reasons[question.id] = reason
+    remaining = [question for question in snapshot.questions if question.id not in reasons]
+    reasons |= {question.id: dedupe.ANOTHER_IS_OPEN for question in _surplus_questions(remaining)}
+    return [CloseQuestion(question_id=question_id, reason=reason) for question_id, reason in reasons.items()]
 
 
 def _why_needless(
@@ -77,8 +77,8 @@ def _why_needless(
 ) -> str | None:
     """Return the reason to close a question that needs no answer any more; None if it is to stay.
 
-    `tasks` are those of the dashboard by id. `is_long` says that the dashboard has more than `LONG_LIST`
-    questions: less important ones are closed sooner then.
+    `tasks` are those of the dashboard by id. `is_long` says that the dashboard has more than
+    `LONG_LIST_LENGTH` questions: less important ones are closed sooner then.
     """
     age_ms = now_ms - question.created_ms
     if question.task_id is not None:
@@ -92,7 +92,7 @@ def _why_needless(
     return None
 
 
-def _surplus(questions: Iterable[Question]) -> list[Question]:
+def _surplus_questions(questions: Iterable[Question]) -> list[Question]:
     """Return the questions of the rules that are to be closed, so that each task has at most one of them.
 
     The most important one stays; of equally important ones, the least asked, then the newest.
@@ -112,11 +112,11 @@ def of_notifications(snapshot: BoardSnapshot) -> list[Step]:
     """Return the steps that cancel the notifications whose task or question has ended."""
     tasks = {task.id: task for task in snapshot.tasks}
     questions = {question.id for question in snapshot.questions}
-    rows = ((row, _why_void(row, tasks, questions)) for row in snapshot.notifications)
+    rows = ((row, _why_pointless(row, tasks, questions)) for row in snapshot.notifications)
     return [WithdrawNotification(notification_id=row.id, reason=reason) for row, reason in rows if reason]
 
 
-def _why_void(row: Notification, tasks: dict[str, BoardTask], questions: set[str]) -> str | None:
+def _why_pointless(row: Notification, tasks: dict[str, BoardTask], questions: set[str]) -> str | None:
     """Return the reason to cancel a notification whose task or question has ended or is gone; else None.
 
     `tasks` are those of the dashboard by id, `questions` the ids of its open questions.

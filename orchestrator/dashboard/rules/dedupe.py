@@ -89,16 +89,17 @@ def duplicate_of(
     """
     rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is request.audience]
     for row in rows:
-        if row.status.is_open and (_is_same(request, row) if not is_automatic else _is_near(request, row)):
+        is_duplicate = _is_near(request, row) if is_automatic else _is_for_same_minute(request, row)
+        if row.status.is_open and is_duplicate:
             return Duplicate(row=row)
     if not is_automatic:
         return None
     return _recent_duplicate(request, rows, now_ms=now_ms)
 
 
-def _is_same(request: NotificationRequest, row: Notification) -> bool:
+def _is_for_same_minute(request: NotificationRequest, row: Notification) -> bool:
     """Return whether a requested and a stored notification are due in the same minute and about the same."""
-    return request.due_ms // MINUTE_MS == row.due_ms // MINUTE_MS and _is_about_same(request, row)
+    return request.due_ms // MINUTE_MS == row.due_ms // MINUTE_MS and _are_about_same(request, row)
 
 
 def _is_near(request: NotificationRequest, row: Notification) -> bool:
@@ -107,10 +108,10 @@ def _is_near(request: NotificationRequest, row: Notification) -> bool:
     It suffices, too, that they have the same cause: the rule that made them. Two alerts about a deadline with
     different causes are not near, whatever their times.
     """
-    if not _is_about_same(request, row) or _is_another_alert(request, row):
+    if not _are_about_same(request, row) or _are_different_alerts(request, row):
         return False
-    has_cause = request.cause is not None and request.cause == row.cause
-    return has_cause or abs(request.due_ms - row.due_ms) < WINDOW_MS
+    has_same_cause = request.cause is not None and request.cause == row.cause
+    return has_same_cause or abs(request.due_ms - row.due_ms) < WINDOW_MS
 
 
 def _recent_duplicate(
@@ -128,14 +129,14 @@ def _recent_duplicate(
             continue
         if (
             ended_ms + cooldown_ms > now_ms
-            and _is_about_same(request, row)
-            and not _is_another_alert(request, row)
+            and _are_about_same(request, row)
+            and not _are_different_alerts(request, row)
         ):
             return Duplicate(row=row, until_ms=ended_ms + cooldown_ms)
     return None
 
 
-def _is_another_alert(request: NotificationRequest, row: Notification) -> bool:
+def _are_different_alerts(request: NotificationRequest, row: Notification) -> bool:
     """Return whether both notifications are alerts about a deadline, with different causes.
 
     For example, one is for a day before it and the other for two hours before it.
@@ -147,7 +148,7 @@ def _is_another_alert(request: NotificationRequest, row: Notification) -> bool:
     )
 
 
-def _is_about_same(request: NotificationRequest, row: Notification) -> bool:
+def _are_about_same(request: NotificationRequest, row: Notification) -> bool:
     """Return whether both notifications are about the same task and question.
 
     If the requested one is about none, they must have the same text.

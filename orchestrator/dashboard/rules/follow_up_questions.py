@@ -19,11 +19,19 @@ from orchestrator.domain.dashboard import (
 )
 
 STALE_MS, VERY_STALE_MS = 48 * HOUR_MS, 96 * HOUR_MS
-FAR_BEHIND, BEHIND, MUCH_BEHIND = 20.0, 10.0, 30.0
-START_RATIO = 0.2
+"""Milliseconds without an update after which a question about a task's status, and a routine one, is due."""
+BEHIND, FAR_BEHIND, MUCH_BEHIND = 10.0, 20.0, 30.0
+"""Percentages by which the progress of a task lags behind the time that has passed."""
+START_SHARE = 0.2
+"""The share of the time until its deadline after which a task should have been begun."""
 NEAR_MS, NEXT_MS, WEEK_MS = 3 * DAY_MS, DAY_MS, 7 * DAY_MS
+"""Milliseconds before a deadline: it is near, it is the next day, it is in the same week."""
 NEARLY_DONE, MOSTLY_DONE = 80, 90
-CAUSE_OF = {kind: notification for notification, kinds in alerts.SAME_CAUSE.items() for kind in kinds}
+"""Percentages of progress."""
+NOTIFICATION_TYPE_OF = {
+    kind: notification for notification, kinds in alerts.SAME_PURPOSE.items() for kind in kinds
+}
+"""A type of question → the type of notification with the same purpose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +69,9 @@ def of_task(task: BoardTask, context: alerts.AlertContext, alert_steps: Sequence
     proposal = choose(task, context.hours, now_ms=context.now_ms)
     if proposal is None:
         return []
-    why_not = _why_settled(task, proposal, context) or _why_not(task, proposal, context, alert_steps)
+    why_not = _reason_if_answered(task, proposal, context) or _why_not_now(
+        task, proposal, context, alert_steps
+    )
     if why_not is not None:
         return [Skip(row_id=task.id, what=proposal.type.value, why=why_not)]
     text = _question_text(task, proposal.phrase, context.hours)
@@ -108,18 +118,18 @@ def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionPr
     """Return the question that a task needs before its deadline, by progress and time left; None for none."""
     left_ms = deadline.at_ms - now_ms
     # The share of the time from the task's creation to its deadline that has passed.
-    ratio = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
+    passed_share = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
     # The percentage of the time that has passed, less the percentage that is done. A deadline of a whole day
     # begins before it is over, so more than all of the time may have passed.
-    gap = min(ratio, 1.0) * 100 - task.pct
+    gap_percent = min(passed_share, 1.0) * 100 - task.pct
     is_near = left_ms <= NEAR_MS
-    if task.pct == 0 and ratio > START_RATIO:
+    if task.pct == 0 and passed_share > START_SHARE:
         return QuestionProposal(
-            type=QuestionType.START_CHECK, priority=_start_priority(left_ms, gap), phrase="start"
+            type=QuestionType.START_CHECK, priority=_start_priority(left_ms, gap_percent), phrase="start"
         )
-    if gap > FAR_BEHIND:
+    if gap_percent > FAR_BEHIND:
         return HELD_UP if is_near else A_LITTLE_BEHIND
-    if gap > BEHIND:
+    if gap_percent > BEHIND:
         return A_LITTLE_BEHIND if is_near else None
     if is_near and task.pct < MOSTLY_DONE:
         return NEAR
@@ -128,18 +138,20 @@ def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionPr
     return None
 
 
-def _start_priority(left_ms: int, gap: float) -> Priority:
+def _start_priority(left_ms: int, gap_percent: float) -> Priority:
     """Return how important it is to ask whether a task was begun.
 
-    `left_ms` is the time up to the deadline; `gap` is the percentage of the time that has passed, less the
-    percentage that is done.
+    `left_ms` is the time up to the deadline; `gap_percent` is the percentage of the time that has passed,
+    less the percentage that is done.
     """
-    if left_ms <= NEXT_MS or (left_ms <= NEAR_MS and gap > FAR_BEHIND):
+    if left_ms <= NEXT_MS or (left_ms <= NEAR_MS and gap_percent > FAR_BEHIND):
         return Priority.HIGH
-    return Priority.MEDIUM if left_ms <= WEEK_MS and gap > MUCH_BEHIND else Priority.LOW
+    return Priority.MEDIUM if left_ms <= WEEK_MS and gap_percent > MUCH_BEHIND else Priority.LOW
 
 
-def _why_settled(task: BoardTask, proposal: QuestionProposal, context: alerts.AlertContext) -> str | None:
+def _reason_if_answered(
+    task: BoardTask, proposal: QuestionProposal, context: alerts.AlertContext
+) -> str | None:
     """Return why a question about the deadline is not asked again: it was answered for this deadline.
 
     None for any other question, and if it was not answered.
@@ -156,7 +168,7 @@ def _why_settled(task: BoardTask, proposal: QuestionProposal, context: alerts.Al
     return "answered for this deadline" if settled_ms is not None and settled_ms >= since_ms else None
 
 
-def _why_not(
+def _why_not_now(
     task: BoardTask, proposal: QuestionProposal, context: alerts.AlertContext, alert_steps: Sequence[Step]
 ) -> str | None:
     """Return why a question about a task is not asked now; None if it may be.
@@ -164,30 +176,31 @@ def _why_not(
     Reasons are a question with the same purpose that is open or was asked lately, and a notification that
     says the same. `alert_steps` are the notifications that the rules send about the task now.
     """
-    cause = CAUSE_OF.get(proposal.type)
-    kinds = alerts.SAME_CAUSE[cause] if cause else (proposal.type,)
-    for question in context.open.get(task.id, ()):
+    notification_type = NOTIFICATION_TYPE_OF.get(proposal.type)
+    # All types of questions with the same purpose.
+    kinds = alerts.SAME_PURPOSE[notification_type] if notification_type else (proposal.type,)
+    for question in context.open_questions.get(task.id, ()):
         if question.type in kinds:
             return f"{question.id} is open"
     for kind in kinds:
-        last = context.last_asked(task.id, kind)
-        if last is not None and context.now_ms - last < dedupe.question_ms(kind):
+        last_ms = context.last_asked_ms(task.id, kind)
+        if last_ms is not None and context.now_ms - last_ms < dedupe.question_ms(kind):
             return "asked lately"
     if proposal is OVERDUE:
         return None  # the question stays on the list for whoever does not answer the overdue alert
-    return _why_alerted(task, cause, context, alert_steps) if cause else None
+    return _reason_if_notified(task, notification_type, context, alert_steps) if notification_type else None
 
 
-def _why_alerted(
-    task: BoardTask, cause: NotificationType, context: alerts.AlertContext, alert_steps: Sequence[Step]
+def _reason_if_notified(
+    task: BoardTask, kind: NotificationType, context: alerts.AlertContext, alert_steps: Sequence[Step]
 ) -> str | None:
-    """Return why a notification of the type `cause` makes a question about a task needless, or None.
+    """Return why a notification of the type `kind` makes a question about a task needless, or None.
 
     The notification may be among `alert_steps`, which the rules send now; or it is pending, or was delivered
     lately.
     """
-    if any(isinstance(step, Notify) and step.request.type is cause for step in alert_steps):
+    if any(isinstance(step, Notify) and step.request.type is kind for step in alert_steps):
         return "a notification says it"
-    if any(row.type is cause for row in context.pending.get(task.id, ())):
+    if any(row.type is kind for row in context.pending.get(task.id, ())):
         return "a waiting notification says it"
-    return "a recent notification said it" if context.notified_lately(task.id, cause) else None
+    return "a recent notification said it" if context.notified_lately(task.id, kind) else None

@@ -47,7 +47,7 @@ def plan(board: BoardState) -> RulePlan:
     return RulePlan(
         steps=tuple(steps),
         troubles=tuple(troubles),
-        to_judge=alerts.to_judge(context),
+        to_judge=alerts.cases_to_judge(context),
     )
 
 

@@ -51,7 +51,7 @@ class Hours:
     def is_quiet(self, at_ms: int) -> bool:
         """Return whether a moment (epoch ms) is in the quiet hours, which may go over midnight."""
         hour, start, end = self._local(at_ms).hour, self.quiet_start, self.quiet_end
-        if start <= end:
+        if start <= end:  # not over midnight; if both are the same, no hour is quiet
             return start <= hour < end
         return hour >= start or hour < end
 

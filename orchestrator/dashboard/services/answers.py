@@ -22,7 +22,8 @@ from orchestrator.store.board import questions as board_questions
 from orchestrator.store.board import tasks as board_tasks
 
 _ASKS_WHEN = re.compile(r"\bwhen\b|\bdeadline\b|\bdue\b|언제|마감|기한", re.IGNORECASE)
-_SHARE = re.compile(
+# "60 %", "about 60 percent done", "약 60프로 정도": the number is 60.
+_PERCENTAGE = re.compile(
     r"(?:about\s+|약\s*)?(\d{1,3})\s*(?:%|percent|퍼센트|프로)(?:\s*(?:done|정도))?\.?", re.IGNORECASE
 )
 
@@ -66,7 +67,7 @@ async def carry_out(ctx: ServiceContext, question: Question, answer: str) -> Eff
     if change is None:
         return None
     # The version that the caller expects is the question's, so the task is changed without one.
-    unversioned = ctx.of(replace(ctx.caller, expect_version=None))
+    unversioned = ctx.for_caller(replace(ctx.caller, expect_version=None))
     try:
         return Effect(name=change.name, result=await tasks.update(unversioned, task.id, change.changes))
     except ToolRefused:
@@ -84,16 +85,16 @@ def _change_of(ctx: ServiceContext, question: Question, answer: str) -> _Change 
     """Return the change of the question's task that an answer clearly requests; None if it requests none."""
     if asks_if_done(question.question) and reply_parser.means_done(answer):
         return _Change("completed", tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
-    share = _SHARE.fullmatch(answer.strip())
-    if share and int(share[1]) < 100:
-        return _Change("progress", tasks.TaskChanges(progress=int(share[1])))
+    percentage = _PERCENTAGE.fullmatch(answer.strip())
+    if percentage and int(percentage[1]) < 100:
+        return _Change("progress", tasks.TaskChanges(progress=int(percentage[1])))
     is_about_time = question.type is QuestionType.DEADLINE_CHECK or _ASKS_WHEN.search(question.question)
-    if is_about_time and _is_to_come(ctx, answer):
+    if is_about_time and _names_future_time(ctx, answer):
         return _Change("deadline", tasks.TaskChanges(deadline=answer))
     return None
 
 
-def _is_to_come(ctx: ServiceContext, text: str) -> bool:
+def _names_future_time(ctx: ServiceContext, text: str) -> bool:
     """Return whether a text names a day or a time that is in the future."""
     try:
         deadline = when.parse_deadline(text, now_ms=ctx.now_ms, zone=ctx.zone)

@@ -61,7 +61,7 @@ class ServiceContext:
         self._version: int | None = None
         """The version of all rows that this call writes; None before it writes the first."""
 
-    def of(self, caller: Caller) -> ServiceContext:
+    def for_caller(self, caller: Caller) -> ServiceContext:
         """Return the same context for another caller; its changes get a version of their own."""
         return ServiceContext(
             self.tx,

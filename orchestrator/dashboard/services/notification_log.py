@@ -62,12 +62,12 @@ def _differences(
     if before.priority is not after.priority:
         yield "reprioritised", {"from": before.priority.value, "to": after.priority.value}
     if not after.status.is_open and before.status is not after.status:
-        yield after.status.value, _end_of(after)
+        yield after.status.value, _end_details(after)
     elif after.error and (before.error, before.next_attempt_ms) != (after.error, after.next_attempt_ms):
         yield "not sent", {"error": after.error, "again_ms": after.next_attempt_ms}
 
 
-def _end_of(after: Notification) -> dict[str, Any]:
+def _end_details(after: Notification) -> dict[str, Any]:
     """Return the details of the history's entry about a notification that has ended.
 
     Empty values are left out.

@@ -148,7 +148,7 @@ async def update(
     if priority is not None:
         changes["priority"] = priority
     if scheduled_at is not None:
-        changes |= await _new_time(ctx, row, scheduled_at)
+        changes |= await _values_of_new_time(ctx, row, scheduled_at)
     changed = sorted(
         _FIELDS[name] for name in _FIELDS if changes.get(name, getattr(row, name)) != getattr(row, name)
     )
@@ -156,8 +156,8 @@ async def update(
         raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of notification {row.id} would be different.")
     # Last, after every check that may refuse: a message taken out of the outbox must get its change.
     if row.status is NotificationStatus.SENDING:
-        changes = await _taken_from_outbox(ctx, row) | changes
-    row = await _put(ctx, replace(row, **changes), before=row)
+        changes = await _take_from_outbox(ctx, row) | changes
+    row = await _store(ctx, replace(row, **changes), before=row)
     return ToolResult(
         text=f"Notification {row.id} is changed ({', '.join(changed)}): {_due_text(ctx, row)}, {row.message}",
         data=serializers.notification(row, ctx.zone) | {"changed": changed},
@@ -180,7 +180,7 @@ async def cancel(ctx: ServiceContext, *, notification_id: str, reason: str = "")
         code = "ALREADY_DELIVERED" if row.status is NotificationStatus.DELIVERED else "NOT_PENDING"
         raise ToolRefused(code, f"Notification {row.id} is {row.status.value}.", status=row.status.value)
     await ctx.check_seen(row, serializers.notification(row, ctx.zone))
-    row = await _end(ctx, row, reason or "User requested cancellation")
+    row = await _cancel(ctx, row, reason or "User requested cancellation")
     return ToolResult(
         text=f"Notification {row.id} is cancelled.", data=serializers.notification(row, ctx.zone)
     )
@@ -226,7 +226,7 @@ async def list_them(
             text=f"There are no notifications{f' with {filters}' if filters else ''}.",
             data={"notifications": []},
         )
-    lines = [_line(ctx, row) for row in rows]
+    lines = [_list_line(ctx, row) for row in rows]
     return ToolResult(
         text="\n".join([f"{len(rows)} notification{'s' if len(rows) > 1 else ''}:", *lines]),
         data={"notifications": [serializers.notification(row, ctx.zone) for row in rows]},
@@ -239,7 +239,7 @@ async def _with_history(ctx: ServiceContext, row: Notification) -> ToolResult:
     entries = history_view.with_creation(row, recorded)
     return ToolResult(
         text="\n".join(
-            [_line(ctx, row), *(f"  - {history_view.line(entry, ctx.zone)}" for entry in entries)]
+            [_list_line(ctx, row), *(f"  - {history_view.line(entry, ctx.zone)}" for entry in entries)]
         ),
         data={
             "notifications": [serializers.notification(row, ctx.zone)],
@@ -252,7 +252,7 @@ async def cancel_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
     """Cancel all pending notifications about a task for this reason, and return how many there were."""
     open_notifications = await board_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
     for row in open_notifications:
-        await _end(ctx, row, reason)
+        await _cancel(ctx, row, reason)
     return len(open_notifications)
 
 
@@ -260,7 +260,7 @@ async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
     """Cancel all pending notifications about a question, and return how many there were."""
     open_notifications = await board_notifications.open_of_question(ctx.tx, ctx.folder, question_id)
     for row in open_notifications:
-        await _end(ctx, row, QUESTION_CLOSED)
+        await _cancel(ctx, row, QUESTION_CLOSED)
     return len(open_notifications)
 
 
@@ -271,7 +271,7 @@ async def cancel_of_rules(ctx: ServiceContext, reason: str) -> None:
     """
     for row in await board_notifications.to_come(ctx.tx, ctx.folder):
         if row.cause is not None and row.created_by is Actor.WORKER:
-            await _end(ctx, row, reason)
+            await _cancel(ctx, row, reason)
 
 
 async def cancel_orphans(ctx: ServiceContext) -> int:
@@ -279,21 +279,21 @@ async def cancel_orphans(ctx: ServiceContext) -> int:
     orphans = await board_notifications.orphans(ctx.tx, ctx.folder)
     for row in orphans:
         task = await board_tasks.get(ctx.tx, ctx.folder, row.task_id or "")
-        await _end(ctx, row, TASK_GONE if task is None else end_reason(task))
+        await _cancel(ctx, row, TASK_GONE if task is None else end_reason(task))
     return len(orphans)
 
 
 async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
     """Cancel the rules' pending alerts about the deadline of a reminder's task that are due on its day.
 
-    The reminder says the same. Return how many alerts there were.
+    The reminder, which is about a task, says the same. Return how many alerts there were.
     """
     assert reminder.task_id is not None
     cancelled = 0
     for row in await board_notifications.open_of_task(ctx.tx, ctx.folder, reminder.task_id):
         is_of_rules = row.type is NotificationType.DEADLINE_ALERT and row.created_by is Actor.WORKER
         if is_of_rules and _due_day(ctx, row) == _due_day(ctx, reminder):
-            await _end(ctx, row, REMINDER_SET)
+            await _cancel(ctx, row, REMINDER_SET)
             cancelled += 1
     return cancelled
 
@@ -315,11 +315,11 @@ async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -
     cancelled = 0
     for row in rows:
         if row.status.is_open and (row.cause is not None or row.created_by is Actor.WORKER):
-            await _end(ctx, row, f"{DEADLINE_MOVED} to {shown}")
+            await _cancel(ctx, row, f"{DEADLINE_MOVED} to {shown}")
             cancelled += 1
         # Marked as superseded, or the rules would find the old alert and not send one for the new deadline.
         elif not row.status.is_open and row.cause != dedupe.SUPERSEDED:
-            await _put(ctx, replace(row, cause=dedupe.SUPERSEDED), before=row)
+            await _store(ctx, replace(row, cause=dedupe.SUPERSEDED), before=row)
     return cancelled
 
 
@@ -340,13 +340,13 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
         message=texts.text("message", request.message, limit=texts.MAX_MESSAGE, is_needed=True),
         context=texts.text("context", request.context),
     )
-    await _check_about(ctx, request)
+    await _check_subject(ctx, request)
     if not ctx.can_deliver:
         raise ToolRefused(
             "NO_TARGET", "No channel takes a message for this group's chat: nothing was scheduled."
         )
-    await _check_alike(ctx, request)
-    await _check_room(ctx, request.task_id)
+    await _check_not_repeated(ctx, request)
+    await _check_limits(ctx, request.task_id)
     created = Notification(
         **asdict(request),
         folder=ctx.folder,
@@ -357,7 +357,7 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
         chat_jid=await ctx.requesting_chat() if request.type is NotificationType.REMINDER else None,
         asked_by=await messages.asker_of(ctx.tx, ctx.caller.turn_id) if ctx.caller.turn_id else None,
     )
-    created = await _put(ctx, created, before=None)
+    created = await _store(ctx, created, before=None)
     log.info(
         "Notification scheduled",
         id=created.id,
@@ -368,7 +368,7 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
     return await ctx.notification(created.id)  # read again, for the number that the store has given it
 
 
-async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> None:
+async def _check_subject(ctx: ServiceContext, request: NotificationRequest) -> None:
     """Check that the task and the question of a request, if it has them, exist and are still open.
 
     Raises:
@@ -386,7 +386,7 @@ async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> Non
             )
 
 
-async def _check_alike(
+async def _check_not_repeated(
     ctx: ServiceContext, request: NotificationRequest, *, ignored_id: str | None = None
 ) -> None:
     """Check that a requested notification repeats no stored one.
@@ -400,8 +400,10 @@ async def _check_alike(
         ctx.tx, ctx.folder, request.type, task_id=request.task_id, question_id=request.question_id
     )
     # A cancel by the host says nothing about the wishes of people, so it blocks no new notification.
-    others = [row for row in rows if row.id != ignored_id and not _is_cancelled_by_rules(row)]
-    duplicate = dedupe.duplicate_of(request, others, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms)
+    counted_rows = [row for row in rows if row.id != ignored_id and not _is_cancelled_by_rules(row)]
+    duplicate = dedupe.duplicate_of(
+        request, counted_rows, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms
+    )
     if duplicate is None:
         return
     row = duplicate.row
@@ -428,7 +430,7 @@ def _is_cancelled_by_rules(row: Notification) -> bool:
     return row.status is NotificationStatus.CANCELLED and (row.cancel_reason or "").startswith(RULE_REASONS)
 
 
-async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
+async def _check_limits(ctx: ServiceContext, task_id: str | None) -> None:
     """Check that the group, and the task if there is one, may have another pending notification.
 
     Raises:
@@ -450,7 +452,7 @@ async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
         )
 
 
-async def _new_time(ctx: ServiceContext, row: Notification, scheduled_at: str) -> dict[str, Any]:
+async def _values_of_new_time(ctx: ServiceContext, row: Notification, scheduled_at: str) -> dict[str, Any]:
     """Return the new values, by field name, of a notification that is moved to another time.
 
     `scheduled_at` is the time as text. Earlier failed attempts no longer count.
@@ -460,7 +462,7 @@ async def _new_time(ctx: ServiceContext, row: Notification, scheduled_at: str) -
     """
     point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     if point.at_ms != row.due_ms:
-        await _check_alike(ctx, replace(row, due_ms=point.at_ms), ignored_id=row.id)
+        await _check_not_repeated(ctx, replace(row, due_ms=point.at_ms), ignored_id=row.id)
     return {
         "due_ms": point.at_ms,
         "due_text": None if point.is_iso else texts.line("scheduled_at", scheduled_at),
@@ -470,7 +472,7 @@ async def _new_time(ctx: ServiceContext, row: Notification, scheduled_at: str) -
     }
 
 
-async def _taken_from_outbox(ctx: ServiceContext, row: Notification) -> dict[str, Any]:
+async def _take_from_outbox(ctx: ServiceContext, row: Notification) -> dict[str, Any]:
     """Take a notification's message out of the outbox, where it waits to be sent.
 
     Return the new values, by field name, that make the notification pending again.
@@ -489,7 +491,7 @@ async def _taken_from_outbox(ctx: ServiceContext, row: Notification) -> dict[str
     }
 
 
-async def _end(ctx: ServiceContext, row: Notification, reason: str) -> Notification:
+async def _cancel(ctx: ServiceContext, row: Notification, reason: str) -> Notification:
     """Cancel a notification and return the changed row; the reason is also added to its context."""
     context = f"{row.context}\n{reason}".strip()
     ended = replace(
@@ -501,10 +503,10 @@ async def _end(ctx: ServiceContext, row: Notification, reason: str) -> Notificat
         claim_token=None,
         claim_until_ms=None,
     )
-    return await _put(ctx, ended, before=row)
+    return await _store(ctx, ended, before=row)
 
 
-async def _put(ctx: ServiceContext, row: Notification, *, before: Notification | None) -> Notification:
+async def _store(ctx: ServiceContext, row: Notification, *, before: Notification | None) -> Notification:
     """Store a notification, record its change in its history, and return it with its new version.
 
     `before` is the row that was read, None for a new notification.
@@ -533,23 +535,18 @@ def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ..
     return () if status is None else (status,)
 
 
-def _line(ctx: ServiceContext, row: Notification) -> str:
+def _list_line(ctx: ServiceContext, row: Notification) -> str:
     """Return a notification as a line of a list for an agent."""
     about = "".join(
         f", {name} {value}" for name, value in (("task", row.task_id), ("question", row.question_id)) if value
     )
-    # A pending one, too, has its status in this place.
     ended_ms = row.delivered_ms or row.cancelled_ms
-    ended = (
-        f", {row.status.value} {when.format_time(ended_ms, ctx.zone)}"
-        if ended_ms
-        else f", {row.status.value}"
-    )
+    ended_at = f" {when.format_time(ended_ms, ctx.zone)}" if ended_ms else ""
     due_text = f" (said: {row.due_text})" if row.due_text else ""
     context = f" [{' '.join(row.context.split())}]" if row.context else ""
     return (
-        f"- {row.id}: {_due_text(ctx, row)}{due_text}, {row.type.value}, {row.priority.value}{ended}{about}: "
-        f"{row.message}{context}"
+        f"- {row.id}: {_due_text(ctx, row)}{due_text}, {row.type.value}, {row.priority.value},"
+        f" {row.status.value}{ended_at}{about}: {row.message}{context}"
     )
 
 

@@ -49,7 +49,7 @@ async def create(
     options = checked_options(options)
     if related_task_id is not None:
         await ctx.check_open_task(related_task_id, why_not="there is nothing to ask")
-    await _check_alike(ctx, question, related_task_id, type)
+    await _check_not_repeated(ctx, question, related_task_id, type)
     if await board_questions.count_open(ctx.tx, ctx.folder) >= ctx.limits.questions:
         raise ToolRefused("CAP", f"{ctx.limits.questions} questions are open already.")
     created = Question(
@@ -65,7 +65,7 @@ async def create(
         created_ms=ctx.now_ms,
         options=options,
     )
-    created = await _put(ctx, created, read_version=None)
+    created = await _store(ctx, created, read_version=None)
     return ToolResult(
         text=f"Question {created.id} is put: {created.question}", data=serializers.question(created, ctx.zone)
     )
@@ -123,7 +123,7 @@ async def update(
     if not changes:
         raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of question {row.id} would be different.")
     await ctx.check_seen(row, serializers.question(row, ctx.zone))
-    changed = await _put(ctx, replace(row, **changes), read_version=row.version)  # type: ignore[arg-type]
+    changed = await _store(ctx, replace(row, **changes), read_version=row.version)  # type: ignore[arg-type]
     differences = ", ".join(f"{name} {getattr(row, name)} → {value}" for name, value in changes.items())
     return ToolResult(
         text=f"Question {row.id} is changed: {differences}.", data=serializers.question(changed, ctx.zone)
@@ -171,7 +171,7 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
         raise ToolRefused("CLOSED", f"Question {row.id} is closed: {row.closed_reason}")
     # `processed_ms` is cleared, so that a model reads the new answer too.
     answered = replace(row, answer=answer, answered_ms=ctx.now_ms, processed_ms=None)
-    answered = await _put(ctx, answered, read_version=row.version)
+    answered = await _store(ctx, answered, read_version=row.version)
     await notifications.cancel_of_question(ctx, row.id)
     return ToolResult(
         text=f"Question {row.id} is answered: {row.question}", data=serializers.question(answered, ctx.zone)
@@ -224,10 +224,14 @@ async def close_outdated(ctx: ServiceContext, before: BoardTask, after: BoardTas
 async def _close(ctx: ServiceContext, row: Question, reason: str) -> Question:
     """Close a question, cancel the notifications about it, and return the changed row."""
     await notifications.cancel_of_question(ctx, row.id)
-    return await _put(ctx, replace(row, closed_ms=ctx.now_ms, closed_reason=reason), read_version=row.version)
+    return await _store(
+        ctx, replace(row, closed_ms=ctx.now_ms, closed_reason=reason), read_version=row.version
+    )
 
 
-async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
+async def _check_not_repeated(
+    ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType
+) -> None:
     """Check that a new question repeats no other one that is open, or was asked or answered a short time ago.
 
     `text` and `kind` are those of the new question, `task_id` is the task that it is about, if there is one.
@@ -263,7 +267,7 @@ async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind
             )
 
 
-async def _put(ctx: ServiceContext, row: Question, *, read_version: int | None) -> Question:
+async def _store(ctx: ServiceContext, row: Question, *, read_version: int | None) -> Question:
     """Store a question and return it with its new version.
 
     `read_version` is the version that was read, None for a new question.

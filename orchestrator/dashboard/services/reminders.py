@@ -37,7 +37,7 @@ from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.schedule import tasks
 
-_OF_TIME = ("UNPARSEABLE_TIME", "PAST_TIME", "TOO_FAR")
+_TIME_REFUSALS = ("UNPARSEABLE_TIME", "PAST_TIME", "TOO_FAR")
 
 
 class ReminderView(TypedDict):
@@ -53,7 +53,7 @@ class ReminderView(TypedDict):
     repeats: str | None
 
 
-def _always(_: Group) -> bool:
+def _always_deliverable(_: Group) -> bool:
     """Return True: every group counts as reachable unless a caller passes a check of its own."""
     return True
 
@@ -63,7 +63,7 @@ class ReminderService:
     """Changes reminders in the caller's transaction. The owner's changes are audited, without the text."""
 
     zone_of: Callable[[Group], ZoneInfo]
-    can_deliver: Callable[[Group], bool] = _always
+    can_deliver: Callable[[Group], bool] = _always_deliverable
     limits: BoardLimits = BoardLimits()  # noqa: RUF009 - a frozen value
 
     # For an agent that carries out what a person wrote
@@ -97,7 +97,7 @@ class ReminderService:
             due_ms=due_ms,
             task_id=task_id,
             # A random part, because the store allows one open notification of a task for each cause.
-            cause=None if task_id is None else f"{alerts.ASKED}{secrets.token_hex(4)}",
+            cause=None if task_id is None else f"{alerts.REMINDER_CAUSE_PREFIX}{secrets.token_hex(4)}",
         )
         outcome = await notifications.try_schedule(ctx, request)
         if outcome.notification is None:
@@ -157,9 +157,10 @@ class ReminderService:
 
         Raises:
             UnknownReminder, BadTime, TextEmpty, TextTooLong
-            ReminderRefused: it was sent or cancelled.
+            ReminderRefused: it was sent or cancelled, is being sent, would be the same as before or as
+                another one, or repeats and so is a scheduled task.
         """
-        row = await _find(tx, reminder)
+        row = await _known_reminder(tx, reminder)
         _check_open(row)
         if text is not None:
             check_text(text)
@@ -167,7 +168,7 @@ class ReminderService:
         try:
             await notifications.update(ctx, notification_id=row.id, scheduled_at=time_text, message=text)
         except ToolRefused as refused:
-            raise (BadTime if refused.code in _OF_TIME else ReminderRefused)(str(refused)) from refused
+            raise (BadTime if refused.code in _TIME_REFUSALS else ReminderRefused)(str(refused)) from refused
         return await self._record_change(tx, "move", await ctx.notification(row.id), now_ms=now_ms)
 
     async def cancel(self, tx: Tx, reminder: str, *, now_ms: int) -> ReminderView:
@@ -177,9 +178,9 @@ class ReminderService:
 
         Raises:
             UnknownReminder
-            ReminderRefused: it was sent or cancelled.
+            ReminderRefused: it was sent or cancelled, or repeats and so is a scheduled task.
         """
-        ended = await self.end(tx, await _find(tx, reminder), now_ms=now_ms)
+        ended = await self.end(tx, await _known_reminder(tx, reminder), now_ms=now_ms)
         return await self._record_change(tx, "cancel", ended, now_ms=now_ms)
 
     async def restore(self, tx: Tx, reminder: str, *, now_ms: int) -> ReminderView:
@@ -191,7 +192,7 @@ class ReminderService:
             UnknownReminder
             ReminderRefused: it was not cancelled, or `set` refuses the new one, as when there are too many.
         """
-        row = await _find(tx, reminder)
+        row = await _known_reminder(tx, reminder)
         if row.status is not NotificationStatus.CANCELLED:
             raise ReminderRefused(
                 f"Reminder {row.number} is {row.status.value}: only a deleted one comes back."
@@ -243,8 +244,8 @@ class ReminderService:
     async def _group(self, tx: Tx, reminder: Notification) -> Group:
         """Return the group of a reminder, also of one that is no longer registered."""
         # A reminder stores its chat and is sent even if its group was removed, so it must stay cancellable.
-        removed = Group(folder=reminder.folder, jid=reminder.chat_jid or ChatJid(""), name=reminder.folder)
-        return await groups.by_folder(tx, reminder.folder) or removed
+        stand_in = Group(folder=reminder.folder, jid=reminder.chat_jid or ChatJid(""), name=reminder.folder)
+        return await groups.by_folder(tx, reminder.folder) or stand_in
 
     async def _record_change(
         self, tx: Tx, action: str, reminder: Notification, *, now_ms: int
@@ -274,7 +275,7 @@ class ReminderService:
         }
 
 
-async def _find(tx: Tx, reminder: str) -> Notification:
+async def _known_reminder(tx: Tx, reminder: str) -> Notification:
     """Return the reminder with this number, or with the id that agents use.
 
     Raises:

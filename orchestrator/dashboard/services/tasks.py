@@ -81,7 +81,9 @@ async def create(
         updated_ms=ctx.now_ms,
     )
     fields = [name for name, value in (("deadline", deadline), ("context", context), ("tags", tags)) if value]
-    task = await _put(ctx, _with_set_fields(ctx, task, ["title", "priority", *fields]), read_version=None)
+    task = await _store(
+        ctx, _with_fields_set_by_person(ctx, task, ["title", "priority", *fields]), read_version=None
+    )
     await _wake_rules_if_near(ctx, task)
     return ToolResult(
         text=f"Task {task.id} is made: {task.title}{_due_text(ctx, task)}.",
@@ -103,15 +105,15 @@ async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> Too
     task = await ctx.task(task_id)
     # Before anything is changed: an agent must not overwrite what it was never shown.
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
-    changed = _changed(ctx, task, changes)
-    stamped = await _put(ctx, _with_set_fields(ctx, changed, fields), read_version=task.version)
-    consequences = await _apply_consequences(ctx, task, stamped)
+    changed = _with_changes(ctx, task, changes)
+    stored = await _store(ctx, _with_fields_set_by_person(ctx, changed, fields), read_version=task.version)
+    consequences = await _apply_consequences(ctx, task, stored)
     return ToolResult(
         text=(
-            f"Task {stamped.id} ({stamped.title}) is updated:"
-            f" {_summary(ctx, stamped, fields)}.{consequences.text}"
+            f"Task {stored.id} ({stored.title}) is updated:"
+            f" {_summary(ctx, stored, fields)}.{consequences.text}"
         ),
-        data=serializers.task(stamped, ctx.zone) | consequences.data,
+        data=serializers.task(stored, ctx.zone) | consequences.data,
     )
 
 
@@ -140,7 +142,7 @@ async def move_to_history(ctx: ServiceContext, *, task_id: str, reflection: str 
         updated_ms=ctx.now_ms,
         reflection=texts.text("reflection", reflection) or task.reflection,
     )
-    moved = await _put(ctx, moved, read_version=task.version)
+    moved = await _store(ctx, moved, read_version=task.version)
     consequences = await _close_related(ctx, moved)
     return ToolResult(
         text=f"Task {moved.id} ({moved.title}) is in the history.{consequences.text}",
@@ -180,7 +182,9 @@ async def set_recurring(
     merged = {"frequency": "daily", **streaks, **before}
     merged |= {"enabled": enabled, "days_of_week": days, "check_time": time_of_day}
     changed = replace(task, recurring=merged, updated_ms=ctx.now_ms)
-    task = await _put(ctx, _with_set_fields(ctx, changed, ["recurring"]), read_version=task.version)
+    task = await _store(
+        ctx, _with_fields_set_by_person(ctx, changed, ["recurring"]), read_version=task.version
+    )
     days_shown = serializers.recurring(task)
     text = f"noted as done again on {days_shown}" if days_shown else "noted as done once"
     return ToolResult(text=f"Task {task.id} is {text}.", data=serializers.task(task, ctx.zone))
@@ -194,10 +198,12 @@ async def follow_zone(ctx: ServiceContext, *, is_changed: bool) -> None:
     """
     days = await board_tasks.days(ctx.tx, ctx.folder)
     # Each day is computed once: many tasks share one.
-    begins = {day: when.day_deadline(date.fromisoformat(day), ctx.zone, text="").at_ms for day in days}
+    start_ms_by_day = {
+        day: when.day_deadline(date.fromisoformat(day), ctx.zone, text="").at_ms for day in days
+    }
     version = await ctx.version()
     moved = 0
-    for day, at_ms in begins.items():
+    for day, at_ms in start_ms_by_day.items():
         moved += await board_tasks.move_day(ctx.tx, ctx.folder, day, at_ms=at_ms, version=version)
     # Notifications that the rules timed by the old zone are cancelled; the pass woken here makes them again.
     if is_changed or moved:
@@ -206,7 +212,7 @@ async def follow_zone(ctx: ServiceContext, *, is_changed: bool) -> None:
     await dashboards.note_zone(ctx.tx, ctx.folder, ctx.zone.key)
 
 
-def _changed(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
+def _with_changes(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
     """Return the task with its changes, after checking them; nothing is stored. Raises `ToolRefused`."""
     new: dict[str, Any] = {"updated_ms": ctx.now_ms}
     if changes.title is not None:
@@ -219,11 +225,11 @@ def _changed(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> Boar
         new["tags"] = texts.tags(changes.tags)
     if changes.deadline is not None:
         new["deadline"] = _deadline(ctx, changes.deadline)
-    new |= _progress(ctx, changes) | _blocked(ctx, task, changes)
+    new |= _progress_values(ctx, changes) | _block_values(ctx, task, changes)
     return _with_status(ctx, replace(task, **new), changes)
 
 
-def _progress(ctx: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
+def _progress_values(ctx: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
     """Return the new values of a task's fields about progress, by field name; none if they do not change.
 
     Raises:
@@ -242,7 +248,7 @@ def _progress(ctx: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
     return new
 
 
-def _blocked(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict[str, Any]:
+def _block_values(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict[str, Any]:
     """Return the new values of a task's fields about being blocked, by field name; none if unchanged.
 
     Raises:
@@ -316,7 +322,7 @@ async def _apply_consequences(ctx: ServiceContext, before: BoardTask, after: Boa
         await _wake_rules_if_near(ctx, after)
         shown = serializers.deadline(after.deadline, ctx.zone) or "none"
         cancelled = await notifications.forget_deadline(ctx, after, shown=shown)
-        text = f" {_counted(cancelled)} of the old deadline cancelled." if cancelled else ""
+        text = f" {_notification_count(cancelled)} of the old deadline cancelled." if cancelled else ""
         return _Consequences(text=text, data={"cancelled_notifications": cancelled})
     return _Consequences(data={"cancelled_notifications": 0})
 
@@ -335,12 +341,12 @@ async def _close_related(ctx: ServiceContext, task: BoardTask) -> _Consequences:
     reason = notifications.end_reason(task)
     cancelled = await notifications.cancel_of_task(ctx, task.id, reason)
     closed = await questions.close_of_task(ctx, task.id, reason)
-    text = f" {_counted(cancelled)} cancelled." if cancelled else ""
+    text = f" {_notification_count(cancelled)} cancelled." if cancelled else ""
     text += f" {closed} question{'s' if closed > 1 else ''} closed." if closed else ""
     return _Consequences(text=text, data={"cancelled_notifications": cancelled, "closed_questions": closed})
 
 
-def _counted(cancelled: int) -> str:
+def _notification_count(cancelled: int) -> str:
     """Return a number of notifications, at least one, as text: `1 notification`, `2 notifications`."""
     return f"{cancelled} notification{'s' if cancelled > 1 else ''}"
 
@@ -358,7 +364,9 @@ def _deadline(ctx: ServiceContext, text: str) -> Deadline | None:
     return when.parse_deadline(texts.line("deadline", text), now_ms=ctx.now_ms, zone=ctx.zone)
 
 
-def _with_set_fields(ctx: ServiceContext, task: BoardTask, fields: list[str] | tuple[str, ...]) -> BoardTask:
+def _with_fields_set_by_person(
+    ctx: ServiceContext, task: BoardTask, fields: list[str] | tuple[str, ...]
+) -> BoardTask:
     """Return the task with a record that a person sets these fields now: rules do not change them later.
 
     It is unchanged if the caller is no person.
@@ -368,7 +376,7 @@ def _with_set_fields(ctx: ServiceContext, task: BoardTask, fields: list[str] | t
     return replace(task, user_set={**task.user_set, **dict.fromkeys(fields, ctx.now_ms)})
 
 
-async def _put(ctx: ServiceContext, task: BoardTask, *, read_version: int | None) -> BoardTask:
+async def _store(ctx: ServiceContext, task: BoardTask, *, read_version: int | None) -> BoardTask:
     """Store a task and return it with its new version.
 
     `read_version` is the version that was read, None for a new task.

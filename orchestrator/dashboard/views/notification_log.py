@@ -71,13 +71,13 @@ def line(entry: HistoryEntry, zone: ZoneInfo) -> str:
     For example `2026-02-09 08:40 moved by user: from … to 2026-02-10 10:00`, with times in `zone`.
     """
     turn = f" (turn {entry.turn_id})" if entry.turn_id is not None else ""
-    about = "; ".join(_about(dict(entry.detail), zone))
+    about = "; ".join(_detail_texts(dict(entry.detail), zone))
     return f"{when.format_time(entry.at_ms, zone)} {entry.what} by {entry.by}{turn}" + (
         f": {about}" if about else ""
     )
 
 
-def _about(detail: dict[str, Any], zone: ZoneInfo) -> list[str]:
+def _detail_texts(detail: dict[str, Any], zone: ZoneInfo) -> list[str]:
     """Return the details of a history's entry as short texts for people, with times in `zone`."""
     parts = []
     if "from_ms" in detail:

@@ -35,7 +35,7 @@ def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int =
     whole = _sections(tasks, snapshot, today, zone, without=frozenset())
     if len(whole) <= limit:
         return f"{whole}\n\n{_left_out_line(snapshot.unread)}" if snapshot.unread else whole
-    without = _dispensable(tasks, snapshot.questions, len(whole) - limit)
+    without = _ids_without_context(tasks, snapshot.questions, len(whole) - limit)
     note = f"\n\n(Left out, for length: the context of {len(without)} tasks and questions.)"
     shorter = _sections(tasks, snapshot, today, zone, without=without) + note
     return shorter if len(shorter) <= limit else _shortened(shorter, limit, unread=snapshot.unread)
@@ -159,7 +159,9 @@ def _day(at_ms: int, zone: ZoneInfo) -> date:
     return datetime.fromtimestamp(at_ms / 1000, zone).date()
 
 
-def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], chars: int) -> frozenset[str]:
+def _ids_without_context(
+    tasks: Iterable[BoardTask], questions: Iterable[Question], chars: int
+) -> frozenset[str]:
     """Return the ids of the least important rows whose contexts, left out of a summary, save `chars`.
 
     They may save less if all contexts together have fewer characters.
@@ -169,13 +171,13 @@ def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], char
     # Among rows of one priority, the last in the summary go first: sorting leaves equal rows in their order.
     rows.reverse()
     rows.sort(key=lambda row: _RANK[row.priority])
-    dispensable: set[str] = set()
+    chosen_ids: set[str] = set()
     for row in rows:
         if chars <= 0:
             break
-        dispensable.add(row.id)
+        chosen_ids.add(row.id)
         chars -= len(row.context)
-    return frozenset(dispensable)
+    return frozenset(chosen_ids)
 
 
 def _shortened(text: str, limit: int, *, unread: int) -> str:
@@ -183,7 +185,8 @@ def _shortened(text: str, limit: int, *, unread: int) -> str:
 
     `unread` is the number of rows that are not in the summary at all; they are counted, too.
     """
-    # 200 characters are room for the line about what is left out.
+    # 200 characters are room for the line about what is left out. The text is cut at the end of a block:
+    # blocks are separated by a blank line.
     shortened = text[: limit - 200].rsplit("\n\n", 1)[0]
     # The id of each row stands between two `**`.
     left_out = text[len(shortened) :].count("**") // 2 + unread

@@ -10,7 +10,7 @@ from agent_runner.wire.unicode_forms import composed
 HOUR_MS = 3_600_000
 USUAL_PAUSE_MS = HOUR_MS
 CHECK, THUMB = "✅", "👍"
-_SKIN = re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
+_EMOJI_VARIANTS = re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
 """Variation selectors and skin tones, which change how an emoji looks and not what it means."""
 LIST_QUESTIONS = frozenset({"/questions", "/질문"})
 
@@ -65,21 +65,29 @@ _YES = frozenset(
         *("네", "넵", "예", "응", "웅", "그래", "어", "맞아", "맞아요", "좋아", "좋아요", "ㅇㅇ", "ㅇㅋ"),
     }
 )
+# "later", "snooze 2h", "나중에 5시에": the group `when` has the rest.
 _LATER = re.compile(
     r"(?:later|snooze|postpone|not now|나중에|이따가|이따|미뤄 ?줘|미뤄|다음에)[\s,:]*(?P<when>.*)", re.DOTALL
 )
-_LEAD = re.compile(r"(?:for|until|till|to)\s+")
-_TAIL = re.compile(
+# The "until" of "until 5pm".
+_BEFORE_TIME = re.compile(r"(?:for|until|till|to)\s+")
+# The end of "5시에 다시 알려 줘" (tell me again at 5) or of "5pm please". The group `again` has the Korean
+# words for "tell me again".
+_AFTER_TIME = re.compile(
     r"(?:\s*(?:으로|로|에))?(?P<again>\s*(?:다시\s*)?(?:좀\s*)?(?:알려|말해|미뤄)\s*(?:줘요?|주세요)|\s*다시)?"
     r"(?:\s*(?:later|please))*$"
 )
+# "an hour", "30 mins".
 _SPAN = re.compile(r"(?:an?|\d{1,4}) ?(?:minutes?|mins?|hours?|hrs?|days?|weeks?)", re.ASCII)
+# "두 시간 반" (two and a half hours), "30분".
 _KOREAN_SPAN = re.compile(r"(?:(?:\d{1,4}|[한두세네]) ?(?:분|시간|일|주일?) ?반? ?)+", re.ASCII)
-_SHORT = re.compile(r"(?:(\d{1,3})\s*d)?\s*(?:(\d{1,3})\s*h)?\s*(?:(\d{1,4})\s*m(?:in)?)?", re.ASCII)
-_MARKS = re.compile(r"^[^\w/?]+|[^\w?]+$")
+# "1d 2h", "30m": days, hours and minutes.
+_SHORT_SPAN = re.compile(r"(?:(\d{1,3})\s*d)?\s*(?:(\d{1,3})\s*h)?\s*(?:(\d{1,4})\s*m(?:in)?)?", re.ASCII)
+_OUTER_MARKS = re.compile(r"^[^\w/?]+|[^\w?]+$")
 """Punctuation and emoji around an answer. Question marks are no part of it: they turn it into a question."""
-_LINE = re.compile(r"\s*(\d{1,3})\s*(?:[.):]\s*|\s+)(\S.*)", re.ASCII)
-_INLINE = (
+# "1. yes", "1) yes", "1 yes".
+_NUMBERED_LINE = re.compile(r"\s*(\d{1,3})\s*(?:[.):]\s*|\s+)(\S.*)", re.ASCII)
+_INLINE_NUMBERS = (
     re.compile(r"(?:^|\s)(\d{1,3})[.):]\s+(?=\S)", re.ASCII),
     re.compile(r"(?:^|\s)(\d{1,3})[.):](?=[^\s\d])", re.ASCII),
 )
@@ -108,7 +116,7 @@ def read(text: str) -> DoneReply | LaterReply | None:
     None where only an agent can understand it.
     """
     # A thumb comes in five skin colours and two styles, and means the same in all.
-    emoji = _SKIN.sub("", text.strip())
+    emoji = _EMOJI_VARIANTS.sub("", text.strip())
     if emoji in (CHECK, THUMB):
         return DoneReply(emoji=emoji)
     plain = _normalized(text)
@@ -117,10 +125,10 @@ def read(text: str) -> DoneReply | LaterReply | None:
     # The text around a time is taken off: "later", "until" and the like before it, "다시 알려 줘" after it.
     # So "later until 5pm please" and "5시에 다시 알려 줘" become "5pm" and "5시".
     later = _LATER.fullmatch(plain)
-    time_text = _LEAD.sub("", later["when"].strip() if later else plain, count=1)
-    tail = _TAIL.search(time_text)
+    time_text = _BEFORE_TIME.sub("", later["when"].strip() if later else plain, count=1)
+    tail = _AFTER_TIME.search(time_text)
     is_put_off = later is not None or (tail is not None and tail["again"] is not None)
-    time_text = _TAIL.sub("", time_text, count=1).strip()
+    time_text = _AFTER_TIME.sub("", time_text, count=1).strip()
     pause_ms = _pause_ms(time_text)
     if pause_ms is not None:  # 2h
         return LaterReply(pause_ms=pause_ms)
@@ -150,10 +158,11 @@ def means_done(answer: str) -> bool:
 
 def _pause_ms(text: str) -> int | None:
     """Return the milliseconds of a text such as `2h`, `30m` or `1d 2h`; None for any other text or zero."""
-    match = _SHORT.fullmatch(text.removeprefix("in ").strip())
+    match = _SHORT_SPAN.fullmatch(text.removeprefix("in ").strip())
     if match is None or not any(match.groups()):
         return None
     days, hours, minutes = (int(part or 0) for part in match.groups())
+    # `or None`: no pause at all, as in `0h`, is no time to send something again.
     return ((days * 24 + hours) * 60 + minutes) * 60_000 or None
 
 
@@ -178,11 +187,11 @@ def _answers_by_line(text: str) -> list[tuple[int, str]]:
     text is one line with several numbers.
     """
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    if len(lines) == 1 and any(len(style.findall(lines[0])) > 1 for style in _INLINE):
+    if len(lines) == 1 and any(len(style.findall(lines[0])) > 1 for style in _INLINE_NUMBERS):
         return []
     parsed: list[tuple[int, str]] = []
     for line in lines:
-        numbered = _LINE.fullmatch(line)
+        numbered = _NUMBERED_LINE.fullmatch(line)
         if numbered is not None:
             parsed.append((int(numbered[1]), numbered[2].strip()))
         elif parsed:
@@ -196,7 +205,7 @@ def _answers_by_line(text: str) -> list[tuple[int, str]]:
 def _inline_answers(text: str) -> list[tuple[int, str]]:
     """Return (number, answer) for each `1. …` in one line; empty where the text does not start with one."""
     line = text.strip()
-    numbers_by_style = (list(style.finditer(line)) for style in _INLINE)
+    numbers_by_style = (list(style.finditer(line)) for style in _INLINE_NUMBERS)
     numbers = next((matches for matches in numbers_by_style if matches and matches[0].start() == 0), [])
     # An answer ends where the next number starts; a comma between two answers belongs to none.
     ends = [*(number.start() for number in numbers[1:]), len(line)]
@@ -208,4 +217,4 @@ def _inline_answers(text: str) -> list[tuple[int, str]]:
 
 def _normalized(text: str) -> str:
     """Return a text in lower case, with single spaces and without punctuation and emoji around it."""
-    return " ".join(_MARKS.sub("", composed(text)).casefold().split())
+    return " ".join(_OUTER_MARKS.sub("", composed(text)).casefold().split())

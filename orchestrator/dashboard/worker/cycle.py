@@ -78,7 +78,7 @@ async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int)
     """Return the plan of the rules for a dashboard, without changing anything."""
     past = await _alert_history(tx, snapshot.dashboard.folder, now_ms=now_ms)
     planned = plan(BoardState(snapshot=snapshot, past=past, hours=hours, now_ms=now_ms))
-    skipped = tuple(_skipped(step) for step in planned.skipped)
+    skipped = tuple(_describe_skip(step) for step in planned.skipped)
     return CycleReport(plan=planned, snapshot=snapshot, done=(), skipped=skipped)
 
 
@@ -198,12 +198,12 @@ def describe_step(step: Step) -> dict[str, Any]:
             row = request.task_id or request.question_id
             return {"what": "notification", "row": row, "type": request.type.value, "cause": request.cause}
         case Skip():
-            return _skipped(step)
+            return _describe_skip(step)
         case _:
             assert_never(step)
 
 
-def _skipped(step: Skip) -> dict[str, Any]:
+def _describe_skip(step: Skip) -> dict[str, Any]:
     """Return a step that the rules do not take as data, with the reason, for the record of their pass."""
     return {"what": step.what, "row": step.row_id, "why": step.why}
 
@@ -212,13 +212,13 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
     """Return a group's earlier alerts and questions, by which the rules see whether new ones come too soon.
 
     `delivered` are the alerts of the last `PAST_MS` that were delivered, or cancelled by anybody but the
-    rules: see `_counts`. `asked` and `settled` are not limited in time, and have one time for each task and
-    type of question: in `asked` when the last such question was shown, answered or closed, in `settled` when
-    it was last answered, or closed for a reason that is not in `dedupe.UNSETTLED`.
+    rules: see `_is_regarded`. `asked` and `settled` are not limited in time, and have one time for each task
+    and type of question: in `asked` when the last such question was shown, answered or closed, in `settled`
+    when it was last answered, or closed for a reason that is not in `dedupe.UNSETTLED`.
     """
     delivered: dict[str, list[DeliveredAlert]] = {}
     for row in await board_deliveries.delivered_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
-        if not _counts(row["cause"], row["cancel_reason"]):
+        if not _is_regarded(row["cause"], row["cancel_reason"]):
             continue
         alert = DeliveredAlert(
             type=NotificationType(row["type"]),
@@ -236,7 +236,7 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
     )
 
 
-def _counts(cause: str | None, cancel_reason: str | None) -> bool:
+def _is_regarded(cause: str | None, cancel_reason: str | None) -> bool:
     """Return whether the rules regard a delivered or cancelled notification when they decide about new ones.
 
     They do, unless they cancelled it themselves, or its deadline was moved since. `cause` is the rule that

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from orchestrator.domain.dashboard import BoardSnapshot, BoardTask, BoardTaskStatus, Dashboard
 
-_FAILED = "!"
-PERIODS = 4
+_FAILED_MARK = "!"
+PASSES_PER_PERIOD = 4
 """Passes of the rules in one period of the model."""
 
 
@@ -37,13 +37,13 @@ class BoardDigest:
         """Return the digest in its stored form; None where none was stored."""
         if text is None:
             return None
-        # `CONTENT:JUDGE`, with `_FAILED` at the end after a failed turn: see `__str__`.
-        content, _, judge = text.removesuffix(_FAILED).partition(":")
-        return cls(content=content, judge=judge, has_failed=text.endswith(_FAILED))
+        # `CONTENT:JUDGE`, with `_FAILED_MARK` at the end after a failed turn: see `__str__`.
+        content, _, judge = text.removesuffix(_FAILED_MARK).partition(":")
+        return cls(content=content, judge=judge, has_failed=text.endswith(_FAILED_MARK))
 
     def __str__(self) -> str:
         """Return the text to store: `<content>:<judge>`, with a mark after a failed turn."""
-        return f"{self.content}:{self.judge}{_FAILED if self.has_failed else ''}"
+        return f"{self.content}:{self.judge}{_FAILED_MARK if self.has_failed else ''}"
 
 
 def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms: int) -> str | None:
@@ -53,9 +53,9 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
     changes one in each `period_ms`. None if no turn is needed: a dashboard that has not changed since the
     model's last turn gets none, however long ago that was.
     """
-    judged = BoardDigest.read(dashboard.worker_digest)
-    has_failed = judged is not None and judged.has_failed
-    if digest.judge and not has_failed and (judged is None or judged.judge != digest.judge):
+    last_judged = BoardDigest.read(dashboard.worker_digest)
+    has_failed = last_judged is not None and last_judged.has_failed
+    if digest.judge and not has_failed and (last_judged is None or last_judged.judge != digest.judge):
         return "judge"
     since_ms = dashboard.created_ms if dashboard.worker_last_ms is None else dashboard.worker_last_ms
     # After a failure too: asking again at once would repeat the failure at every pass of the rules.
@@ -63,7 +63,7 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
         return None
     if has_failed:
         return "again"
-    judged_content = EMPTY if judged is None else judged.content
+    judged_content = NO_TASKS_HASH if last_judged is None else last_judged.content
     return "period" if digest.content != judged_content else None
 
 
@@ -97,5 +97,5 @@ def _hash(value: object) -> str:
     return hashlib.sha256(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()[:16]
 
 
-EMPTY = _hash([])
+NO_TASKS_HASH = _hash([])
 """The content hash of a dashboard without tasks, for example with one reminder: no model needs to look."""

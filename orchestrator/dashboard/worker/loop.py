@@ -17,7 +17,7 @@ from orchestrator.dashboard.services import tasks
 from orchestrator.dashboard.services.context import ServiceContext
 from orchestrator.dashboard.views import board
 from orchestrator.dashboard.worker import cycle, llm_trigger
-from orchestrator.dashboard.worker.llm_trigger import PERIODS, BoardDigest
+from orchestrator.dashboard.worker.llm_trigger import PASSES_PER_PERIOD, BoardDigest
 from orchestrator.domain.dashboard import Actor, BoardSnapshot, Caller, Dashboard
 from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Folder, Group, TurnState
@@ -32,7 +32,7 @@ SWEEP_SECONDS = 30.0
 """Seconds between two looks at most, also without an event."""
 RETENTION_MS = 30 * 24 * 3_600_000
 """Milliseconds for which the record of a cycle is retained."""
-ENDS = ("turn.answered", "turn.failed", "dashboard.changed", "command.dashboard", "group.configured")
+PASS_EVENTS = ("turn.answered", "turn.failed", "dashboard.changed", "command.dashboard", "group.configured")
 """Events after which a pass may have work: a turn ended, or a task or perhaps a group's zone changed."""
 NO_MODEL = "no model is configured for this group"
 
@@ -89,13 +89,13 @@ class WorkerLoop:
         self._clock = clock
         self._wakeups = wakeups
         self._bus = bus
-        self._followed: str | None = None
+        self._followed_revision: str | None = None
         """The revision of the groups in whose time zones the deadlines were computed last."""
 
     async def run(self) -> None:
         """Run the rules over the dashboards that are due, again and again, until the task is cancelled."""
         # Listening begins before the first beat, so nothing that happens during it is missed.
-        with self._bus.listening(*ENDS) as events:
+        with self._bus.listening(*PASS_EVENTS) as events:
             while True:
                 await until_next(events, at_most_seconds=await self.beat())
 
@@ -107,7 +107,7 @@ class WorkerLoop:
         # Ended turns first: if a model failed, the rules do its work without waiting for the next pass.
         await self._settle_models()
         await self._follow_zones()
-        due = await self._database.write(partial(_due, now_ms=self._clock.now_ms()))
+        due = await self._database.write(partial(_due_dashboards, now_ms=self._clock.now_ms()))
         # One transaction for each, so that a board with many tasks holds up nobody else's messages for long.
         for dashboard in due:
             await self.update_dashboard(dashboard.folder)
@@ -118,11 +118,11 @@ class WorkerLoop:
 
     async def _follow_zones(self) -> None:
         """Recompute the deadlines of whole days of each group whose time zone was changed."""
-        revision, everyone, boards = await self._database.read(self._boards_to_follow)
+        revision, all_groups, boards = await self._database.read(self._boards_to_follow)
         with_board = {row.folder for row in boards}
         zones = {
             group.folder: self._ports.hours_of(group).zone.key
-            for group in everyone
+            for group in all_groups
             if group.folder in with_board
         }
         # A dashboard whose group is gone has no zone to compare with, and is left alone.
@@ -135,7 +135,7 @@ class WorkerLoop:
                 ctx = self._ports.service_context(tx, group, caller)
                 # A dashboard without a stored zone is new: nothing says that its zone changed.
                 await tasks.follow_zone(ctx, is_changed=dashboard.zone is not None)
-        self._followed = revision
+        self._followed_revision = revision
 
     async def _boards_to_follow(self, tx: Tx) -> tuple[str, list[Group], list[Dashboard]]:
         """Return the revision of the groups, all groups, and the dashboards whose time zone may have changed.
@@ -144,7 +144,7 @@ class WorkerLoop:
         have something to compute. No groups are returned where there are no such dashboards.
         """
         revision = await groups.revision(tx)
-        if revision == self._followed:
+        if revision == self._followed_revision:
             boards = await dashboards.without_zone(tx)
         else:
             boards = await dashboards.every(tx)
@@ -154,7 +154,8 @@ class WorkerLoop:
     async def update_dashboard(self, folder: Folder) -> None:
         """Run the rules over one dashboard, queue a model's turn if it is needed, and set the next pass.
 
-        Nothing happens if the group has no dashboard.
+        Nothing happens if the group has no dashboard. If the group itself is gone, or the mode does nothing,
+        only the next pass is set.
         """
         async with self._database.transaction() as tx:
             dashboard = await dashboards.get(tx, folder)
@@ -202,7 +203,9 @@ class WorkerLoop:
         """Queue a model's turn if the dashboard needs one and none is open."""
         now_ms = self._clock.now_ms()
         digest = BoardDigest.of(report.snapshot, report.plan.to_judge)
-        why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ports.beat_ms)
+        why = llm_trigger.why_ask(
+            dashboard, digest, now_ms=now_ms, period_ms=PASSES_PER_PERIOD * self._ports.beat_ms
+        )
         # One turn at a time for a dashboard: a second one would be shown the same state.
         if why is None or await worker_cycles.open_model_turn(tx, group.folder) is not None:
             return
@@ -282,22 +285,22 @@ class WorkerLoop:
     async def _settle(self, tx: Tx, ended: worker_cycles.EndedCycle) -> None:
         """Record how a turn ended in which a model updated a dashboard.
 
-        If it failed, run the rules instead.
+        If it failed, run the rules instead. If the dashboard or its group is gone, only the end is recorded.
         """
         now_ms = self._clock.now_ms()
-        is_good = ended.state is TurnState.ANSWERED
+        is_answered = ended.state is TurnState.ANSWERED
         dashboard = await dashboards.get(tx, ended.folder)
         group = await groups.by_folder(tx, ended.folder)
         detail: dict[str, Any] = {"turn": ended.turn_id}
         if dashboard is not None and group is not None:
-            if is_good:
+            if is_answered:
                 detail |= await self._note_judged(tx, ended, dashboard)
             else:
-                detail |= await self._stand_in(tx, ended, group, dashboard)
+                detail |= await self._run_rules_instead(tx, ended, group, dashboard)
         outcome = "error"
-        if is_good:
+        if is_answered:
             outcome = "action" if detail.get("changed") else "noop"
-        error = None if is_good else ended.reason
+        error = None if is_answered else ended.reason
         await worker_cycles.end(tx, ended.cycle_id, outcome, detail=detail, error=error, now_ms=now_ms)
         log.info("Worker Agent: model done", group=ended.folder, outcome=outcome, turn=ended.turn_id)
 
@@ -313,7 +316,8 @@ class WorkerLoop:
         for question_id in await worker_cycles.shown_answers(tx, ended.turn_id):
             await board_questions.note_processed(tx, ended.folder, question_id, now_ms=now_ms)
         digest = ended.digest
-        # If nobody else changed the dashboard, the model's own changes need no second look.
+        # If nobody else changed a task during its turn, the present dashboard is the one that it left: so its
+        # own changes need no second look.
         if not await worker_cycles.was_changed_beside(tx, ended.turn_id, ended.folder):
             snapshot = await board.snapshot(tx, ended.folder)
             assert snapshot is not None
@@ -325,7 +329,7 @@ class WorkerLoop:
         )
         return {"changed": await worker_cycles.changed_by(tx, ended.turn_id)}
 
-    async def _stand_in(
+    async def _run_rules_instead(
         self, tx: Tx, ended: worker_cycles.EndedCycle, group: Group, dashboard: Dashboard
     ) -> dict[str, Any]:
         """Run the rules over a dashboard in place of a model whose turn failed.
@@ -349,7 +353,7 @@ class WorkerLoop:
         return {"fell_back": True, **report.to_detail()}
 
 
-async def _due(tx: Tx, *, now_ms: int) -> list[Dashboard]:
+async def _due_dashboards(tx: Tx, *, now_ms: int) -> list[Dashboard]:
     """Return the dashboards over which the rules are to run now.
 
     Before that, the next pass of each dashboard is moved forward if a deadline needs an alert before it.

@@ -73,7 +73,7 @@ async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, no
     snapshot = await board.snapshot(tx, folder)
     if snapshot is None:
         return ""
-    whole = _state(snapshot, zone=zone, now_ms=now_ms)
+    whole = _state_sections(snapshot, zone=zone, now_ms=now_ms)
     if len(whole) <= AFTER_TOOL_CHARS:
         await dashboards.advance_view(tx, turn_id, snapshot.dashboard.revision)
         return whole
@@ -82,22 +82,22 @@ async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, no
 
 def render(snapshot: BoardSnapshot, delivered: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
     """Return the prompt with the dashboard, the notifications `delivered` lately, and the duties. Pure."""
-    parts = [_state(snapshot, zone=zone, now_ms=now_ms), _delivered(delivered, zone), DUTIES]
+    parts = [_state_sections(snapshot, zone=zone, now_ms=now_ms), _delivered_section(delivered, zone), DUTIES]
     return "\n\n".join(part for part in parts if part)
 
 
-def _state(snapshot: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
+def _state_sections(snapshot: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
     """Return the present time and the dashboard as text, with its inactive tasks and unread answers."""
     parts = [
         f"# Current Dashboard State\n\nIt is {when.format_time(now_ms, zone)} ({zone.key}).",
         summary.render(snapshot, now_ms=now_ms, zone=zone),
-        _inactive_tasks(snapshot),
-        _answered(snapshot.answered, zone),
+        _inactive_tasks_section(snapshot),
+        _answered_section(snapshot.answered, zone),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _inactive_tasks(snapshot: BoardSnapshot) -> str:
+def _inactive_tasks_section(snapshot: BoardSnapshot) -> str:
     """Return the section of the prompt that lists the tasks which are not active; empty if all are."""
     lines = [
         f"- **{task.id}** ({task.status.value}): {summary.one_line(task.title)}"
@@ -107,7 +107,7 @@ def _inactive_tasks(snapshot: BoardSnapshot) -> str:
     return _section("Other Tasks", lines)
 
 
-def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
+def _answered_section(questions: Sequence[Question], zone: ZoneInfo) -> str:
     """Return the section of the prompt that lists questions with their answers; empty if there are none."""
     lines = [
         f"- **{row.id}** ({row.type.value}, task {row.task_id or 'none'}): {summary.one_line(row.question)}\n"
@@ -117,7 +117,7 @@ def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
     return _section("Answered Questions", lines)
 
 
-def _delivered(sent: Sequence[Notification], zone: ZoneInfo) -> str:
+def _delivered_section(sent: Sequence[Notification], zone: ZoneInfo) -> str:
     """Return the section of the prompt that lists notifications `sent` lately; empty if there are none."""
     lines = []
     for row in sent:
@@ -138,22 +138,24 @@ def _figures(hours: Hours, cap: int) -> dict[str, object]:
     They are taken from the rules, so that the text cannot contradict them.
     """
 
-    def listed(pauses: dict[str, int]) -> str:
-        """Return pauses as a text, such as `progress_check 24 h, deadline_check 12 h`."""
-        return ", ".join(f"{name} {count} h" for name, count in pauses.items() if count)
+    def listed(hours_by_type: dict[str, int]) -> str:
+        """Return hours as a text, such as `progress_check 24 h, deadline_check 12 h`; 0 is left out."""
+        return ", ".join(f"{name} {count} h" for name, count in hours_by_type.items() if count)
 
     return {
         "deadline_hours": alerts.DAY_BEFORE_MS // HOUR_MS,
         "near_days": follow_up_questions.NEAR_MS // DAY_MS,
         "deadline_last_hours": alerts.HOURS_BEFORE_MS // HOUR_MS,
-        "quiet_hours": alerts.QUIET_MS // HOUR_MS,
+        "quiet_hours": alerts.SILENT_MS // HOUR_MS,
         "stagnant_hours": alerts.STAGNANT_MS // HOUR_MS,
         "blocked_hours": alerts.BLOCKED_MS // HOUR_MS,
         "unanswered_high_hours": alerts.UNANSWERED_MS[Priority.HIGH] // HOUR_MS,
         "unanswered_medium_hours": alerts.UNANSWERED_MS[Priority.MEDIUM] // HOUR_MS,
         "slots": ", ".join(f"{slot:%H:%M}" for slot in hours.slots),
         "quiet": f"{hours.quiet_start:02}:00 to {hours.quiet_end:02}:00",
-        "question_cooldowns": listed({kind.value: n for kind, n in dedupe.QUESTION_HOURS.items()}),
-        "notification_cooldowns": listed({kind.value: n for kind, n in dedupe.NOTIFICATION_HOURS.items()}),
+        "question_cooldowns": listed({kind.value: count for kind, count in dedupe.QUESTION_HOURS.items()}),
+        "notification_cooldowns": listed(
+            {kind.value: count for kind, count in dedupe.NOTIFICATION_HOURS.items()}
+        ),
         "cap": cap,
     }
