@@ -224,7 +224,7 @@ async def test_the_copy_of_the_container_follows_also_what_commands_did(harness)
 async def test_a_copy_that_cannot_be_made_in_time_keeps_no_container_waiting(harness, monkeypatch):
     monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.05)
     released = threading.Event()
-    monkeypatch.setattr(ContextRecorder, "_show", lambda *_: released.wait())
+    monkeypatch.setattr(ContextRecorder, "_write_copies_for_new_container", lambda *_: released.wait())
     try:
         await harness.recorder.show(FAMILY)
     finally:
@@ -270,7 +270,7 @@ async def _group(harness) -> Group:
 async def test_a_tool_is_refused_in_words_when_the_disk_hangs(harness, monkeypatch):
     monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.05)
     released = threading.Event()
-    monkeypatch.setattr(ContextRecorder, "_use", lambda *_: released.wait())
+    monkeypatch.setattr(ContextRecorder, "_use_tool", lambda *_: released.wait())
     try:
         reply = await harness.recorder.use(await _group(harness), "record_decision", {"decision": "x"}, "r")
     finally:
@@ -406,7 +406,7 @@ async def test_a_group_whose_disk_hangs_keeps_no_other_from_being_followed_and_h
 
 
 async def test_a_look_at_all_groups_takes_a_few_at_a_time_and_leaves_none_out(harness, monkeypatch):
-    folders = {"main", "family", *(f"group{number}" for number in range(2 * recorder.AT_ONCE))}
+    folders = {"main", "family", *(f"group{number}" for number in range(2 * recorder.MAX_GROUPS_AT_ONCE))}
     for folder in sorted(folders - {"main", "family"}):
         await harness.store_harness.add_group(folder)
     going, most, seen = set(), [], []
@@ -422,7 +422,7 @@ async def test_a_look_at_all_groups_takes_a_few_at_a_time_and_leaves_none_out(ha
     await harness.recorder.sweep()
 
     assert sorted(seen) == sorted(folders)
-    assert max(most) == recorder.AT_ONCE
+    assert max(most) == recorder.MAX_GROUPS_AT_ONCE
 
 
 async def test_a_group_in_which_nothing_happened_costs_a_second_look_nothing(harness, monkeypatch):

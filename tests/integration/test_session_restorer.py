@@ -359,7 +359,7 @@ async def test_whatever_goes_wrong_costs_no_answer(talked: Harness, monkeypatch)
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(restoring, "_make_plan", broken)
+    monkeypatch.setattr(restoring, "_plan_with_texts", broken)
     assert mode_of(await talked.restore()) == ("resume", SESSION)
     await talked.begin("a first question in a new session")
     async with talked.store_harness.database.transaction() as tx:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.context.models import ContextMessage, iso
 from orchestrator.context.tokens import EncodingCounter, EstimatingCounter
-from orchestrator.context.window import OVERHEAD, WINDOW_TOKENS, cost, cut_middle, in_order, trimmed
+from orchestrator.context.window import OVERHEAD_TOKENS, WINDOW_TOKENS, cost, cut_middle, in_order, trimmed
 from tests.support.dialogues import NOW, answer, question
 
 COUNTER = EncodingCounter()
@@ -156,4 +156,4 @@ def test_a_question_stands_before_the_answer_of_its_turn_whatever_clocks_said():
 
 
 def test_a_message_costs_its_text_and_a_little():
-    assert cost(question(1, "hello"), COUNTER) == COUNTER.count("hello") + OVERHEAD
+    assert cost(question(1, "hello"), COUNTER) == COUNTER.count("hello") + OVERHEAD_TOKENS
