@@ -339,7 +339,7 @@ class ContextFiles:
         Return the new contents, of which only the part of this file was written.
         """
         aside = self._set_aside(name, kind, now_ms)
-        newest = self.snapshots.newest_valid()
+        newest = self.snapshots.newest_valid()  # (snapshot, its contents), or None
         contents = newest[1] if newest else self._empty_contents(now_ms)
         if name == CONTEXT:
             # A revision number must not be used twice, or the next snapshot would be taken for an older one.

@@ -687,6 +687,7 @@ def _delete_attachments(home: Path, folder: Folder, names: Iterable[str]) -> int
     deleted = 0
     with ExitStack() as stack:
         try:
+            # Each directory is opened within the one before it, so that no link is followed.
             folder_descriptor = stack.enter_context(opened(home / "groups"))
             for part in (folder, attachments.FOLDER):
                 folder_descriptor = stack.enter_context(inner(folder_descriptor, part))

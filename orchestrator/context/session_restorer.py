@@ -143,6 +143,7 @@ class SessionRestorer:
         `session_id` is the group's agent session, None if it has none. `agent` will answer.
         """
         async with self._database.reading() as tx:
+            # The next prompt repeats all messages after the last one that was answered: the cursor.
             cursor = await sessions.cursor_of(tx, turn.folder)
             return RestoreFacts(
                 session_id=session_id,

@@ -124,6 +124,7 @@ def read(
     with ExitStack() as stack:
         directory_descriptor = stack.enter_context(opened(sessions))
         try:
+            # Each directory is opened within the one before it, so that no link is followed.
             for part in (folder, ".claude", "projects"):
                 directory_descriptor = stack.enter_context(inner(directory_descriptor, part))
         except FileNotFoundError:

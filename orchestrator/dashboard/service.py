@@ -143,6 +143,7 @@ class DashboardService:
             await audit.append(
                 tx, audit.AuditEvent(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
             )
+            # After a refusal, too: the event's detail says what came of the call.
             announce(tx, "dashboard.changed", group=group.folder, detail=result.code)
         return result
 
@@ -184,6 +185,7 @@ class DashboardService:
             rows = await import_files.write_rows(
                 self.service_context(tx, group, caller), rows, replaces=replaces
             )
+            # The rules run over the imported rows at once.
             await dashboards.wake_rules(tx, group.folder, now_ms=now_ms)
             detail = {"type": "dashboard.import", "by": Actor.USER.value, **rows.counts()}
             await audit.append(

@@ -539,7 +539,9 @@ async def test_it_waits_for_the_turn_that_runs(house: ForgetHouse) -> None:
     assert "zeppelins" not in await house.everything()
 
 
-@pytest.mark.parametrize("step", ["_forget_in_context", "_searchable_notes", "_delete_attachments", "_forget_board"])
+@pytest.mark.parametrize(
+    "step", ["_forget_in_context", "_searchable_notes", "_delete_attachments", "_forget_board"]
+)
 async def test_a_host_that_dies_in_between_finishes_at_its_next_start(
     house: ForgetHouse, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -94,6 +94,7 @@ class Reader:
             completed_ms=(self._time(row, "completed_at") or updated_ms) if is_over else None,
             archived_ms=updated_ms if row.get("status") == "archived" else None,
             user_set=self._user_set(extra),
+            # Without the two that are fields of the task, and with two that some files have outside of `x`.
             extra={name: value for name, value in extra.items() if name not in ("blocked_at", "user_set")}
             | {name: row[name] for name in ("gcal_event_id", "gcal_sync_hash") if row.get(name)},
         )
@@ -106,6 +107,7 @@ class Reader:
         """
         extra = _object(row, "x")
         moved_ms = self._time(row, "moved_at") or self._time(row, "completed_at") or self.now_ms
+        # An entry with a time of completion is completed, whatever status its `x` has.
         is_cancelled = (
             row.get("completed_at") in (None, "") and extra.get("status") == BoardTaskStatus.CANCELLED.value
         )

@@ -139,7 +139,7 @@ def _deadline_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
     left_ms = deadline.at_ms - context.now_ms
     if context.now_ms >= slots.end_ms(deadline, context.hours):
         yield from _overdue_alert(task, deadline, context)
-    elif left_ms <= 0:
+    elif left_ms <= 0:  # a deadline of a whole day, which begins at midnight and is not over yet
         yield from _today_alert(task, deadline, context)
     elif deadline.is_timed and left_ms <= HOURS_BEFORE_MS:
         yield from _alert_before(task, deadline, context, HOURS_BEFORE, HOURS_BEFORE_MS)

@@ -198,6 +198,7 @@ class ReminderService:
                 f"Reminder {row.number} is {row.status.value}: only a deleted one comes back."
             )
         group = await self._group(tx, row)
+        # The new one goes to the chat of the cancelled one, which may be another one than the group's first.
         restored = await self.set(
             tx,
             replace(group, jid=row.chat_jid or group.jid),

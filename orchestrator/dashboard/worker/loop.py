@@ -321,6 +321,8 @@ class WorkerLoop:
         if not await worker_cycles.was_changed_beside(tx, ended.turn_id, ended.folder):
             snapshot = await board.snapshot(tx, ended.folder)
             assert snapshot is not None
+            # The content is that of now. The cases are those that the model was asked about: a case that came
+            # up since is a new one.
             digest = str(
                 BoardDigest(content=BoardDigest.of(snapshot, ()).content, judge=_judged_cases_hash(digest))
             )
