@@ -114,7 +114,7 @@ class DeletionSync:
             # is such a record, and deletes it.
             if not await sessions.take_new_session(tx, group.folder):
                 return
-            await sessions.lose(tx, group.folder)
+            await sessions.lose(tx, group.folder)  # the next run begins a new one
             # The configuration is stored unchanged, but with a new time. Because of that, the group's
             # containers, which still use the old session, are ended.
             await groups.set_config(tx, group.folder, group.container_config, now_ms=self._clock.now_ms())

@@ -100,7 +100,10 @@ class ContextFeature:
         )
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Map the names of the loops that the host is to run and supervise to their functions."""
+        """Map the names of the loops that the host is to run and supervise to their functions.
+
+        The loop "summaries" is among them only if a model is to write summaries.
+        """
         summaries = {"summaries": self._summarizer_job.run} if self._has_model else {}
         return {
             "context": self.recorder.run,

@@ -221,7 +221,7 @@ class ContextFiles:
             self._write_context(draft.context)
 
     def _with_new_revision(self, context: Context, now_ms: int) -> Context:
-        """Return the context cut to its limits, with the next revision, the present time and this writer."""
+        """Return the context cut to its limits, with the next revision, the present time and this process."""
         return memory.capped(context).model_copy(
             update={
                 "created_at": context.created_at or models.iso(now_ms),

@@ -297,9 +297,9 @@ class GroupMemory:
         await self._recorder.catch_up(folder)
         self._bus.publish("message.amended", group=folder)
         self._bus.publish("dashboard.changed", group=folder)
-        listed = ", ".join(f"{count} × {kind}" for kind, count in detail["forgotten"].items())
+        counts_text = ", ".join(f"{count} × {kind}" for kind, count in detail["forgotten"].items())
         text = (
-            f"Forgotten for good: {listed}. Do not say the words again; your next session begins without"
+            f"Forgotten for good: {counts_text}. Do not say the words again; your next session begins without"
             f" them. What lies in backups stays there.{_unsearched_text(notes.unsearched)}"
         )
         return _MemoryAnswer(text, detail)

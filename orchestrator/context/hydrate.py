@@ -200,7 +200,7 @@ def _titles(
 ) -> tuple[str, str, str]:
     """Return the texts that name the project, the plan and the task, in this order; `none` for a missing one.
 
-    A title has at most `max_chars` characters.
+    A plan is named as `plan_001 "The trip" [in_progress]`. A title has at most `max_chars` characters.
     """
     return (
         _quoted_title(workflow.project_name, max_chars) if workflow.project_name else NONE,

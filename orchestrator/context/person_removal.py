@@ -463,10 +463,11 @@ def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
 
 
 def _identifying_texts(facts: RemovalFacts) -> frozenset[str]:
-    """Return the texts of the person's messages by which other texts are found, as `_comparable` does.
+    """Return the texts of the person's messages by which other texts are found.
 
-    They are also returned without the names of their files, and with marks in place of secrets, as replies
-    have them. Texts of less than `MIN_IDENTIFYING_CHARS`, such as "ok", are left out, not counting the marks.
+    Each is cut to the form that `_comparable` returns. They are also returned without the names of their
+    files, and with marks in place of secrets, as replies have them. Texts of less than
+    `MIN_IDENTIFYING_CHARS`, such as "ok", are left out, not counting the marks.
     """
     texts = {each.text.replace(each.file or "", "").strip() for each in facts.messages} | facts.texts
     forms = {form for text in texts for form in (text, redact(text))}
@@ -499,7 +500,8 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
     """Remove a person from the files of a group, and return what was removed. Blocks.
 
     These are the stored context, archives of conversations, files that came with messages, and copies for
-    undoing. A second call changes nothing.
+    undoing. Notes that the agent wrote are not changed: the report counts their lines with the person's name.
+    A second call changes nothing.
 
     Raises:
         ContextBusy, OSError: a file cannot be written now.

@@ -499,7 +499,7 @@ class _NewExchanges:
 async def _exchanges_after(tx: Tx, *, folder: Folder, last_read_turn: int) -> _NewExchanges | None:
     """Return the questions and answers of a group's newest `MAX_EXCHANGES` turns after `last_read_turn`.
 
-    None if the group is gone.
+    The oldest turn that has not ended is returned with them. None if the group is gone.
     """
     group = await groups.by_folder(tx, folder)
     if group is None:

@@ -125,6 +125,7 @@ class TokenFactors:
         """
         with self._lock:
             known = self._read()
+            # The mapping has the models in the order in which they were learned.
             last_learned = next(reversed(known.values()), START_FACTOR)
             return last_learned if model is None else known.get(model, START_FACTOR)
 

@@ -55,7 +55,7 @@ async def record_votes(
     `newest` is the answer that was chosen last: the question's task is changed as it says, if it says so
     clearly. `is_text` says that it was written as a text, not chosen in the messenger's poll. Return the
     reply to the chat; it is empty if the messenger's poll itself shows the vote and no task was changed. None
-    where the question was removed or is closed.
+    where the question was removed or is closed, or the answer is refused, as when nobody's vote is left.
     """
     question = await board_questions.get(ctx.tx, ctx.folder, poll.board_question or "")
     if question is None:
@@ -63,7 +63,7 @@ async def record_votes(
     try:
         await questions.answer(ctx, question_id=question.id, answer=answer_text(poll, votes))
     except ToolRefused:
-        return None  # the question is closed
+        return None
     texts = rule_texts.answers_for(poll.question)
     effect = await answers.carry_out(ctx, question, newest)
     if effect is not None:

@@ -67,8 +67,8 @@ class Reader:
         status = self._status(row)
         created_ms = self._time(row, "created_at") or self.now_ms
         updated_ms = self._time(row, "updated_at") or created_ms
-        is_over = status is BoardTaskStatus.COMPLETED
-        is_blocked = bool(progress.get("blocked")) and not is_over
+        is_completed = status is BoardTaskStatus.COMPLETED
+        is_blocked = bool(progress.get("blocked")) and not is_completed
         last_update_ms = self._time(progress, "last_update") or updated_ms
         return BoardTask(
             folder=self.folder,
@@ -77,7 +77,7 @@ class Reader:
             raw_input=_text(row, "title" if row.get("raw_input") is None else "raw_input"),
             deadline=self._deadline(row),
             estimation=_object(row, "estimation"),
-            pct=100 if is_over else _number(progress, "percentage", 0, maximum=100),
+            pct=100 if is_completed else _number(progress, "percentage", 0, maximum=100),
             progress_note=_text(progress, "note"),
             last_update_ms=last_update_ms,
             blocked_ms=(self._time(extra, "blocked_at") or last_update_ms) if is_blocked else None,
@@ -91,7 +91,7 @@ class Reader:
             reflection=_text(row, "reflection"),
             created_ms=created_ms,
             updated_ms=updated_ms,
-            completed_ms=(self._time(row, "completed_at") or updated_ms) if is_over else None,
+            completed_ms=(self._time(row, "completed_at") or updated_ms) if is_completed else None,
             archived_ms=updated_ms if row.get("status") == "archived" else None,
             user_set=self._user_set(extra),
             # Without the two that are fields of the task, and with two that some files have outside of `x`.

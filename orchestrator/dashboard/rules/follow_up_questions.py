@@ -154,7 +154,8 @@ def _reason_if_answered(
 ) -> str | None:
     """Return why a question about the deadline is not asked again: it was answered for this deadline.
 
-    None for any other question, and if it was not answered.
+    A question that a person or an agent has closed counts as answered. None for any other question, and if it
+    was not answered.
     """
     if task.deadline is None or proposal.type not in (
         QuestionType.DEADLINE_CHECK,

@@ -298,11 +298,11 @@ async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
     return cancelled
 
 
-async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -> int:
+async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, new_deadline: str) -> int:
     """Cancel the pending alerts and reminders about a task's deadline, which was moved; return how many.
 
     Alerts stay that a person or an agent scheduled without a cause. Delivered and cancelled ones are marked,
-    so that they no longer count for the rules. `shown` is the new deadline as text, for the reason.
+    so that they no longer count for the rules. `new_deadline` is the new one as text, for the reason.
     """
     rows = [
         row
@@ -315,7 +315,7 @@ async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -
     cancelled = 0
     for row in rows:
         if row.status.is_open and (row.cause is not None or row.created_by is Actor.WORKER):
-            await _cancel(ctx, row, f"{DEADLINE_MOVED} to {shown}")
+            await _cancel(ctx, row, f"{DEADLINE_MOVED} to {new_deadline}")
             cancelled += 1
         # Marked as superseded, or the rules would find the old alert and not send one for the new deadline.
         elif not row.status.is_open and row.cause != dedupe.SUPERSEDED:

@@ -240,8 +240,8 @@ async def _check_not_repeated(
         ToolRefused: DUPLICATE, or COOLDOWN if it may be asked later.
     """
     same_text = await board_questions.open_like(ctx.tx, ctx.folder, text)
-    of_task = [] if task_id is None else await board_questions.of_task(ctx.tx, ctx.folder, task_id, kind)
-    open_questions = [*same_text, *(row for row in of_task if row.is_open)]
+    of_same_task = [] if task_id is None else await board_questions.of_task(ctx.tx, ctx.folder, task_id, kind)
+    open_questions = [*same_text, *(row for row in of_same_task if row.is_open)]
     if open_questions:
         row = open_questions[0]
         raise ToolRefused("DUPLICATE", f"Question {row.id} asks that already: {row.question}", ids=[row.id])
@@ -253,7 +253,7 @@ async def _check_not_repeated(
         row = settled[0]
         how = f"answered: {row.answer}" if row.answer is not None else f"closed: {row.closed_reason}"
         raise ToolRefused("DUPLICATE", f"Question {row.id} was the same and is {how}", ids=[row.id])
-    for row in [*of_task, *settled]:
+    for row in [*of_same_task, *settled]:
         # The cooldown counts from whatever came last, so an answer or a close does not shorten it.
         last_ms = max(row.last_asked_ms or 0, row.answered_ms or 0, row.closed_ms or 0)
         until_ms = last_ms + row.cooldown_h * dedupe.HOUR_MS

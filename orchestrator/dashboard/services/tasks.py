@@ -320,8 +320,8 @@ async def _apply_consequences(ctx: ServiceContext, before: BoardTask, after: Boa
     await questions.close_outdated(ctx, before, after)
     if _deadline_key(before.deadline) != _deadline_key(after.deadline):
         await _wake_rules_if_near(ctx, after)
-        shown = serializers.deadline(after.deadline, ctx.zone) or "none"
-        cancelled = await notifications.forget_deadline(ctx, after, shown=shown)
+        new_deadline = serializers.deadline(after.deadline, ctx.zone) or "none"
+        cancelled = await notifications.forget_deadline(ctx, after, new_deadline=new_deadline)
         text = f" {_notification_count(cancelled)} of the old deadline cancelled." if cancelled else ""
         return _Consequences(text=text, data={"cancelled_notifications": cancelled})
     return _Consequences(data={"cancelled_notifications": 0})

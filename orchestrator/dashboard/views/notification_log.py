@@ -88,7 +88,7 @@ def _detail_texts(detail: dict[str, Any], zone: ZoneInfo) -> list[str]:
         parts.append(f"from “{_short(detail['from'])}” to “{_short(detail['to'])}”")
     if "due_ms" in detail:
         parts.append(f"for {when.format_time(detail['due_ms'], zone)}")
-    if detail.get("late_ms", 0) >= 60_000:
+    if detail.get("late_ms", 0) >= 60_000:  # less than a minute is not worth a word
         parts.append(f"{detail['late_ms'] // 60_000} min late")
     if detail.get("again_ms"):
         parts.append(f"again at {when.format_time(detail['again_ms'], zone)}")

@@ -143,7 +143,7 @@ def _days_ahead(days: int) -> str:
 
 
 def _days_ago(at_ms: int, today: date, zone: ZoneInfo) -> str:
-    """Return the day of a past time (epoch ms) as text: `2026-02-10 (3 days ago)`."""
+    """Return the day of a past time (epoch ms) as text: `2026-02-10 (3 days ago)`; only the day if today."""
     day = _day(at_ms, zone)
     days = (today - day).days
     return f"{day.isoformat()} ({_days(days)} ago)" if days >= 1 else day.isoformat()

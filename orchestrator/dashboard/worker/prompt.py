@@ -77,6 +77,7 @@ async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, no
     if len(whole) <= AFTER_TOOL_CHARS:
         await dashboards.advance_view(tx, turn_id, snapshot.dashboard.revision)
         return whole
+    # The turn may not change a row without having seen it as it is now, so a shortened text does not count.
     return summary.render(snapshot, now_ms=now_ms, zone=zone, limit=AFTER_TOOL_CHARS)
 
 
