@@ -386,6 +386,7 @@ class ContextManager:
             if resets_summary and plan:
                 self._take_snapshot(draft, now_ms, "plan")
                 opening = "\n".join(filter(None, (plan.title, plan.objective)))
+                # None of the conversation's messages is in this summary.
                 _set_summary(draft, cut_to_weight(opening), folded=())
         return plan
 
@@ -494,7 +495,7 @@ class ContextManager:
         return self.files.redactor.redact(text.replace("\0", ""))
 
     def _redacted_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return fields, each None, a text or a list of texts, with `_redacted` texts."""
+        """Return fields, each None, a text or a list of texts, with each text as `_redacted` returns it."""
         redacted: dict[str, Any] = {}
         for name, value in fields.items():
             if value is None:

@@ -62,20 +62,20 @@ def cut_middle(text: str, max_tokens: int, counter: TokenCounter, *, unit: str =
     """Return `text` in at most `max_tokens` tokens, with a marker for the missing middle.
 
     The head gets 60 % of the tokens, the tail 40 %. No grapheme is cut. The result is empty if the marker
-    alone is too long.
+    alone is too long. `unit` is what `counter` counts, as the marker names it.
     """
-    whole = counter.count(text)
-    if whole <= max_tokens and len(text) <= MAX_CONTENT_CHARS:
+    total = counter.count(text)
+    if total <= max_tokens and len(text) <= MAX_CONTENT_CHARS:
         return text
-    room = max_tokens - counter.count(_marker(whole, unit))
+    room = max_tokens - counter.count(_marker(total, unit))
     while room >= 0:
         head = _longest(text, int(room * HEAD_SHARE), counter, from_start=True)
         tail = _longest(text, int(room * (1 - HEAD_SHARE)), counter, from_start=False)
-        missing = max(whole - counter.count(head) - counter.count(tail), 1)
+        missing = max(total - counter.count(head) - counter.count(tail), 1)
         joined = f"{head}{_marker(missing, unit)}{tail}"
         if counter.count(joined) <= max_tokens:
             return joined
-        # Tokens of a whole are not the sum of those of its parts, so the joined text may still be too long:
+        # Tokens of a text are not the sum of those of its parts, so the joined text may still be too long:
         # try again with a few tokens less.
         room -= 4
     return ""
