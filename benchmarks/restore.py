@@ -108,7 +108,7 @@ def _decide(sessions: Path, checkpoints: Sequence[TurnCheckpoint], counter: Enco
         )
         for turn, (whose, role) in itertools.product(range(1, 8), (("u", "user"), ("a", "assistant")))
     )
-    context = models.bootstrap(0).model_copy(update={"conversation": models.Dialogue(recent_stored_turns=window)})
+    context = models.bootstrap(0).model_copy(update={"conversation": models.Dialogue(recent_window=window)})
     began = time.thread_time()
     found = transcript.read(sessions, "family", SESSION)
     whole = hydrate.hydrated(context, workflow.bootstrap("family", 0), counter, now_ms=0)
