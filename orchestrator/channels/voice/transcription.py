@@ -1,7 +1,7 @@
 """Transcribe one sound file: a program of its own, started for each voice note.
 
-`python -m orchestrator.channels.voice.listen MODEL FILE [LANGUAGE]` prints one line of JSON: `{"text": …,
-"language": "en", "seconds": 12.0}`, or `{"failure": …}`, which ends a sentence for a person.
+`python -m orchestrator.channels.voice.transcription MODEL FILE [LANGUAGE]` prints one line of JSON:
+`{"text": …, "language": "en", "seconds": 12.0}`, or `{"failure": …}`, which ends a sentence for a person.
 """
 
 from __future__ import annotations
