@@ -726,10 +726,24 @@ async def test_a_node_whose_disk_is_full_says_so_and_takes_no_run(host):
         await asyncio.to_thread(subprocess.run, ["umount", "-l", str(workspace)], check=True)
 
 
+def remove_files_of_ended_faketimes() -> None:
+    """Remove the shared memory of faketimes that have ended.
+
+    One that is killed, as a container's processes are, leaves it. It is named by the process id, and if that
+    is given to another faketime, that one does not start.
+    """
+    for path in Path("/dev/shm").glob("*faketime_s*_*"):
+        if not Path("/proc", path.name.rpartition("_")[2]).exists():
+            with suppress(OSError):  # it is another user's, or gone
+                path.unlink()
+
+
 @pytest.mark.parametrize("minutes", ["-5m", "+5m"])
-async def test_a_node_whose_clock_is_minutes_apart_costs_nothing(tmp_path, minutes):
+async def test_a_node_whose_clock_is_minutes_apart_costs_nothing(tmp_path, minutes, request):
     if shutil.which("faketime") is None:
         pytest.skip("no faketime to set the clock of one process with: apt-get install faketime")
+    remove_files_of_ended_faketimes()
+    request.addfinalizer(remove_files_of_ended_faketimes)
     host = SwarmHarness(tmp_path, privileges=["setpriv", "--no-new-privs", "faketime", "-f", minutes])
     (host.group / "old.md").write_text("old")
     async with host.running(ONE_TURN) as (_, container), aclosing(container.output()) as output:
