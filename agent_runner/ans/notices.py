@@ -46,7 +46,7 @@ class TurnNotices:
     """The outcome of one turn's notices."""
 
     delivered: tuple[DeliveredNotice, ...] = ()
-    """Those that the model read."""
+    """The notices that the model read."""
     returned: tuple[int, ...] = ()
     """The ids of the host's notices that it did not read."""
 

@@ -117,7 +117,7 @@ async def test_a_turn_sends_a_hundred_messages_at_most_however_fast_they_leave(f
 async def test_messages_to_other_chats_count_in_the_turn_that_sends_them_and_nowhere_else(family):
     await family.add_group("main", is_main=True)
     await family.hear("@Andy hi", folder="main")
-    await family.start_next()
+    await family.start_next("main")
     for n in range(messages.MAX_A_TURN):
         assert (await send(family, f"text {n}", n, folder="main", chatJid="local:family")).ok
         await family.deliver_all()

@@ -456,7 +456,7 @@ def test_an_address_of_a_file_leads_nowhere_else(uri):
             '{"errcode": "M_FORBIDDEN", "error": "not\\nyours"}',
             "refused it (not yours): end the session 'Andy' there.",
         ),
-        ("502 Bad Gateway", "<html>", "refused it (unknown error): end the session 'Andy' there."),
+        ("502 Bad Gateway", "<html>", "answered 502: end the session 'Andy' there."),
     ],
 )
 async def test_a_logout_says_what_the_homeserver_did(

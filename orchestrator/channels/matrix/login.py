@@ -312,7 +312,9 @@ async def _log_out_at_server(login: MatrixLogin) -> str | None:
     finally:
         await client.close()
     if isinstance(answer, nio.LogoutResponse):
-        return None
+        # The library takes an answer that is no JSON, as of a proxy, for an empty one.
+        status = answer.transport_response.status if answer.transport_response else 200
+        return None if status == 200 else f"answered {status}"
     if answer.status_code == "M_UNKNOWN_TOKEN" and not answer.soft_logout:
         return None
     return f"refused it ({' '.join(str(answer.message).split())[:200]})"

@@ -313,7 +313,7 @@ def test_what_fills_no_disk_is_bounded_over_all_files(home, tmp_path, monkeypatc
     assert len(made.left_out) == 6
     assert len([name for name in members(made.path) if "/name " in name]) == 4
 
-    monkeypatch.setattr(sparse, "_data", lambda *_: iter([(0, 2**21)]))
+    monkeypatch.setattr(sparse, "_data_parts", lambda *_: iter([(0, 2**21)]))
     for number in range(1, 10):
         (group / f"name {number}").unlink()
         with (group / f"hole {number}").open("wb") as file:
