@@ -20,6 +20,7 @@ from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
+from tests.doubles.faulty_upstream import answer
 from tests.doubles.messages_api import (
     Fail,
     Hang,
@@ -132,6 +133,21 @@ async def test_each_search_is_written_down_and_charged_besides_its_tokens(
         {"model": MODEL, "number": 1},
         {"model": MODEL, "number": 2},
     ]
+
+
+async def test_an_answer_that_no_database_could_store_stops_no_recording(
+    tmp_path: Path, usage_writer: UsageWriter, store_harness: StoreHarness
+) -> None:
+    iterations = [{"output_tokens": 10**12}] * 1_000
+    usage = {"input_tokens": 7, "output_tokens": 9, "iterations": iterations}
+    message = {"type": "message", "content": [], "model": "claude-opus-4-1\ud800", "usage": usage}
+    async with proxied(tmp_path, usage_writer=usage_writer) as served:
+        served.upstream.behave = answer(200, json.dumps(message).encode(), content_type="application/json")
+        await served.call()
+        await served.recorded()
+    await usage_writer.flush()
+    (row,) = await store_harness.rows("SELECT model, output_tokens, cost_nano_usd FROM usage")
+    assert tuple(row.values()) == ("claude-opus-4-1?", 10**12, 10**15)
 
 
 def test_searches_of_an_answer_that_broke_off_count_as_far_as_they_had_begun() -> None:

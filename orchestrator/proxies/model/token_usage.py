@@ -20,6 +20,8 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 """Bytes of an answer that is no stream; a longer answer is not parsed."""
 MAX_TOKENS = 10**12
 """The highest count that is believed: a service may report anything."""
+MAX_NANO_USD = 10**15
+"""The highest cost of one answer that is believed, in billionths of a dollar: a million dollars."""
 MAX_ITERATIONS = 1_000
 """Iterations of an answer whose usage is added up."""
 MAX_SEARCHES = 100
@@ -149,7 +151,8 @@ class UsageParser:
         # In an example of the service's documents, the top level reports 23,000 tokens, after a compaction of
         # 180,000 more.
         charged = sum(_count(iteration, name) for iteration in self._iterations())
-        return max(_count(self._usage, name), charged)
+        # A sum that no database stores would stop the recording of all usage.
+        return min(max(_count(self._usage, name), charged), MAX_TOKENS)
 
     def _iterations(self) -> list[dict[str, Any]]:
         """Return the reported usage of each iteration in which the service worked; empty without a report."""
@@ -217,7 +220,10 @@ class UsageParser:
         """
         if isinstance(message, dict):
             model = message.get("model")
-            self._model = model[:200] if isinstance(model, str) else None
+            # Half a surrogate pair, which no database stores, becomes `?`: it would stop the recording of all
+            # usage. Some services repeat the name that a container has sent.
+            name = model[:200].encode("utf-8", "replace").decode() if isinstance(model, str) else None
+            self._model = name
             self._is_whole = self._has_output_count = True
             self._merge(message.get("usage"))
 
@@ -422,7 +428,7 @@ class Prices:
         output_cost = usage.output_tokens * price.output
         search_cost = usage.searches * round(self._search_usd * 1_000_000_000)
         nano_usd = round(input_cost * input_factor) + round(output_cost * output_factor) + search_cost
-        return Cost(nano_usd=nano_usd, is_assumed=known_price is None)
+        return Cost(nano_usd=min(nano_usd, MAX_NANO_USD), is_assumed=known_price is None)
 
 
 def _factors(usage: ParsedUsage) -> tuple[float, float]:
