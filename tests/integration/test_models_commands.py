@@ -302,6 +302,16 @@ def test_a_window_that_no_service_says_stays_as_it_was_given(
     _run(["models", "use", "local/m"])
 
 
+def test_a_window_that_no_model_has_counts_as_not_said(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # What tokenizers of Hugging Face report where they know no size.
+    document = {"data": [{"id": "m", "max_model_len": int(1e30)}]}
+    assert add_and_test(with_models("/v1/models", document), "gateway") == 0
+    assert "✗ window    it does not say" in capsys.readouterr().out
+    assert listed(capsys)[0]["window"] is None
+
+
 def test_a_service_that_gives_no_stream_cannot_be_chosen(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,8 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """Bytes of an answer that are read: some services list hundreds of models."""
 WINDOW = "window"
 """The name of the finding with the size of the window."""
+MAX_WINDOW = 1_000_000_000
+"""Tokens above which a reported size is no window: some services report 10^30 for one they do not know."""
 NEEDED = "Andy's agent needs it"
 MAX_EXCERPT_CHARS = 60
 """Characters of a model's answer that a finding shows."""
@@ -108,7 +110,7 @@ async def examine_service(
     credential = await asyncio.to_thread(credentials.credential_of, service)
     if credential is None:
         raise SettingError(f"The key of '{service.name}' is not set: put {service.key_env}=… into .env.")
-    client = UpstreamClient(ModelProxyLimits())
+    client = await asyncio.to_thread(UpstreamClient, ModelProxyLimits())
     target = UpstreamTarget(
         credential=credential, base_url=service.url, is_public_only=not service.is_near, service=service
     )
@@ -173,7 +175,7 @@ def window_of(document: dict[str, Any], model: str) -> int | None:
         for name in _WINDOW_NAMES
     )
     # `type`, because True is an instance of `int`.
-    return next((tokens for tokens in sizes if type(tokens) is int and tokens > 0), None)
+    return next((tokens for tokens in sizes if type(tokens) is int and 0 < tokens <= MAX_WINDOW), None)
 
 
 class _AbilityTests:
