@@ -125,6 +125,25 @@ async def test_the_login_of_a_proxy_goes_to_the_proxy(
     assert between.received[0].values("proxy-authorization") == [f"Basic {login}"]
 
 
+@pytest.mark.parametrize(
+    "proxy", ["socks5://127.0.0.1:1080", "http://me:hunter2@proxy:eighty", "http://[", "http://", "ftp://x"]
+)
+async def test_a_proxy_that_cannot_be_used_is_named_as_the_reason(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    client = UpstreamClient(ModelProxyLimits())
+    with pytest.raises(ProxyRefused) as refused:
+        async with client.send(
+            UpstreamRequest(method="GET", url="https://model.example/", headers=[], body=None)
+        ):
+            pass
+    assert refused.value.refusal.status == 502
+    assert "names no proxy by http:// or https://" in (refused.value.cause or "")
+    assert "hunter2" not in (refused.value.cause or "")
+
+
 async def test_a_service_with_a_trusted_certificate_is_asked(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

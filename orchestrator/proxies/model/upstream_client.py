@@ -28,6 +28,12 @@ from orchestrator.proxies.name_lookups import NameLookups
 
 MAX_IDLE = 32
 """Idle connections of a pool that stay open."""
+# Without the URL, which may have a password.
+UNUSABLE_PROXY = (
+    "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY of the host names no proxy by http:// or https://:"
+    " correct it, or name the host in NO_PROXY"
+)
+"""Why no request can be sent through the proxy that the environment names."""
 
 _FAULTS = (
     httpcore.NetworkError,
@@ -173,7 +179,8 @@ class UpstreamClient:
     def _pool(self, scheme: str, host: str, *, is_public_only: bool) -> httpcore.AsyncConnectionPool:
         """Return the pool of connections for a host: through the proxy that the environment names, or direct.
 
-        With `is_public_only`, direct connections reach only internet addresses.
+        With `is_public_only`, direct connections reach only internet addresses. Raises `ProxyRefused` if that
+        proxy cannot be used.
         """
         if (scheme, host) not in self._proxy_of:
             proxy_url = self._proxies.get(scheme) or self._proxies.get("all")
@@ -208,8 +215,18 @@ def _trusted_authorities() -> ssl.SSLContext:
 
 
 def _parse_proxy(url: str) -> httpcore.Proxy:
-    """Return the proxy for httpcore from its URL, which may have a login and lack a scheme."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    """Return the proxy for httpcore from its URL, which may have a login and lack a scheme.
+
+    Raises `ProxyRefused` if it is no usable URL of an http or https proxy: httpcore fails with others, such
+    as those of SOCKS.
+    """
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ProxyRefused(error_responses.UNREACHABLE, cause=UNUSABLE_PROXY)
     login = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     without_login = parts._replace(netloc=parts.netloc.rpartition("@")[2])
     return httpcore.Proxy(without_login.geturl(), auth=login)
