@@ -26,11 +26,12 @@ from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
-from orchestrator.proxies.model.host_calls import NotAnswered
+from orchestrator.proxies.model.host_calls import HostModelCalls, NotAnswered
 from orchestrator.store.database import Database
 from orchestrator.store.groups import groups
 from orchestrator.store.money import budgets, usage
 from orchestrator.store.money.budgets import Period, Unit
+from tests.doubles.faulty_upstream import answer
 from tests.doubles.messages_api import (
     Fail,
     Hang,
@@ -41,6 +42,7 @@ from tests.doubles.messages_api import (
     system_text,
 )
 from tests.support.host_contexts import host_context
+from tests.support.running_proxy import REAL_KEY, proxied
 from tests.support.store_harness import StoreHarness
 
 MODEL = "claude-haiku-4-5"
@@ -174,6 +176,28 @@ async def test_a_model_that_says_nothing_is_waited_for_a_while(make):
     harness = await make(Hang(), seconds=0.05)
     with pytest.raises(TimeoutError):
         await harness.fold("", said(1, "hello"))
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        answer(
+            200, f'{{"type": "message", "content": ["{REAL_KEY}"]}}'.encode(), content_type="application/json"
+        ),
+        answer(200, b"no gzip", content_type="application/json", content_encoding="gzip"),
+    ],
+)
+async def test_an_answer_that_does_not_come_whole_is_an_answer_of_nobody(tmp_path, monkeypatch, behave):
+    async def no_budgets():
+        return ()
+
+    async with proxied(tmp_path) as served:
+        served.upstream.behave = behave
+        monkeypatch.setattr("orchestrator.proxies.model.host_calls.new_token", lambda: served.token)
+        with pytest.raises(NotAnswered, match="broke off"):
+            await HostModelCalls(no_budgets).ask(
+                served.proxy.app, Folder("main"), is_main=True, model=MODEL, system="", text="", max_tokens=9
+            )
 
 
 async def test_a_token_of_the_host_opens_the_door_once(make):
