@@ -175,6 +175,10 @@ class McpGateway:
             if client.method != "POST":
                 raise ProxyRefused(error_responses.mcp_not_done(str(error))) from error
             await _answer_refusal(client, message, str(error))
+        except ProxyRefused as error:
+            if error.cause is not None:
+                detail["cause"] = error.cause
+            raise
         finally:
             detail |= {
                 "status": client.status,
@@ -287,7 +291,8 @@ async def _send(
 
     `secret` is sent to the server and removed from its answer, `held` counts the bytes of the body, and
     `session` is the server's id of the session; each may be None. `seal` makes the session's id that the
-    client gets. Raises `_Unauthorised` and `_MoreRightsNeeded` before the answer starts.
+    client gets. Raises `_Unauthorised` and `_MoreRightsNeeded` before the answer starts, and otherwise what
+    `_pass_answer` raises.
     """
     from orchestrator.proxies.model.forwarder import one_piece
     from orchestrator.proxies.model.upstream_client import UpstreamRequest
@@ -299,7 +304,14 @@ async def _send(
         headers=_request_headers(server, client, secret=secret, session=session, body=message.body),
         body=one_piece(message.body, held) if client.method == "POST" else None,
     )
-    await _pass_answer(request, client, upstream, secret=secret, seal=seal)
+    try:
+        await _pass_answer(request, client, upstream, secret=secret, seal=seal)
+    except ProxyRefused as error:
+        if error.cause is None:  # the server has answered, and its answer is not passed on
+            raise
+        raise ProxyRefused(
+            error_responses.of_mcp_server(server.name, error.refusal), cause=error.cause
+        ) from error
 
 
 async def _answer_refusal(client: ClientSide, message: McpMessage, reason: str) -> None:

@@ -25,7 +25,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.settings import mcp_servers
 from orchestrator.store.settings.mcp_servers import McpServer
 from tests.doubles.clock import FakeClock
-from tests.doubles.faulty_upstream import FaultyUpstream, answer
+from tests.doubles.faulty_upstream import FaultyUpstream, answer, say
 from tests.support.running_proxy import Proxied, proxied
 from tests.support.store_harness import StoreHarness
 
@@ -281,6 +281,21 @@ async def test_an_answer_in_a_coding_that_hides_a_secret_does_not_pass(servers: 
     assert await servers.call() == 502
     servers.upstream.behave = answer(200, b"{}", content_encoding="identity")
     assert await servers.call() == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"), [({}, "broke off"), ({"url": "http://127.0.0.1:1/mcp"}, "cannot be reached")]
+)
+async def test_a_server_that_gives_no_answer_is_named_and_not_taken_for_the_model_service(
+    tmp_path: Path, changes: dict[str, object], told: str
+) -> None:
+    async with serving(tmp_path, **changes) as servers:
+        servers.upstream.behave = say(b"")
+        response = await servers.served.call("/mcp/notes", content=json.dumps(CALL))
+    assert response.status_code == 502
+    assert response.json()["error"]["message"].startswith(f"The MCP server 'notes' {told}")
+    (noted,) = servers.noted
+    assert noted.detail["cause"]
 
 
 async def test_a_turn_calls_so_often_and_no_more(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:

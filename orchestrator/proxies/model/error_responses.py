@@ -237,4 +237,9 @@ def mcp_no_token(name: str) -> ProxyRefusal:
     return ProxyRefusal(status=502, kind="api_error", message=text, headers=NOT_AGAIN)
 
 
+def of_mcp_server(name: str, refusal: ProxyRefusal) -> ProxyRefusal:
+    """Return `UNREACHABLE`, `BROKEN` or `SILENT`, whichever is `refusal`, about the MCP server `name`."""
+    return replace(refusal, message=refusal.message.replace("The model service", f"The MCP server '{name}'"))
+
+
 SILENT = ProxyRefusal(status=504, kind="timeout_error", message="The model service did not answer in time.")
