@@ -242,7 +242,8 @@ class _Flow:
             ) from error
         except OAuthFlowError as error:
             raise LoginRefused(f"The login is refused: {_bounded(str(error))}.") from error
-        except (ValidationError, ValueError) as error:
+        # The last two are for an address that is none, and for a lifetime that no clock knows.
+        except (ValidationError, ValueError, httpx2.InvalidURL, OverflowError) as error:
             raise LoginRefused("The answer of its authorisation server is not OAuth.") from error
         finally:
             await flow.aclose()
@@ -271,6 +272,8 @@ class _Flow:
             await flow.asend(answer)
         except OAuthFlowError as error:
             raise LoginRefused("unreadable") from error
+        except OverflowError as error:  # the token has a lifetime that no clock knows
+            raise LoginUnreachable("It answers with what is no token.") from error
         finally:
             await flow.aclose()
         if self._storage.tokens is None or self._storage.tokens is old_tokens:

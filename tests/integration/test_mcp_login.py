@@ -53,6 +53,7 @@ WRITE = {
     "method": "tools/call",
     "params": {"name": "write_note", "arguments": {"text": "milk"}},
 }
+ENDLESS = b'{"access_token": "a", "token_type": "Bearer", "expires_in": 1' + 400 * b"0" + b"}"
 ACCEPT = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
 
 
@@ -591,6 +592,10 @@ async def test_the_secret_of_a_client_goes_up_as_the_authorisation_server_takes_
             serve("/mcp", b"", 401, 'www-authenticate: Bearer resource_metadata="file:///etc/passwd"'),
             "no https",
         ),
+        (
+            serve("/mcp", b"", 401, 'www-authenticate: Bearer resource_metadata="https://a.example/\tb"'),
+            "not OAuth",
+        ),
         (serve("/mcp", b"", 404), "HTTP 404"),
         (serve("/register", b'{"error": "no"}', 403), "--client-id"),
         (serve("/register", b"{}"), "--client-id"),
@@ -603,6 +608,7 @@ async def test_the_secret_of_a_client_goes_up_as_the_authorisation_server_takes_
         (serve("/token", b'{"access_token": "a\\r\\nx: y", "token_type": "Bearer"}'), "no header"),
         (serve("/token", b'{"access_token": "", "token_type": "Bearer"}'), "no header"),
         (serve("/token", b'{"access_token": "a", "token_type": "mac"}'), "no token"),
+        (serve("/token", ENDLESS), "not OAuth"),
     ],
 )
 async def test_what_no_login_may_follow_is_refused_in_one_line(
@@ -649,6 +655,7 @@ async def test_a_server_elsewhere_may_name_no_address_of_this_machine(upstream: 
         (302, b"", False),
         (200, b"<html>", False),
         (200, b'{"access_token": 7}', False),
+        (200, ENDLESS, False),
     ],
 )
 async def test_only_a_refusal_of_oauth_ends_a_login(
