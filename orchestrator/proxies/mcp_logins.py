@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -231,7 +231,8 @@ class McpTokens:
     async def note_wanted_scope(self, server: McpServer, scope: str) -> None:
         """Store that a server demands more rights, so that the next login requests them, too.
 
-        Nothing is stored without a login or a scope, or if all rights are longer than `MAX_SCOPE_CHARS`.
+        Nothing is stored without a login or a scope, if all rights are longer than `MAX_SCOPE_CHARS`, or if
+        the file cannot be written.
         """
         login = await asyncio.to_thread(read, self._data, server)
         if login is None or not scope:
@@ -239,8 +240,9 @@ class McpTokens:
         known_scopes = (login.scope or "").split() + (login.wanted_scope or "").split()
         wanted = " ".join(dict.fromkeys([*known_scopes, *scope.split()]))
         if wanted != login.wanted_scope and len(wanted) <= MAX_SCOPE_CHARS:
-            # If the token was renewed meanwhile, the next call meets the same demand again.
-            await asyncio.to_thread(change, self._data, server.name, login, wanted_scope=wanted)
+            # If the token was renewed meanwhile, or the disk is full, the next call meets the same demand again.
+            with suppress(OSError):
+                await asyncio.to_thread(change, self._data, server.name, login, wanted_scope=wanted)
 
     async def close(self) -> None:
         """Wait at most `CLOSE_SECONDS` for running renewals, whose tokens would be lost, then cancel them."""

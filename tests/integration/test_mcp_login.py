@@ -448,6 +448,13 @@ async def test_a_call_that_needs_more_rights_is_answered_with_the_way_to_them(
         assert login is not None
         object.__setattr__(home.server, "url", f"{strict.url}/mcp")
         mcp_logins.write(home.data, "notes", login.model_copy(update={"url": home.server.url}))
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(mcp_logins, "write_whole", full)
+            assert "more rights" in (await home.call(ACCEPT))[1]
         status, text = await home.call(ACCEPT)
         assert (status, "more rights" in text, "andy mcp login notes" in text) == (200, True, True)
         stored = home.login
