@@ -240,7 +240,7 @@ class McpTokens:
         known_scopes = (login.scope or "").split() + (login.wanted_scope or "").split()
         wanted = " ".join(dict.fromkeys([*known_scopes, *scope.split()]))
         if wanted != login.wanted_scope and len(wanted) <= MAX_SCOPE_CHARS:
-            # If the token was renewed meanwhile, or the disk is full, the next call meets the same demand again.
+            # If the token was renewed meanwhile, or the disk is full, the next call meets the demand again.
             with suppress(OSError):
                 await asyncio.to_thread(change, self._data, server.name, login, wanted_scope=wanted)
 

@@ -202,3 +202,9 @@ def test_a_token_that_nobody_escapes_has_one_form_in_json(monkeypatch: pytest.Mo
     assert list(credentials.json_escapes(token)) == [token]
     monkeypatch.setattr(credentials, "_NEVER_ESCAPED", re.compile(r"(?!)"))
     assert set(credentials.json_escapes(token)) == {token}, "the long way finds no other"
+
+
+def test_a_secret_of_the_environment_that_is_no_utf_8_is_known_as_any_other(tmp_path: Path) -> None:
+    environment = {"FTP_PASSWORD": os.fsdecode("Käsekuchen-1971".encode("latin-1"))}
+    forms = KnownSecrets(CredentialSource(tmp_path, environment))()
+    assert {environment["FTP_PASSWORD"], "K%E4sekuchen-1971", "S+RzZWt1Y2hlbi0xOTcx"} <= {*forms}

@@ -458,11 +458,18 @@ def _forms(value: str) -> Iterator[str]:
         yield json.dumps(form)[1:-1]  # without its quotes
         yield json.dumps(form, ensure_ascii=False)[1:-1]
     yield from _html_forms(value)
-    for escaped in (quote(value, safe=""), quote(value), quote_plus(value), quote(value, safe="!'()*")):
+    # Bytes of the environment that are no UTF-8 are half surrogates in `value`.
+    encoded_value = value.encode("utf-8", "surrogateescape")
+    for escaped in (
+        quote(encoded_value, safe=""),
+        quote(encoded_value),
+        quote_plus(encoded_value),
+        quote(encoded_value, safe="!'()*"),
+    ):
         yield escaped
         # Some programs write the digits of an escape in lower case.
         yield re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), escaped)
-    for encoded in _base64_forms(value.encode()):
+    for encoded in _base64_forms(encoded_value):
         yield encoded
         yield encoded.translate(str.maketrans("+/", "-_"))  # the alphabet for URLs
 
