@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from agent_runner.wire.listeners import listen
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.values import Folder, RunId, TurnId
+from orchestrator.proxies.egress import public_addresses
 from orchestrator.proxies.egress.client_hello import ClientHelloReader, LaterHellos
 from orchestrator.proxies.egress.proxy import (
     ACCESS_DENIED,
@@ -24,7 +25,7 @@ from orchestrator.proxies.egress.proxy import (
     EgressLimits,
     EgressProxy,
 )
-from orchestrator.proxies.egress.public_addresses import Resolver
+from orchestrator.proxies.egress.public_addresses import EgressConnection, Resolver
 from orchestrator.proxies.name_lookups import LOOKUPS_A_SHARE
 from orchestrator.store.audit import AuditEvent
 from tests.doubles.clock import FakeClock
@@ -244,6 +245,31 @@ async def test_a_name_that_changes_its_mind_is_dialled_where_it_was_looked_at() 
         assert served.internet.looked_up == ["rebind.example"], "once"
         assert served.internet.dialled == [(PUBLIC, 443)]
         assert await served.status("rebind.example:443") == 403
+
+
+async def test_a_silent_address_leaves_the_other_version_of_the_protocol_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Packets of IPv6 get lost on many networks that hand out addresses of it."""
+    monkeypatch.setattr(public_addresses, "ATTEMPT_SECONDS", 0.01)
+    lost = ["2606:2800:220::1", "2606:2800:220::2"]
+    async with serving("both.example:443") as served:
+        dial = served.internet.dial
+
+        async def dial_by_v4(address: str, port: int) -> EgressConnection:
+            if address in lost:
+                await asyncio.Event().wait()
+            return await dial(address, port)
+
+        served.internet.dial = dial_by_v4  # type: ignore[method-assign]
+        served.internet.names["both.example"] = [[lost[0], PUBLIC]]
+        assert await served.status("both.example:443") == 200
+        served.internet.dial = dial  # type: ignore[method-assign]
+        served.internet.dialled.clear()
+        served.internet.dead = {*lost, PUBLIC}
+        served.internet.names["both.example"] = [[*lost, PUBLIC]]
+        assert await served.status("both.example:443") == 403
+    assert [address for address, _ in served.internet.dialled] == [lost[0], PUBLIC, lost[1]]
 
 
 @pytest.mark.parametrize("target", ["localhost:{port}", "127.0.0.1:{port}", "[::ffff:127.0.0.1]:{port}"])

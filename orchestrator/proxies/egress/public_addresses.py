@@ -10,11 +10,14 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.name_lookups import LOOKUP_SECONDS, LOOKUPS, LookupRefused, NameLookups
 
+ATTEMPT_SECONDS = 2.0
+"""Seconds that one address of a name has for the connection while another is left to try."""
 _PRIVATE_V4 = tuple(
     ipaddress.IPv4Network(network)
     for network in (
@@ -76,6 +79,19 @@ def _is_public_v4(address: ipaddress.IPv4Address) -> bool:
     return not any(address in network for network in _PRIVATE_V4)
 
 
+def alternate_versions(addresses: Sequence[str]) -> list[str]:
+    """Return the addresses reordered, so that IPv4 and IPv6 alternate; the first one stays first. Pure."""
+    # Only addresses of IPv6 have colons.
+    same_version = [address for address in addresses if (":" in address) == (":" in addresses[0])]
+    other_version = [address for address in addresses if address not in same_version]
+    return [
+        address
+        for pair in zip_longest(same_version, other_version)
+        for address in pair
+        if address is not None
+    ]
+
+
 class EgressUnreachable(Exception):
     """The target cannot be reached, or must not be."""
 
@@ -123,7 +139,8 @@ async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> 
     """Connect to a target on the internet, for the group `folder`, whose lookups of names are limited.
 
     A name is refused if even one of its addresses is not public: such a name is more likely an attack than a
-    mistake. The addresses are tried in turn, and the first that answers is used.
+    mistake. The addresses are tried in turn, and the first that answers is used. One that is silent, as those
+    of IPv6 are where packets for them get lost, holds up the next for `ATTEMPT_SECONDS`.
 
     Raises:
         EgressUnreachable: it is not public, has no address, or does not answer.
@@ -134,9 +151,13 @@ async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> 
         raise EgressUnreachable("the name has no address") from error
     if not addresses or not all(is_public(address) for address in addresses):
         raise EgressUnreachable("the name leads to an address that is not of the internet")
-    for address in addresses:
+    remaining = alternate_versions(addresses)
+    while remaining:
+        address = remaining.pop(0)
         try:
-            return await internet.dial(address, target.port)
-        except OSError:
+            # The caller limits the time of the last one.
+            async with asyncio.timeout(ATTEMPT_SECONDS if remaining else None):
+                return await internet.dial(address, target.port)
+        except OSError:  # a `TimeoutError` is one
             continue
     raise EgressUnreachable("nothing answers there")

@@ -9,12 +9,11 @@ import asyncio
 import select
 import ssl
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 from typing import Any
 
 import httpcore
 
-from orchestrator.proxies.egress.public_addresses import is_public
+from orchestrator.proxies.egress.public_addresses import alternate_versions, is_public
 from orchestrator.proxies.name_lookups import NameLookups
 
 READ_AHEAD_BYTES = 256 * 1024
@@ -58,7 +57,7 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
                 addresses = await self._lookups.look_up(host, port, share=host)
                 if self._is_public_only:
                     addresses = _only_public(addresses)
-                return await _connect_to_any(_alternate_versions(addresses), port)
+                return await _connect_to_any(alternate_versions(addresses), port)
         except TimeoutError as error:
             raise httpcore.ConnectTimeout from error
         except OSError as error:
@@ -74,19 +73,6 @@ def _only_public(addresses: Sequence[str]) -> list[str]:
     if addresses and not public:
         raise OSError("its name leads to a private address, which nobody wrote")
     return public
-
-
-def _alternate_versions(addresses: Sequence[str]) -> list[str]:
-    """Return the addresses reordered, so that IPv4 and IPv6 alternate; the first one stays first. Pure."""
-    # Only addresses of IPv6 have colons.
-    same_version = [address for address in addresses if (":" in address) == (":" in addresses[0])]
-    other_version = [address for address in addresses if address not in same_version]
-    return [
-        address
-        for pair in zip_longest(same_version, other_version)
-        for address in pair
-        if address is not None
-    ]
 
 
 async def _connect_to_any(addresses: Sequence[str], port: int) -> AsyncioStream:
