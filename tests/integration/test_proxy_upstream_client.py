@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.limits import ModelProxyLimits
-from orchestrator.proxies.model.network import AsyncioBackend
+from orchestrator.proxies.model.network import AsyncioBackend, AsyncioStream
 from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest, UpstreamResponse
 from orchestrator.proxies.name_lookups import LOOKUPS_A_SHARE, NameLookups
 from tests.doubles.faulty_upstream import FaultyUpstream, Received, answer, say
@@ -123,6 +123,12 @@ async def test_the_login_of_a_proxy_goes_to_the_proxy(
             await served.call()
     login = base64.b64encode(b"me:p@ss").decode()
     assert between.received[0].values("proxy-authorization") == [f"Basic {login}"]
+
+
+async def test_a_connection_whose_socket_is_gone_is_not_used_again() -> None:
+    stream = AsyncioStream()
+    stream.connection_made(asyncio.Transport())  # has no socket, as that of a connection which was just reset
+    assert stream.get_extra_info("is_readable")
 
 
 @pytest.mark.parametrize(

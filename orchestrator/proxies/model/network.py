@@ -218,10 +218,17 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         return self._transport.get_extra_info(info)
 
     def _has_unread_input(self) -> bool:
-        """Return whether the socket has bytes, or an end, that the event loop has not reported yet."""
+        """Return whether the socket has bytes, or an end, that the event loop has not reported yet.
+
+        Return True for a connection that is lost already.
+        """
+        connected_socket = self._transport.get_extra_info("socket")
+        # asyncio drops the socket of an encrypted connection a moment before it calls `connection_lost`.
+        if connected_socket is None or connected_socket.fileno() < 0:
+            return True
         # Not `select.select`, which fails for descriptors of 1,024 and above.
         poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        poll.register(connected_socket.fileno(), select.POLLIN)
         return bool(poll.poll(0))
 
     async def _wait_for_bytes(self, seconds: float | None) -> None:
