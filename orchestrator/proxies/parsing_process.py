@@ -242,8 +242,9 @@ class ParsingProcess:
                 if not isinstance(error, OSError | EOFError | ValueError):  # a `TimeoutError` is an `OSError`
                     raise
                 log.warning("parsing.failed", job=job, bytes=len(body), reason=repr(error))
-                if isinstance(error, TimeoutError):
-                    # The machine is busy, or the child would have been ended: clients repeat it.
+                if isinstance(error, OSError):
+                    # Not the body's fault: the machine is busy, for else the child would have been ended, or
+                    # it can start no process now. Clients repeat it.
                     raise ProxyRefused(error_responses.parsed_too_much(RETRY_MS)) from error
                 raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
         group.work.take(answer["ms"])  # the processor time, as the child has measured it
@@ -277,7 +278,10 @@ class _ParserChild:
             ValueError: the answer is malformed.
         """
         self._refuse_if_closed()
-        process = self.process = self.process or await _start()
+        # One that was killed while it had no work is replaced.
+        if self.process is None or self.process.returncode is not None:
+            self.process = await _start()
+        process = self.process
         try:
             self._refuse_if_closed()  # it may have been closed while the process was started
             async with asyncio.timeout(JOB_SECONDS):

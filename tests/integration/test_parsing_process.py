@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import signal
 import time
@@ -81,14 +82,25 @@ async def test_the_process_has_no_secret_of_the_hosts_and_ends_with_it(
     assert not child.is_running()
 
 
-async def test_a_process_that_was_killed_costs_one_request_and_another_is_started(
+async def test_a_process_that_was_killed_costs_no_request_and_another_is_started(
     parsing: ParsingProcess,
 ) -> None:
     await check(parsing, LARGE)
     assert parsing._ordinary.process is not None
     parsing._ordinary.process.kill()
     await parsing._ordinary.process.wait()
-    assert await check(parsing, LARGE) == 400
+    assert await check(parsing, LARGE) is None
+
+
+async def test_a_body_that_no_process_can_be_started_for_may_be_sent_again(
+    parsing: ParsingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> asyncio.subprocess.Process:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as full:
+        full.setattr(parsing_process, "_start", fail)
+        assert await check(parsing, LARGE) == 429, "clients repeat that"
     assert await check(parsing, LARGE) is None
 
 
