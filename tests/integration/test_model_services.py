@@ -261,6 +261,23 @@ async def test_without_its_service_a_run_reaches_what_is_no_model(harness: Servi
 
 
 @pytest.mark.parametrize(
+    ("dotenv", "told"), [("", "Put LOCAL_API_KEY=… into .env"), ("LOCAL_API_KEY='a b'\n", "cannot be read")]
+)
+async def test_a_service_without_a_usable_key_stops_the_turn_and_the_owner_reads_why(
+    harness: ServicesHarness, local: ScriptedMessagesApi, tmp_path: Path, dotenv: str, told: str
+) -> None:
+    with (tmp_path / ".env").open("a") as file:
+        file.write(dotenv)
+    await harness.add("local", local.url, key_env="LOCAL_API_KEY")
+    await harness.configure(model="local/qwen3")
+    turn = await harness.attempt(await harness.asked())
+    assert turn.state is TurnState.FAILED
+    (text,) = await harness.told("main")
+    assert "'local'" in text
+    assert told in text
+
+
+@pytest.mark.parametrize(
     ("one", "other", "may"),
     [
         (ServicePrice(0, 0), None, True),

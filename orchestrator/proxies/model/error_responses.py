@@ -94,6 +94,15 @@ def no_credential(reason: str | None = None) -> ProxyRefusal:
     )
 
 
+def no_service_key(name: str, reason: str) -> ProxyRefusal:
+    """Return the refusal when a model service that the owner added has no usable key.
+
+    `reason` is a sentence that says why, or what is to be set.
+    """
+    text = f"The model service '{name}' has no usable key. {reason}"
+    return ProxyRefusal(status=403, kind="permission_error", message=text, headers=NOT_AGAIN)
+
+
 def no_service(name: str) -> ProxyRefusal:
     """Return the refusal when the model service of a run was removed."""
     text = f"The model service '{name}' was removed: ask again."

@@ -238,9 +238,8 @@ class CredentialProxy:
                 _check_service(identity)
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
-                await self._exchange(
-                    path, client, identity, await self._upstream_target(identity.service), held
-                )
+                target = await self._target_of_run(path, identity)
+                await self._exchange(path, client, identity, target, held)
         except ProxyRefused as error:
             self._note_refusal(error.refusal, path, client, identity)
             await client.keep_pace()  # for a request that was refused before it was counted
@@ -316,10 +315,38 @@ class CredentialProxy:
             # Without a thread if the file is unchanged: a thread delays each answer by half a millisecond.
             target = read_target() if self._source.is_fresh else await asyncio.to_thread(read_target)
         except SettingError as error:
-            raise ProxyRefused(error_responses.no_credential(str(error))) from error
+            refusal = (
+                error_responses.no_credential(str(error))
+                if service is None
+                else error_responses.no_service_key(service.name, str(error))
+            )
+            raise ProxyRefused(refusal) from error
+        if target is None and service is not None:
+            fix = f"Put {service.key_env}=… into .env."
+            raise ProxyRefused(error_responses.no_service_key(service.name, fix))
         if target is None:
             raise ProxyRefused(error_responses.no_credential())
         return target
+
+    async def _target_of_run(self, path: str, identity: RunIdentity) -> UpstreamTarget:
+        """Return the service of a run with its credential.
+
+        The lack of a credential of a service that the owner added is judged like an answer of the service. It
+        is known before a turn only for the service of `.env`.
+
+        Raises `ProxyRefused` if the service has no usable credential (403), or the turn moves to another.
+        """
+        try:
+            return await self._upstream_target(identity.service)
+        except ProxyRefused as error:
+            if self._judge is not None and path == COSTLY and identity.service is not None:
+                is_unreadable = isinstance(error.__cause__, SettingError)
+                answered = Answered(
+                    error=ModelError.KEY_UNREADABLE if is_unreadable else ModelError.NO_KEY, status=None
+                )
+                if not await self._judge(identity, answered) and identity.may_move:
+                    raise ProxyRefused(error_responses.MOVED) from error
+            raise
 
     async def _exchange(
         self,
