@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.clock import Clock
+from orchestrator.domain.errors import SettingError
 from orchestrator.domain.values import Folder
 from orchestrator.proxies import mcp_logins
 from orchestrator.proxies.mcp_logins import LoginNeeded, LoginUnreachable, McpTokens
@@ -57,7 +58,10 @@ _RESPONSE_NAMES = frozenset({b"content-type", b"retry-after"})
 FindServer = Callable[[Folder, str], Awaitable[McpServer | None]]
 """Returns a server by name if this group's agents may call it."""
 FindSecret = Callable[[str], str | None]
-"""Returns the value that is set under a name; None if none is."""
+"""Returns the value that is set under a name; None if none is.
+
+Raises `SettingError` if `.env` cannot be read.
+"""
 
 
 Send = Callable[[str | None, BodyBytes | None], Awaitable[None]]
@@ -219,10 +223,17 @@ class McpGateway:
         return await self._parsing.read_mcp_message(identity.folder, body)
 
     def _secret_of(self, server: McpServer) -> str | None:
-        """Return the secret of a server; None if it needs none. Raises `ProxyRefused` if it is not set."""
+        """Return the secret of a server; None if it needs none.
+
+        Raises `ProxyRefused` if it is not set, or `.env` cannot be read.
+        """
         if server.secret_env is None:
             return None
-        secret = self._secret(server.secret_env)
+        try:
+            secret = self._secret(server.secret_env)
+        except SettingError as error:
+            reason = f"the MCP server '{server.name}': its owner has to make .env readable, see 'andy doctor'"
+            raise ProxyRefused(error_responses.not_allowed(reason)) from error
         if not secret:
             raise ProxyRefused(
                 error_responses.not_allowed(

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.errors import BadRequest, SettingError
 from orchestrator.domain.values import Folder
 from orchestrator.proxies import mcp_gateway
 from orchestrator.proxies.mcp_gateway import Approve, McpGateway, SecretMask, SessionSeal
@@ -149,6 +149,21 @@ async def test_a_secret_that_is_not_set_is_asked_of_the_owner_and_nothing_is_sen
     response = await servers.served.call("/mcp/notes", content=json.dumps(CALL))
     assert (response.status_code, servers.upstream.received) == (403, [])
     assert "set NOTES_TOKEN in .env" in response.json()["error"]["message"]
+
+
+async def test_a_secret_that_cannot_be_read_is_the_owners_to_mend_and_nothing_is_sent(
+    servers: Servers,
+) -> None:
+    class Unreadable(dict[str, str]):
+        def get(self, *_: object) -> str:  # type: ignore[override]
+            raise SettingError("/home/me/.env cannot be read")
+
+    servers.secrets = Unreadable()
+    response = await servers.served.call("/mcp/notes", content=json.dumps(CALL))
+    assert response.status_code == 403
+    assert "its owner has to make .env readable" in response.text
+    assert "/home/me" not in response.text
+    assert servers.upstream.received == []
 
 
 async def test_calls_are_written_down_by_name_and_without_what_they_hold(servers: Servers) -> None:
