@@ -272,13 +272,11 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     is_taken_back = decision == "refuse" and (is_allowed or approval.is_for_ever)
     if not (approval.is_waiting(now_ms) or is_taken_back):
         state_text = (
-            "lapsed"
+            "has lapsed"
             if approval.state is ApprovalState.WAITING
-            else f"decided already ({approval.state.value})"
+            else f"was decided already ({approval.state.value})"
         )
-        raise ApprovalIsOver(
-            f"Request {approval_id} has {state_text}: the agent asks again when it needs it."
-        )
+        raise ApprovalIsOver(f"Request {approval_id} {state_text}: the agent asks again when it needs it.")
     # After a withdrawal, the next attempt asks again. A permission "from now on" has no end, whatever its
     # time says.
     lasts_ms = 0 if is_taken_back else HOLD_MS

@@ -325,7 +325,7 @@ async def test_what_was_allowed_for_ever_can_be_taken_back(asking: Asking) -> No
     again = await asking.asked()
     await asking.decide(2, "refuse")
     assert await again is not None
-    with pytest.raises(ApprovalIsOver, match="decided already"):
+    with pytest.raises(ApprovalIsOver, match="was decided already"):
         await asking.decide(2, "allow")
 
 
