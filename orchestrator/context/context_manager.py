@@ -22,7 +22,7 @@ from orchestrator.context.dialogue import NewMessage, RegisteredMessages
 from orchestrator.context.extractive_summary import ExtractiveSummarizer, Summarizer, merged
 from orchestrator.context.files import ContextDraft, ContextFiles, Report
 from orchestrator.context.hydrate import Hydrated
-from orchestrator.context.models import FROM_SESSION, Checkpoint, Context, ContextMessage
+from orchestrator.context.models import FROM_PLAN, FROM_SESSION, Checkpoint, Context, ContextMessage
 from orchestrator.context.script import cut_to_weight
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import ScaledCounter, TokenCounter
@@ -336,29 +336,28 @@ class ContextManager:
         """Change a task of the plan `plan_id`, by default of the active plan; return the task.
 
         Without `task_id`, a task is added. `fields` are its new values. When the active task ends, the next
-        one becomes active. If a request with the id `request_id` was carried out before, nothing changes.
+        one becomes active. If a request with the id `request_id` was carried out before, nothing changes, and
+        the task that it changed is returned, whichever plan is active by now.
 
         Raises:
             UnknownPlan, UnknownPlanTask: no such plan or task exists.
             PlanRefused: a field cannot be stored.
         """
         with self.files.changing(now_ms) as draft:
-            plan = workflow.known_plan(draft.workflow, plan_id or draft.context.memory.active_plan_id or "")
-            changed_id = draft.workflow.id_changed_by(request_id)
-            if changed_id is None:
-                draft.workflow = workflow.with_task(
-                    draft.workflow,
-                    plan.id,
-                    task_id,
-                    request_id=request_id,
-                    now_ms=now_ms,
-                    **cast("TaskFields", self._redacted_fields(fields)),
-                )
-                # The newest entry of `requests` is (request id, id of the changed or new task).
-                changed_id = draft.workflow.requests[-1][1] if request_id else task_id
-                plan = workflow.known_plan(draft.workflow, plan.id)
+            plan_id = plan_id or draft.context.memory.active_plan_id or ""
+            if draft.workflow.id_changed_by(request_id) is not None:
+                return workflow.task_changed_by(draft.workflow, request_id, plan_id)
+            draft.workflow = workflow.with_task(
+                draft.workflow,
+                plan_id,
+                task_id,
+                request_id=request_id,
+                now_ms=now_ms,
+                **cast("TaskFields", self._redacted_fields(fields)),
+            )
+            plan = workflow.known_plan(draft.workflow, plan_id)
             # Without an id, the changed task is the new one at the end.
-            task = workflow.known_task(plan, changed_id or plan.tasks[-1].id)
+            task = workflow.known_task(plan, task_id or plan.tasks[-1].id)
             _update_active_task(draft, plan, task)
         return task
 
@@ -386,8 +385,9 @@ class ContextManager:
             if resets_summary and plan:
                 self._take_snapshot(draft, now_ms, "plan")
                 opening = "\n".join(filter(None, (plan.title, plan.objective)))
-                # None of the conversation's messages is in this summary.
-                _set_summary(draft, cut_to_weight(opening), folded=())
+                # None of the conversation's messages is in this summary. The mark says so: without any entry,
+                # it would not be known of what the summary was made.
+                _set_summary(draft, cut_to_weight(opening), folded=(FROM_PLAN,))
         return plan
 
     def set_active_task(self, task_id: str | None, *, now_ms: int) -> PlanTask | None:

@@ -87,10 +87,11 @@ def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
 
     If the two sides have different sessions, the side that changed the session counts, `mine` if both did.
     """
+    history = _merged_items(base.history, disk.history, mine.history)
     # Checkpoints belong to one session, so those of two sessions are not joined.
     if disk.session_id != mine.session_id:
         changed = mine if mine.session_id != base.session_id else disk
-        return changed.model_copy(update={"history": _merged_items(base.history, disk.history, mine.history)})
+        return changed.model_copy(update={"history": history})
     return mine.model_copy(
         update={
             "model": _changed_value(base.model, disk.model, mine.model),
@@ -98,6 +99,7 @@ def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
             "context_tokens": _changed_value(base.context_tokens, disk.context_tokens, mine.context_tokens),
             "last_active_ms": max(disk.last_active_ms, mine.last_active_ms),
             "checkpoints": _checkpoints(disk.checkpoints, mine.checkpoints),
+            "history": history,
         }
     )
 

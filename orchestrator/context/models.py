@@ -28,6 +28,8 @@ Role = Literal["user", "assistant"]
 
 FROM_SESSION = "session"
 """An entry of `folded`: the summary also contains one that the agent's session wrote itself."""
+FROM_PLAN = "plan"
+"""An entry of `folded`: the summary began with a plan's title and objective, in which no message is."""
 
 _ID = re.compile(r"t(\d{1,15})\.([ua])")
 

@@ -180,7 +180,7 @@ class _ToolRunner:
         if request.title is not None or not request.task_id:
             _check_length("title", request.title or "", wire.MAX_TITLE_CHARS)
         _check_length("description", request.description or "", wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
-        if not request.plan_id and not self._active_plan_id():
+        if not request.plan_id and not self._has_plan_to_update():
             raise ContextToolRefused(
                 "no_plan", "No plan is active: name one, or create one with create_plan."
             )
@@ -212,9 +212,11 @@ class _ToolRunner:
             self._manager.join_summary(request.summary, now_ms=self._now_ms)
         return self._success("Kept.")
 
-    def _active_plan_id(self) -> str | None:
-        """Return the id of the active plan, or None."""
-        return self._manager.load(now_ms=self._now_ms).context.memory.active_plan_id
+    def _has_plan_to_update(self) -> bool:
+        """Return whether a plan is active, or this request changed one when it was carried out before."""
+        stored = self._manager.load(now_ms=self._now_ms)
+        is_repeated = stored.workflow.id_changed_by(self._request_id) is not None
+        return is_repeated or bool(stored.context.memory.active_plan_id)
 
     def _success(self, text: str, **data: Any) -> Reply:
         """Return the reply to a request that was carried out; `data` are its fields for programs."""

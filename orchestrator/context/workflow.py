@@ -156,14 +156,16 @@ class Workflow(StoredModel):
     last_plan_id: str = ""
     """The newest id; it is never used again, even if its plan was moved out of the file."""
     requests: tuple[tuple[str, str], ...] = ()
-    """The newest requests that were carried out, each with the id of the plan or task that it changed."""
+    """The newest requests that were carried out, each with the id of the plan, or the ids of plan and task
+    (`plan_001/task_002`), that it changed. Older versions stored the id of the task alone.
+    """
 
     def plan(self, plan_id: str | None) -> Plan | None:
         """Return the plan with this id, or None."""
         return next((plan for plan in self.plans if plan.id == plan_id), None)
 
     def id_changed_by(self, request_id: str | None) -> str | None:
-        """Return the id of the plan or task that the request with this id changed or made.
+        """Return what the request with this id changed or made, as `requests` has it.
 
         None if no such request was carried out, or `request_id` is None.
         """
@@ -333,7 +335,30 @@ def with_task(
     position = next((index for index, each in enumerate(plan.tasks) if each.id == task.id), len(others))
     plan = plan.model_copy(update={"tasks": (*others[:position], task, *others[position:])})
     plan = plan.model_copy(update={"status": _status_by_tasks(plan)})
-    return _marked_as_changed(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
+    # With the plan's id, because ids of tasks are unique only within a plan.
+    changed_id = _id_in_requests(plan, task)
+    return _marked_as_changed(_with_plan(workflow, plan, now_ms), now_ms, request_id, changed_id)
+
+
+def task_changed_by(workflow: Workflow, request_id: str | None, plan_id: str) -> PlanTask:
+    """Return the task that the request with this id changed or made. It was carried out before.
+
+    `plan_id` is the plan to look into if an older version, which did not store the plan, carried it out.
+
+    Raises:
+        UnknownPlan, UnknownPlanTask: the task is gone.
+    """
+    changed_id = workflow.id_changed_by(request_id)
+    for plan in workflow.plans:
+        for task in plan.tasks:
+            if _id_in_requests(plan, task) == changed_id:
+                return task
+    return known_task(known_plan(workflow, plan_id), changed_id or "")
+
+
+def _id_in_requests(plan: Plan, task: PlanTask) -> str:
+    """Return a task's id together with its plan's, as `Workflow.requests` has it."""
+    return f"{plan.id}/{task.id}"
 
 
 def with_plan_text(workflow: Workflow, plan_id: str, *, title: str, objective: str, now_ms: int) -> Workflow:
@@ -470,7 +495,7 @@ def _with_plan(workflow: Workflow, plan: Plan, now_ms: int) -> Workflow:
 def _marked_as_changed(workflow: Workflow, now_ms: int, request_id: str | None, changed_id: str) -> Workflow:
     """Return the workflow marked as changed now.
 
-    If there is a `request_id`, it is recorded with `changed_id`, the id of the plan or task that it changed.
+    If there is a `request_id`, it is recorded with `changed_id`, which says what it changed.
     """
     at = iso(now_ms)
     requests = (*workflow.requests, (request_id, changed_id)) if request_id else workflow.requests

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from agent_runner.wire import context_tools as wire
 from agent_runner.wire.mailbox import Reply
+from orchestrator.context import person_memory
 from orchestrator.domain.values import Role, TurnState
 from orchestrator.groups import people
+from orchestrator.store.groups import groups
 from orchestrator.store.people import memory_notes
 from orchestrator.store.people import people as seen_people
 from orchestrator.store.people.memory_notes import MemoryNote
@@ -150,6 +153,21 @@ async def test_a_note_that_comes_again_is_one_and_is_forgotten_by_its_words(hous
     assert len(await house.notes_()) == 1
     assert (await house.memory("forget", "likes tea")).ok
     assert await house.notes_() == []
+
+
+async def test_the_last_note_that_has_room_may_come_again(
+    house: PersonHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(person_memory, "MAX_NOTES", 1)
+    await house.say(MINA, "Mina", "hi")
+    async with house.harness.database.transaction() as tx:
+        group, turn = await groups.known(tx, FAMILY), await turns.running_of(tx, FAMILY)
+        for _ in range(2):
+            request = wire.UseMemory(action="note", about="Mina likes tea")
+            await person_memory.note(tx, group, turn, request, request_id="same", now_ms=1)
+        with pytest.raises(person_memory.NoteRefused):
+            await person_memory.note(tx, group, turn, request, request_id="other", now_ms=1)
+    assert len(await house.notes_()) == 1
 
 
 async def test_the_prompt_has_the_notes_of_those_who_ask_and_of_nobody_else(house: PersonHouse) -> None:

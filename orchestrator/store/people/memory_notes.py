@@ -61,6 +61,14 @@ async def add(tx: Tx, note: MemoryNote, *, request_id: str) -> int:
     return int((await returned(cursor))["id"])
 
 
+async def is_stored(tx: Tx, folder: Folder, *, request_id: str) -> bool:
+    """Return whether a group has the note that an agent's request with this id stored."""
+    cursor = await tx.execute(
+        "SELECT 1 FROM memory_notes WHERE group_folder = ? AND request_id = ?", (folder, request_id)
+    )
+    return await cursor.fetchone() is not None
+
+
 async def of_group(tx: Tx, folder: Folder) -> list[MemoryNote]:
     """Return all notes of a group's agent about people, oldest first."""
     return await _MAPPER.fetch_all(

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from orchestrator.context import tools
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.workflow import PlanRefused, PlanStatus, UnknownPlan, UnknownPlanTask
 from tests.support.dialogues import NOW
@@ -33,6 +34,33 @@ def test_a_task_is_changed_once_a_request_and_added_once(manager: ContextManager
     assert added == ["task_002", "task_002"]
     assert len(manager.load(now_ms=NOW).workflow.plans[0].tasks) == 2
     assert late.status is PlanStatus.PENDING
+
+
+def test_a_request_that_comes_again_finds_its_task_whatever_plan_is_in_hand(manager: ContextManager):
+    manager.create_plan("One", tasks=["Begin"], now_ms=NOW)
+    manager.update_plan_task(title="Pack", request_id="r1", now_ms=NOW)
+    manager.update_plan_task("task_001", status="in_progress", request_id="r2", now_ms=NOW)
+    manager.set_active_task(None, now_ms=NOW)
+    again = [manager.update_plan_task("task_001", status="in_progress", request_id="r2", now_ms=NOW)]
+    assert manager.load(now_ms=NOW).context.memory.active_task_id is None, "a repetition changes nothing"
+
+    manager.create_plan("Two", tasks=["Other", "More"], now_ms=NOW)
+    again.append(manager.update_plan_task(title="Pack", request_id="r1", now_ms=NOW))
+    manager.set_active_plan(None, now_ms=NOW)
+    again.append(manager.update_plan_task(title="Pack", request_id="r1", now_ms=NOW))
+
+    assert {task.plan_id for task in again} == {"plan_001"}
+    assert [task.title for task in again] == ["Begin", "Pack", "Pack"]
+    reply = tools.use(manager, "update_plan_task", {"title": "Pack"}, request_id="r1", now_ms=NOW)
+    assert (reply.ok, reply.data) == (True, {"plan_id": "plan_001", "task_id": "task_002"})
+
+
+def test_a_request_of_an_earlier_version_finds_its_task_in_the_plan_in_hand(manager: ContextManager):
+    manager.create_plan("One", tasks=["Begin"], now_ms=NOW)
+    with manager.files.changing(NOW) as draft:
+        draft.workflow = draft.workflow.model_copy(update={"requests": (("r1", "task_001"),)})
+
+    assert manager.update_plan_task(title="Begin", request_id="r1", now_ms=NOW).id == "task_001"
 
 
 def test_c_18_a_switch_of_plans_is_in_both_files(manager: ContextManager):
@@ -72,6 +100,10 @@ def test_c_18_a_switch_may_begin_the_summary_anew_with_the_plans_opening(manager
     assert manager.load(now_ms=NOW).context.conversation.running_summary == "Trip\nA day at the sea"
     (taken,) = manager.snapshots()
     assert "early ferry" in manager.files.snapshots.read(taken.name).context.conversation.running_summary
+
+    manager.remove_messages(["t12.u"], {}, now_ms=NOW)
+    summary = manager.load(now_ms=NOW).context.conversation.running_summary
+    assert summary == "Trip\nA day at the sea", "no message is in it, so the deletion of one leaves it"
 
 
 def test_what_cannot_be_done_changes_nothing(manager: ContextManager):

@@ -100,6 +100,18 @@ def test_a_session_that_one_side_began_is_the_one():
     )
 
 
+def test_a_session_that_came_and_went_meanwhile_stays_in_the_history():
+    base = context().model_copy(update={"sdk": Sdk(session_id="one", last_active_ms=1)})
+    left = memory.with_session(base.sdk, session_id="two", now_ms=2)
+    disk = base.model_copy(update={"sdk": memory.with_session(left, session_id="one", now_ms=3)})
+    mine = base.model_copy(update={"sdk": memory.with_checkpoint(base.sdk, 4, "uuid")})
+
+    joined = merged(base, disk, mine).sdk
+
+    assert joined.history == ("one", "two")
+    assert joined.checkpoints == (Checkpoint(turn=4, uuid="uuid"),)
+
+
 turns = st.sets(st.integers(1, 12))
 
 

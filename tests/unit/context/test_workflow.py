@@ -134,7 +134,7 @@ def test_a_request_is_carried_out_once():
 
     assert (plans.id_changed_by("r1"), plans.id_changed_by("r2"), plans.id_changed_by("r3")) == (
         "plan_001",
-        "task_001",
+        "plan_001/task_001",
         None,
     )
     assert plans.id_changed_by(None) is None
