@@ -192,11 +192,15 @@ class Dispatcher:
     async def _notify_place(self, turn: Turn, place: int) -> None:
         """Send the chat of a turn that waits for a container a text about its place in the queue, once.
 
-        `place` 1 starts next.
+        `place` 1 starts next. A turn that no longer waits gets none.
         """
         now_ms = self._clock.now_ms()
         ahead = "you are next" if place == 1 else f"{place - 1} ahead of you"
         async with self._database.transaction() as tx:
+            # Since the plan was made, the turn may have been stopped, or joined with another one.
+            current = await turns.get(tx, turn.id)
+            if current is None or current.state is not TurnState.QUEUED:
+                return
             # In one transaction with the text, so that a chat is told once, even after a crash.
             await turns.note_place_notified(tx, turn.id, now_ms=now_ms)
             await outbox.add(

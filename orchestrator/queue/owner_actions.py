@@ -10,6 +10,7 @@ from orchestrator.domain.values import RunId, Turn, TurnId, TurnKind, TurnState
 from orchestrator.groups.host_context import HostContext
 from orchestrator.queue import retries
 from orchestrator.store import audit
+from orchestrator.store.conversation import messages
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turns
@@ -23,7 +24,7 @@ class TurnIsOver(BadRequest):
 
 
 class TurnNotRepeatable(BadRequest):
-    """Only a chat turn that failed or waits can be tried again."""
+    """Only a chat turn that waits, or that failed and still has its messages, can be tried again."""
 
     code = "turn_not_repeatable"
     http_status = 409
@@ -69,7 +70,8 @@ class TurnActions:
         Raises:
             UnknownTurn: there is no such turn.
             UnknownGroup: its group is no longer registered.
-            TurnNotRepeatable: it is of another kind, or runs, or was answered.
+            TurnNotRepeatable: it is of another kind, or runs, or was answered, or its messages were asked
+                again before.
         """
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
@@ -79,7 +81,10 @@ class TurnActions:
             if turn.state is TurnState.QUEUED:
                 await turns.hurry(tx, turn.id, now_ms=now_ms)
                 retry_id = turn.id
-            elif turn.state is TurnState.FAILED and is_question and turn.last_seq is not None:
+            # Without messages, because another turn has them by now, the agent would be asked nothing.
+            elif turn.state is TurnState.FAILED and is_question and await messages.requests_of(
+                tx, turn.id, limit=1
+            ):
                 retry_id = await turns.join_chat(
                     tx,
                     group.folder,

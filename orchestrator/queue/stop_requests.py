@@ -113,7 +113,9 @@ class StopRequests:
             return _refusal_text(target, is_korean=is_korean) if is_asked else None
         calls_by_tool = Counter(call.tool for call in await tool_calls.of_turn(tx, target.turn.id))
         await self._stop(tx, target.turn)
-        return reply(calls_by_tool, has_begun=target.turn.state is TurnState.RUNNING, is_korean=is_korean)
+        # An attempt before the present one may have done something, too.
+        has_begun = target.turn.state is TurnState.RUNNING or bool(calls_by_tool)
+        return reply(calls_by_tool, has_begun=has_begun, is_korean=is_korean)
 
     async def _find_target(self, tx: Tx, group: Group, message: Inbound) -> _OpenTurn | None:
         """Return the waiting or running turn of its chat that a message refers to; None if there is none.

@@ -144,6 +144,28 @@ async def test_who_waits_ten_seconds_is_told_its_place_once(yard):
     assert "1 ahead of you" in second.text
 
 
+async def test_who_stops_their_question_while_a_container_starts_is_told_no_place(yard):
+    work = await yard.harness.hear("@Andy hi", "work")
+    yard.harness.clock.pass_ms(1)
+    club = await yard.harness.hear("@Andy hi", "club")
+    start = yard.start
+
+    async def stop_the_other_and_start(turn):
+        async with yard.harness.database.transaction() as tx:
+            await turns.settle(tx, club.turn_id, TurnState.FAILED, reason="stopped", now_ms=1)
+        await start(turn)
+
+    yard.start = stop_the_other_and_start
+    yard.harness.clock.pass_ms(10_000)
+    async with yard.open(cap=1):
+        await until(lambda: yard.done == [("start", "work")], "the start")
+        yard.harness.wakeups.lanes.set()
+        await until(lambda: not yard.harness.wakeups.lanes._event.is_set(), "the next pass")
+
+    assert (await yard.harness.turn(work.turn_id)).state is TurnState.RUNNING
+    assert await yard.harness.outgoing() == []
+
+
 async def test_a_turn_that_cannot_be_started_keeps_no_other_from_it(yard):
     yard.broken.add("family")
     async with yard.open():

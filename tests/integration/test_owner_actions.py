@@ -80,6 +80,35 @@ async def test_a_failed_turn_is_asked_again_with_what_was_asked_since(family, ac
         await actions.ask_again(again.id)
 
 
+async def test_a_failed_turn_whose_messages_were_answered_by_another_asks_nothing_more(family, actions):
+    first = await family.hear("@Andy one")
+    await actions.stop(first.turn_id)
+    await actions.ask_again(first.turn_id)
+    await family.answer("One.")
+
+    with pytest.raises(TurnNotRepeatable):
+        await actions.ask_again(first.turn_id)
+
+    assert await family.queued() == []
+
+
+async def test_what_is_asked_again_beside_a_turn_that_is_put_back_becomes_part_of_it(family, actions):
+    first = await family.hear("@Andy one")
+    await actions.stop(first.turn_id)
+    second = await family.hear("@Andy two")
+    turn, run, _ = await family.start_next()
+    await actions.ask_again(first.turn_id)
+
+    await family.lose(run)
+
+    (again,) = await family.queued()
+    assert (again.id, again.first_seq, again.last_seq) == (turn.id, first.seq, second.seq)
+    await family.answer("Both.")
+    await family.hear("@Andy three")
+    _, _, order = await family.start_next()
+    assert "two" not in order.prompt, "what was answered is not shown as if it were new"
+
+
 async def test_a_turn_that_waits_for_its_next_try_is_tried_at_once(family, actions):
     accepted = await family.hear("@Andy hi")
     turn, run, _ = await family.start_next()

@@ -16,7 +16,7 @@ from orchestrator.containers import pool
 from orchestrator.domain.values import Quote, Turn, TurnState
 from orchestrator.inbound.intake import build_intake
 from orchestrator.queue.stop_requests import StopRequests, is_stop, reply
-from orchestrator.store.runs import runs
+from orchestrator.store.runs import runs, tool_calls
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness, a_message
@@ -158,6 +158,19 @@ async def test_what_has_not_begun_is_not_begun(harness: Harness) -> None:
     assert await harness.store.queued() == []
     assert (await harness.store.turn(turn.id)).state is TurnState.FAILED
     assert await harness.texts() == ["OK, I will not begin with it."]
+
+
+async def test_what_an_earlier_attempt_had_done_is_told_while_the_next_one_waits(harness: Harness) -> None:
+    turn = await harness.ask()
+    started, run, _ = await harness.store.start_next()
+    async with harness.store.database.transaction() as tx:
+        await tool_calls.begin(
+            tx, started, run, call_id="c1", parent_id=None, tool="Bash", summary="…", now_ms=1
+        )
+    await harness.store.lose(run)
+    assert [one.id for one in await harness.store.queued()] == [turn.id]
+    await harness.store.hear("@Andy stop")
+    assert await harness.texts() == ["Stopped. What I had done by then stays: 1 command."]
 
 
 async def test_another_person_may_not_stop_it_and_is_told_who_may(harness: Harness) -> None:

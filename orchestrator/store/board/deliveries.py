@@ -115,12 +115,13 @@ async def claim(
         now_ms=now_ms,
     )
     if not is_new:
-        # An earlier attempt failed and its message is held: it becomes due again, with the present text.
+        # An earlier attempt failed and its message is held, or was skipped because the notification had
+        # ended, and that was undone: it becomes due again, with the present text.
         await tx.execute(
             """
             UPDATE outbox SET text = :text, state = 'pending',
                 next_attempt_ms = max(:now, ifnull(not_before_ms, 0))
-            WHERE dedupe_key = :key AND state = 'held'
+            WHERE dedupe_key = :key AND state IN ('held', 'skipped')
             """,
             {"text": text, "now": now_ms, "key": key},
         )

@@ -462,8 +462,7 @@ async def put_back(
     await tx.execute(
         """
         UPDATE turns SET state = 'queued', attempt = attempt + ?, restarts = restarts + ?,
-                         reason = ?, not_before_ms = ?,
-                         last_seq = coalesce(?, last_seq), acked_ms = NULL, role = ?
+                         reason = ?, not_before_ms = ?, acked_ms = NULL, role = ?
         WHERE id = ?
         """,
         (
@@ -471,11 +470,14 @@ async def put_back(
             counts_as_restart,
             reason,
             not_before_ms,
-            younger.last_seq if younger else None,
             turn.role if younger is None else least((turn.role, younger.role)),
             turn.id,
         ),
     )
+    # The messages of a failed turn that is asked again are older than this turn's, though it was queued later.
+    for seq in (younger.first_seq, younger.last_seq) if younger else ():
+        if seq is not None:
+            await extend(tx, turn.id, seq)
 
 
 async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
