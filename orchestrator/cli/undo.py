@@ -88,7 +88,7 @@ async def _undo(home: Path | None, group: str | None, number: int | None, *, is_
         await file_effects.catch_up(database, files, folder, now_ms=clock.now_ms())
         done = await database.write(work)
         # Files are put back after the commit, which has noted them: if this is cut off, the host does it.
-        await file_effects.put_due(database, files, folder)
+        await file_effects.put_due(database, files, folder, now_ms=clock.now_ms())
     return done
 
 

@@ -14,6 +14,7 @@ from orchestrator.context import window
 from orchestrator.context.extractive_summary import Summarizer
 from orchestrator.context.models import (
     FROM_SESSION,
+    MAX_FOLDED,
     Context,
     ContextMessage,
     Dialogue,
@@ -245,12 +246,23 @@ def _is_summed_up(conversation: Dialogue, message_ids: Collection[str]) -> bool:
     """Return whether the conversation's summary contains, or may contain, texts of `message_ids`.
 
     Of a summary that the agent's session wrote, and of those of older versions, it is not recorded which
-    messages are in it: any message that was ever added may be.
+    messages are in it: any message that was ever added may be. Of a long conversation only the newest
+    messages of the summary are recorded: any message before them may be in it, too.
     """
+    folded = conversation.folded
     if not conversation.running_summary:
         return False
-    has_unknown_sources = not conversation.folded or FROM_SESSION in conversation.folded
-    return any(
-        message_id in conversation.folded or (has_unknown_sources and message_id in conversation.seen)
-        for message_id in message_ids
-    )
+    has_unknown_sources = not folded or FROM_SESSION in folded
+    oldest = min((_order(each) for each in folded if turn_of(each) is not None), default=(0, False))
+
+    def may_be_in_it(message_id: str) -> bool:
+        """Return whether the summary may contain the message, though it is not recorded."""
+        is_before_recorded = len(folded) >= MAX_FOLDED and _order(message_id) < oldest
+        return (has_unknown_sources or is_before_recorded) and message_id in conversation.seen
+
+    return any(message_id in folded or may_be_in_it(message_id) for message_id in message_ids)
+
+
+def _order(message_id: str) -> tuple[int, bool]:
+    """Return the key that orders the messages of turns: a question comes before the answer of its turn."""
+    return turn_of(message_id) or 0, message_id.endswith(".a")

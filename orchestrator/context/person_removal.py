@@ -10,6 +10,7 @@ the name.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import shutil
@@ -684,7 +685,10 @@ def _lines_with_name(path: str, text: str, facts: RemovalFacts) -> dict[str, int
 def _delete_attachments(home: Path, folder: Folder, names: Iterable[str]) -> int:
     """Delete the files of these names that came with messages of a group; return how many were there.
 
-    No link is followed. Nothing is deleted if the directory cannot be entered.
+    No link is followed. Nothing is deleted if there is no such directory.
+
+    Raises:
+        OSError: the directory cannot be entered now, or a file cannot be deleted.
     """
     deleted = 0
     with ExitStack() as stack:
@@ -693,8 +697,11 @@ def _delete_attachments(home: Path, folder: Folder, names: Iterable[str]) -> int
             folder_descriptor = stack.enter_context(opened(home / "groups"))
             for part in (folder, attachments.FOLDER):
                 folder_descriptor = stack.enter_context(inner(folder_descriptor, part))
-        except OSError:
-            return 0
+        except OSError as error:
+            # Missing, or a link in its place: then no file that came with a message is there.
+            if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+                return 0
+            raise
         for name in names:
             with suppress(FileNotFoundError, IsADirectoryError):
                 os.unlink(name, dir_fd=folder_descriptor)

@@ -12,7 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -137,11 +137,14 @@ def read(
 def remove_all(sessions: Path, folder: str) -> None:
     """Delete the transcripts of all sessions of a group. Blocks; follows no link.
 
-    `sessions` is `data/sessions`, `folder` the group's folder. Nothing happens if there are none.
+    `sessions` is `data/sessions`, `folder` the group's folder. Nothing happens if there are none. Whatever a
+    container has put in the place of a file or a directory keeps no other transcript from being deleted.
 
     Raises:
-        OSError: one cannot be deleted, or the directories that contain them cannot be entered.
+        OSError: one cannot be deleted, or the directories that contain them cannot be entered; all others
+            were deleted.
     """
+    failures: list[OSError] = []
     with ExitStack() as stack:
         try:
             directory_descriptor = stack.enter_context(opened(sessions))
@@ -150,10 +153,32 @@ def remove_all(sessions: Path, folder: str) -> None:
         except (FileNotFoundError, NotADirectoryError):
             return
         for project in _names(directory_descriptor):
-            with suppress(NotADirectoryError), inner(directory_descriptor, project) as project_descriptor:
-                for name in _names(project_descriptor):
-                    if name.endswith(".jsonl"):
-                        os.unlink(name, dir_fd=project_descriptor)
+            try:
+                with inner(directory_descriptor, project) as project_descriptor:
+                    failures += _remove_transcripts(project_descriptor)
+            except NotADirectoryError:
+                continue
+            except OSError as error:
+                failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _remove_transcripts(directory_fd: int) -> list[OSError]:
+    """Delete the transcripts in an open directory; return the errors of those that could not be deleted.
+
+    A directory is no transcript, whatever its name.
+    """
+    failures = []
+    for name in _names(directory_fd):
+        if name.endswith(".jsonl"):
+            try:
+                os.unlink(name, dir_fd=directory_fd)
+            except IsADirectoryError:
+                continue
+            except OSError as error:
+                failures.append(error)
+    return failures
 
 
 def _names(directory_fd: int) -> list[str]:

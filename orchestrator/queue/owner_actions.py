@@ -82,8 +82,10 @@ class TurnActions:
                 await turns.hurry(tx, turn.id, now_ms=now_ms)
                 retry_id = turn.id
             # Without messages, because another turn has them by now, the agent would be asked nothing.
-            elif turn.state is TurnState.FAILED and is_question and await messages.requests_of(
-                tx, turn.id, limit=1
+            elif (
+                turn.state is TurnState.FAILED
+                and is_question
+                and await messages.requests_of(tx, turn.id, limit=1)
             ):
                 retry_id = await turns.join_chat(
                     tx,

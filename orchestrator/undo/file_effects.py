@@ -10,11 +10,15 @@ from functools import partial
 import structlog
 
 from orchestrator.domain.values import Folder, TurnId
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.conversation import outbox
+from orchestrator.store.database import Database, Tx, announce
 from orchestrator.store.runs import turns
 from orchestrator.store.undo import turn_effects, undos
 from orchestrator.store.undo.turn_effects import FILE, UNKNOWN_FILES, RowEffect
+from orchestrator.store.undo.undos import Undo
+from orchestrator.undo import texts
 from orchestrator.undo.files import FolderChanges, GroupFiles
+from orchestrator.undo.plan import is_listed, item_of
 
 log = structlog.get_logger(__name__)
 
@@ -23,7 +27,7 @@ async def catch_up(database: Database, files: GroupFiles, folder: Folder, *, now
     """Record the file changes of a group's ended turns, and restore the files for its undos."""
     for number in await asyncio.to_thread(files.open_turns, folder):
         await settle(database, files, folder, number, now_ms=now_ms)
-    await put_due(database, files, folder)
+    await put_due(database, files, folder, now_ms=now_ms)
 
 
 async def settle(database: Database, files: GroupFiles, folder: Folder, number: int, *, now_ms: int) -> None:
@@ -81,25 +85,45 @@ async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int
         await turn_effects.add(tx, effect, now_ms=now_ms)
 
 
-async def put_due(database: Database, files: GroupFiles, folder: Folder) -> None:
+async def put_due(database: Database, files: GroupFiles, folder: Folder, *, now_ms: int) -> None:
     """Restore the files of a group's undos that have not been restored yet, and record that it was done.
 
     An undo first changes the database, and its files follow. After a crash this is simply repeated. A file
-    that cannot be restored is logged, and not tried again.
+    that cannot be restored is logged, and not tried again; the chat of the undo, which was told before that
+    it is restored, is told about it.
     """
     for undo in await database.read(partial(undos.due, folder=folder)):
         effects = await database.read(partial(turn_effects.of_turn, turn_id=undo.turn_id))
         of_files = [effect for effect in effects if effect.table == FILE]
         unrestored = await asyncio.to_thread(put_all, files, folder, of_files)
         if unrestored:
-            log.warning("undo.files_left", group=folder, turn=undo.turn_id, files=unrestored[:20])
-        await database.write(partial(undos.note_files_done, turn_id=undo.turn_id))
+            paths = [effect.key[0] for effect in unrestored]
+            log.warning("undo.files_left", group=folder, turn=undo.turn_id, files=paths[:20])
+        await database.write(partial(_finish, undo=undo, unrestored=unrestored, now_ms=now_ms))
 
 
-def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> list[str]:
+async def _finish(tx: Tx, undo: Undo, unrestored: Sequence[RowEffect], *, now_ms: int) -> None:
+    """Record that the files of an undo were restored, and tell its chat about those that could not be."""
+    await undos.note_files_done(tx, undo.turn_id)
+    turn = await turns.get(tx, undo.turn_id)
+    if unrestored and turn is not None:
+        # Directories are named only if there is no file to name.
+        named = list(filter(is_listed, unrestored)) or unrestored
+        await outbox.add(
+            tx,
+            chat_jid=turn.chat_jid,
+            folder=turn.folder,
+            text=texts.files_left([item_of(effect) for effect in named]),
+            dedupe_key=f"undo-left:{undo.turn_id}",
+            now_ms=now_ms,
+        )
+        announce(tx, "outbox.changed", group=turn.folder)
+
+
+def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> list[RowEffect]:
     """Bring each file to the state after its effect, if it is in the state before it. Blocks.
 
-    Return the paths of the files that are in another state, or could not be changed. A repetition changes
+    Return the effects whose files are in another state, or could not be changed. A repetition changes
     nothing, so a host that was killed in between does the rest.
     """
     deletions = [effect for effect in effects if effect.after is None]
@@ -110,7 +134,7 @@ def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> lis
         writes, key=lambda effect: effect.key[0]
     )
     return [
-        effect.key[0]
+        effect
         for effect in ordered
         if not files.put(folder, effect.key[0], effect.after, expected=effect.before)
     ]

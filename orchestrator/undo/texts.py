@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.undo.plan import UndoItem, UndoPlan
 
 MAX_ITEMS = 8
@@ -136,6 +138,23 @@ def left(plan: UndoPlan, *, is_korean: bool) -> str:
     if not listed:
         return ""
     return f"되돌릴 수 없는 것: {listed}." if is_korean else f"What I cannot take back: {listed}."
+
+
+def files_left(items_left: Sequence[UndoItem]) -> str:
+    """Return the text that files and folders could not be put back after an undo, in both languages.
+
+    It comes later than the reply, when no message shows the language.
+    """
+    english = [_name(item, is_korean=False) for item in items_left[:MAX_ITEMS]]
+    korean = [_name(item, is_korean=True) for item in items_left[:MAX_ITEMS]]
+    if (more := len(items_left) - MAX_ITEMS) > 0:
+        english.append(f"{more} more")
+        korean.append(f"그 밖에 {more}개")
+    return (
+        f"⚠️ I could not put back: {'; '.join(english)}. What is there now stays: something"
+        " else changed it meanwhile, or the folder cannot be written.\n"
+        f"되돌리지 못해 그대로 둔 것: {', '.join(korean)}. 그사이에 바뀌었거나 폴더에 쓸 수 없었어요."
+    )
 
 
 def _item(item: UndoItem, *, is_korean: bool) -> str:

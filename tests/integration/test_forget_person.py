@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -565,6 +566,27 @@ async def test_a_host_that_dies_in_between_finishes_at_its_next_start(
     assert "zeppelin" not in after
     assert "Mina brings" not in after
     assert "The dog is Bello" in after
+
+
+async def test_files_that_cannot_be_reached_are_not_taken_for_deleted(
+    house: ForgetHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter = person_removal.inner
+
+    def too_many_open(parent_fd: int, name: str) -> AbstractContextManager[int]:
+        if name == "attachments":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return enter(parent_fd, name)
+
+    await house.tell("forget me")
+    await house.tell("yes, forget me")
+    with monkeypatch.context() as patch:
+        patch.setattr(person_removal, "inner", too_many_open)
+        await house.deletions.sweep()
+    assert await house.due() == 1
+    await house.deletions.sweep()
+    assert await house.due() == 0
+    assert not (house.home / "groups" / FAMILY / "attachments" / "mina.jpg").exists()
 
 
 async def test_the_owner_has_somebody_forgotten_by_address(house: ForgetHouse) -> None:

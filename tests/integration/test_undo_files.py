@@ -287,6 +287,27 @@ STEPS: list[tuple[object, str]] = [
 ]
 
 
+async def test_the_chat_is_told_of_a_file_that_could_not_be_put_back(
+    undo: UndoHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = undo.folder()
+    (folder / "notes.md").write_text("first")
+    await undo.turn(TASK, writes=lambda place: (place / "notes.md").write_text("second"))
+    assert "the file “notes.md” is as it was" in await undo.say("@Andy undo that")
+
+    def full(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trees, "put_file", full)
+        await caught_up(undo)
+    await caught_up(undo)
+
+    told = [row["text"] for row in await undo.store.rows("SELECT text FROM outbox ORDER BY id DESC LIMIT 2")]
+    assert told[0].startswith("⚠️ I could not put back: the file “notes.md”.")
+    assert not told[1].startswith("⚠️")
+
+
 @pytest.mark.parametrize("after", [0, 1, 2, 5, 9])
 @pytest.mark.parametrize(("place", "name"), STEPS)
 async def test_a_kill_at_any_step_leaves_it_done_or_not_done(

@@ -286,6 +286,18 @@ def test_every_transcript_of_a_group_is_deleted_wherever_its_agent_worked(tmp_pa
     transcript.remove_all(tmp_path, "nobody")
 
 
+def test_what_a_container_puts_in_the_place_of_one_keeps_no_other_transcript(tmp_path: Path) -> None:
+    projects = tmp_path / "family" / ".claude" / "projects"
+    for project in ("-a", "-b"):
+        (projects / project).mkdir(parents=True)
+        (projects / project / "z.jsonl").write_text("{}\n")
+    (projects / "-a" / "a.jsonl").mkdir()
+    (projects / "-0").symlink_to("/nowhere")
+    (projects / "-1").write_text("")
+    transcript.remove_all(tmp_path, "family")
+    assert [path for path in projects.rglob("*.jsonl") if path.is_file()] == []
+
+
 def test_transcripts_that_cannot_be_reached_are_not_taken_for_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -474,7 +474,7 @@ async def put_back(
             turn.id,
         ),
     )
-    # The messages of a failed turn that is asked again are older than this turn's, though it was queued later.
+    # A failed turn that is asked again is queued later than this one, but its messages are older.
     for seq in (younger.first_seq, younger.last_seq) if younger else ():
         if seq is not None:
             await extend(tx, turn.id, seq)

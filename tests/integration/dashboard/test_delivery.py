@@ -253,6 +253,23 @@ async def test_a_pause_that_the_messenger_asks_for_holds_when_it_is_connected_ag
         await harness.until_status("n_001", "delivered")
 
 
+async def test_what_was_cancelled_while_it_waited_for_another_try_and_put_back_is_told(harness):
+    await harness.put(a_notification())
+    await harness.put(a_notification("n_002", due="2026-02-09 09:00:30", task_id=None, **REMINDER))
+    harness.channel.will(JID, ChannelDown("down"))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00:00")
+        await harness.until_status("n_001", "pending")
+        await harness.change("n_001", status="cancelled")
+        await harness.look("2026-02-09 09:00:30")
+        await harness.until_status("n_002", "delivered")
+        # As an undo puts the row back.
+        await harness.change("n_001", status="pending")
+        await harness.look("2026-02-09 09:10:00")
+        await harness.until_status("n_001", "delivered")
+    assert len(harness.channel.shown) == 2
+
+
 async def test_what_met_a_messenger_that_was_starting_is_sent_once_it_is_connected(harness):
     await harness.put(a_notification())
     harness.channel.will(JID, ChannelDown("starting"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.context.dialogue import NewMessage, RegisteredMessages, closed, registered
+from orchestrator.context.dialogue import NewMessage, RegisteredMessages, closed, registered, without
 from orchestrator.context.models import (
+    MAX_FOLDED,
     MAX_REGISTERED,
     Context,
     ContextMessage,
@@ -14,7 +15,7 @@ from orchestrator.context.models import (
     ms_of,
 )
 from orchestrator.context.tokens import EncodingCounter
-from tests.support.dialogues import NOW, answers, asks
+from tests.support.dialogues import NOW, answers, asks, context, question
 
 COUNTER = EncodingCounter()
 EMPTY = bootstrap(NOW)
@@ -164,6 +165,23 @@ def test_a_long_history_is_remembered_by_its_newest_ids_and_a_floor():
     assert "t3.a" in seen
     assert "foreign" not in seen
     assert 3 not in seen
+
+
+def test_a_message_from_before_the_recorded_ones_of_a_long_summary_is_taken_for_one_in_it():
+    recorded = tuple(f"t{turn}.{who}" for turn in range(50, 150) for who in "ua")
+    seen = SeenMessages(floor=149)
+    long = context(question(150, "new"), summary="the old secret; other")
+    conversation = long.conversation.model_copy(update={"folded": recorded, "seen": seen})
+    long = long.model_copy(update={"conversation": conversation})
+    messages = {message_id: question(60, "other") for message_id in recorded[:1]}
+
+    def summary_without(message_id: str) -> str:
+        done = without(long, message_ids=[message_id], messages=messages, summariser=Remembering())
+        return done.conversation.running_summary
+
+    assert len(recorded) == MAX_FOLDED
+    assert summary_without("t3.u") == "+1", "made anew of what is left"
+    assert summary_without("t150.u") == "the old secret; other"
 
 
 def test_a_closed_conversation_is_forgotten_and_does_not_come_back():
