@@ -21,7 +21,7 @@ from orchestrator.domain.values import (
     TurnKind,
     TurnState,
 )
-from orchestrator.store.conversation import messages, outbox
+from orchestrator.store.conversation import messages, outbox, polls
 from orchestrator.store.database import Tx
 from orchestrator.store.runs import sessions, turns
 
@@ -139,11 +139,11 @@ async def edit(
 
 
 async def _withdraw_if_unrequested(tx: Tx, turn: Turn, *, now_ms: int) -> None:
-    """End a queued turn in which no message asks for anything any more.
+    """End a queued turn in which no message asks for anything any more, and which reports no ended poll.
 
     A turn is a question to the agent. Its messages stay stored, as context for later ones.
     """
-    if not await messages.requests_of(tx, turn.id, limit=1):
+    if not (await messages.requests_of(tx, turn.id, limit=1) or await polls.ended_in(tx, turn.id)):
         await messages.release_all(tx, turn.id, reason=WITHDRAWN)
         await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=WITHDRAWN, now_ms=now_ms)
 

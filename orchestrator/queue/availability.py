@@ -15,7 +15,7 @@ from orchestrator.domain.values import Group, Message, Role, Turn, TurnId, TurnK
 from orchestrator.groups import people, roles, settings
 from orchestrator.groups.roles import Permission
 from orchestrator.queue import retries
-from orchestrator.store.conversation import messages, outbox
+from orchestrator.store.conversation import messages, outbox, polls
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turn_outages, turns
@@ -134,7 +134,8 @@ class Availability:
 async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -> bool:
     """Move those messages out of a queued turn whose senders have a lesser role now than the turn has.
 
-    They join a turn with the rights of that role. The turn ends if no other message in it asks for anything.
+    They join a turn with the rights of that role. The turn ends if no other message in it asks for anything,
+    and it reports no ended poll.
     Return True if the turn may not start as it was read: messages were moved, or it is no longer queued.
     """
     turn = await turns.get(tx, turn_id)
@@ -146,7 +147,8 @@ async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -
     lowered = [(message, role) for message, role in current_roles if rank(role) > rank(turn.role)]
     for message, role in lowered:
         await _ask_as(tx, turn, message, role, group, now_ms=now_ms)
-    if lowered and not await messages.requests_of(tx, turn.id, limit=1):
+    is_left = await messages.requests_of(tx, turn.id, limit=1) or await polls.ended_in(tx, turn.id)
+    if lowered and not is_left:
         await messages.release_all(tx, turn.id, reason=LOWERED)
         await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=LOWERED, now_ms=now_ms)
     return bool(lowered)

@@ -10,12 +10,13 @@ import pytest
 from agent_runner.wire.frames import Ack, TurnEnd
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
-from orchestrator.domain.values import ChatJid, MessageId, Quote
-from orchestrator.groups import registration
+from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role
+from orchestrator.groups import people, registration
 from orchestrator.inbound.intake import Accepted
 from orchestrator.inbound.votes import COLLECT_MS, MAX_BEGUN
 from orchestrator.outbound.delivery import GIVE_UP_MS
 from orchestrator.outbound.polls import PollEnds
+from orchestrator.queue.availability import Availability
 from orchestrator.store.conversation import polls
 from orchestrator.store.groups import groups
 from tests.doubles.channel import ScriptedChannel
@@ -105,6 +106,10 @@ async def family(store_harness: StoreHarness) -> Polls:
 @pytest.fixture
 async def numbers(store_harness: StoreHarness) -> Polls:
     return await made(store_harness)
+
+
+async def anything_answers(*_: object) -> None:
+    return None
 
 
 def shown(harness: Polls) -> list[tuple[str, bool]]:
@@ -347,6 +352,49 @@ async def test_a_message_that_joins_the_turn_of_the_end_is_answered_with_it(fami
     await family.store.hear("@Andy well?")
     prompt = await family.prompt()
     assert "@Andy well?" in prompt
+    assert 'state="ended" answered_by="0"' in prompt
+
+
+async def test_an_end_beside_a_turn_that_is_put_back_is_reported_with_it(family: Polls) -> None:
+    await family.ask(until="2h")
+    await family.store.hear("@Andy one")
+    _, run, _ = await family.store.start_next()
+    family.store.clock.wall_ms += 2 * 3_600_000
+    await family.ends().end_due()
+    await family.store.lose(run)
+    prompt = await family.prompt()
+    assert "@Andy one" in prompt
+    assert 'state="ended" answered_by="0"' in prompt
+
+
+async def test_an_end_is_reported_when_the_question_that_joined_it_is_taken_back(family: Polls) -> None:
+    await family.ask(until="2h")
+    family.store.clock.wall_ms += 2 * 3_600_000
+    await family.ends().end_due()
+    await family.store.hear("@Andy well?", id=MessageId("asked"))
+    await family.store.hear("", deletes=MessageId("asked"))
+    assert 'state="ended" answered_by="0"' in await family.prompt()
+
+
+async def test_an_end_is_reported_when_who_joined_it_may_not_ask_any_more(family: Polls) -> None:
+    await family.ask(until="2h")
+    family.store.clock.wall_ms += 2 * 3_600_000
+    await family.ends().end_due()
+    await family.store.hear("@Andy well?", sender="local:bob", sender_name="Bob")
+    await family.settings('{"roles": {"guest": {"call": false}}}')
+    async with family.store.database.transaction() as tx:
+        await people.set_role(tx, Folder("family"), "local:bob", Role.GUEST, by="test", now_ms=1)
+    check = Availability(
+        family.store.database,
+        clock=family.store.clock,
+        wakeups=family.store.wakeups,
+        bus=family.store.bus,
+        refusal=anything_answers,
+    )
+    assert await check.turn_away((await family.store.queued())[0]), "it is read again without the question"
+    (turn,) = await family.store.queued()
+    assert not await check.turn_away(turn)
+    prompt = await family.prompt()
     assert 'state="ended" answered_by="0"' in prompt
 
 

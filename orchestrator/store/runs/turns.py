@@ -457,7 +457,7 @@ async def put_back(
     )
     if younger is not None and younger.id != turn.id:
         # First the messages, then the turn: a message without a turn needs a reason, and it has none.
-        await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn.id, younger.id))
+        await _move_contents(tx, younger.id, turn.id)
         await tx.execute("DELETE FROM turns WHERE id = ?", (younger.id,))
     await tx.execute(
         """
@@ -514,10 +514,19 @@ async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     )
 
 
+async def _move_contents(tx: Tx, old: TurnId, new: TurnId) -> None:
+    """Move the messages of a turn, and the ended polls whose results it reports, to another turn."""
+    await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (new, old))
+    await tx.execute("UPDATE polls SET end_turn = ? WHERE end_turn = ?", (new, old))
+
+
 async def take_over(tx: Tx, turn_id: TurnId, failed: Turn) -> None:
-    """Move the messages of a failed turn to the queued turn `turn_id` of the same chat."""
+    """Move the messages of a failed turn, and its reports of ended polls, to the queued turn `turn_id`.
+
+    Both are of the same chat.
+    """
     # A failed turn stays failed, since people were notified of that. Only its messages are asked again.
-    await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn_id, failed.id))
+    await _move_contents(tx, failed.id, turn_id)
     await tx.execute(
         """
         UPDATE turns SET first_seq = min(coalesce(first_seq, :first), :first),
