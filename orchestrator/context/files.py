@@ -287,14 +287,14 @@ class ContextFiles:
         return SnapshotContents(context=context, workflow=plans)
 
     def _read_context(self, now_ms: int) -> Context:
-        """Return the stored context; a new one if there is none.
+        """Return the stored context; a new one if there is none, with the revision of the newest snapshot.
 
         A file that is corrupt or of a newer version is set aside and replaced.
         """
         try:
             document = disk.read_document(self.path / CONTEXT, most_bytes=CONTEXT_BYTES * READ_FACTOR)
             if document is None:
-                return models.bootstrap(now_ms)
+                return models.bootstrap(now_ms).model_copy(update={"revision": self._newest_revision()})
             _check_major(document, models.VERSION)
             return Context.model_validate(document)
         except _NewerVersion as error:
@@ -342,10 +342,8 @@ class ContextFiles:
         newest = self.snapshots.newest_valid()  # (snapshot, its contents), or None
         contents = newest[1] if newest else self._empty_contents(now_ms)
         if name == CONTEXT:
-            # A revision number must not be used twice, or the next snapshot would be taken for an older one.
-            newest_revision = max((snapshot.revision for snapshot in self.snapshots.listed()), default=0)
             context = self._with_new_revision(
-                contents.context.model_copy(update={"revision": newest_revision}), now_ms
+                contents.context.model_copy(update={"revision": self._newest_revision()}), now_ms
             )
             self._write_context(context)
             contents = SnapshotContents(context=context, workflow=contents.workflow)
@@ -354,6 +352,11 @@ class ContextFiles:
         source = f"the snapshot {newest[0].name} was restored" if newest else "it starts empty"
         self._report_repair(kind, f"{name} of '{self.folder}' cannot be read ({reason}): {source}.", aside)
         return contents
+
+    def _newest_revision(self) -> int:
+        """Return the revision of the newest snapshot; 0 without one."""
+        # A revision number must not be used twice, or the next snapshot would be taken for an older one.
+        return max((snapshot.revision for snapshot in self.snapshots.listed()), default=0)
 
     def _set_aside(self, name: str, kind: str, now_ms: int) -> str:
         """Rename the bad file `name`, and return its new name; `kind` is its problem, see `ContextRepair`.

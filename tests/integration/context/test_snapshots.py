@@ -34,6 +34,17 @@ def test_c_22_a_clock_that_was_put_back_makes_no_old_snapshot_the_newest(manager
     assert manager.load(now_ms=NOW).context.memory.last_decisions == ("Later",)
 
 
+def test_a_context_whose_file_was_removed_gets_snapshots_again(manager: ContextManager):
+    converse(manager, 3)
+    before = manager.snapshot(now_ms=NOW)
+    (manager.files.path / "context.json").unlink()
+    manager.record_decision("Begin anew", now_ms=NOW)
+    later = manager.snapshot(now_ms=NOW + 30 * MINUTE)
+
+    assert later is not None
+    assert manager.snapshots() == [later, before], "the newest is known as such, and stays longest"
+
+
 def test_c_22_context_and_workflow_are_restored_together_after_a_snapshot_of_the_present(
     manager: ContextManager,
 ):
