@@ -171,6 +171,22 @@ async def test_a_container_can_forge_no_event_and_move_no_cursor(root, bus, cloc
     assert "\\u202egnol" in text
 
 
+@pytest.mark.parametrize("digits", [20, 5_000])
+async def test_a_container_cannot_say_how_far_its_log_has_got(root, bus, clock, digits):
+    run, spoken = a_run(), b"2026-05-28T20:26:40.000Z stderr@" + b"9" * digits + b"| so much\n"
+    async with logging_to(root, bus, clock) as first:
+        first.begin(run, {})
+        first.take_stderr(run.id, spoken)
+    async with logging_to(root, bus, clock) as second:
+        await second.resume(run)
+        bus.publish("run.rejoined", run=run.id)
+        second.take_stderr(run.id, spoken)
+        second.take_stderr(run.id, b"the end\n")
+    text = text_of(root, run)
+    assert said_in(text)[-1] == "the end"
+    assert text.count("so much") == 1
+
+
 async def test_a_character_may_be_cut_between_chunks(root, bus, clock):
     run, word = a_run(), "안녕하세요 여러분\n".encode()
     async with logging_to(root, bus, clock) as logs:

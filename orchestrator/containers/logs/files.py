@@ -20,7 +20,8 @@ MAX_AGE_MS = 14 * 24 * 3_600_000
 """Milliseconds after its last change at which a log is removed."""
 PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
 _NAME = re.compile(r"^(?P<time>\d{8}T\d{6}Z)-(?P<run>[\w-]+)\.log$", re.ASCII)
-_STDERR = re.compile(rb" stderr@(\d+)\| ")
+# Only at the beginning of a line, where the host writes: the container's own text may say the same.
+_STDERR = re.compile(rb"^\S+Z stderr@(\d{1,18})\| ", re.MULTILINE)
 _FACT = re.compile(r" (\w+)=(\"(?:[^\"\\]|\\.)*\"|[^\s\"]+)")
 _EVENT = re.compile(rf"^(?P<at>\S+Z) (?P<kind>[a-z_]+\.[a-z_]+)(?P<facts>(?:{_FACT.pattern})*)$")
 _BARE = re.compile(r"^[\w.:/,@+-]+$", re.ASCII)
@@ -135,7 +136,9 @@ def handled_bytes(path: Path) -> int:
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
+            start = file.seek(max(0, size - _TAIL_BYTES))
+            if start:
+                file.readline()  # the rest of a line, which is the container's text
             ends = _STDERR.findall(file.read())  # the positions in the stream at which logged lines end
     except FileNotFoundError:
         return 0
