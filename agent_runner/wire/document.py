@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 WIRE_VERSION = 1
 """The version of the contract between host and container, which each document names."""
 
+MAX_REASON_CHARS = 300
+"""Most characters of the reason why a document cannot be parsed; it may quote the document."""
+
 
 class WireError(ValueError):
     """A document of the other side breaks the contract; the message names the field."""
@@ -43,7 +46,7 @@ class Document(BaseModel):
         try:
             document = cls.model_validate_json(text)
         except (ValidationError, RecursionError) as error:
-            raise WireError(_first_reason(error)) from error
+            raise WireError(first_reason(error)) from error
         return document.checked()
 
     @classmethod
@@ -52,7 +55,7 @@ class Document(BaseModel):
         try:
             return cls.model_validate(fields).checked()
         except ValidationError as error:
-            raise WireError(_first_reason(error)) from error
+            raise WireError(first_reason(error)) from error
 
     def checked(self) -> Self:
         """Return the document if it is of this version. Raises `OtherVersion`."""
@@ -65,10 +68,15 @@ class Document(BaseModel):
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
-def _first_reason(error: Exception) -> str:
-    """Return the place and the text of the first error in a document that could not be parsed."""
+def first_reason(error: Exception) -> str:
+    """Return the place and the text of the first error in a document that could not be parsed.
+
+    It has at most `MAX_REASON_CHARS` characters: it is logged, and both the place and the text may quote a
+    long name of the document.
+    """
     if not isinstance(error, ValidationError):
         return "nested too deep"
+    # Without the input: the document may contain messages of a chat.
     first = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else str(first["msg"])
+    return (f"{place}: {first['msg']}" if place else str(first["msg"]))[:MAX_REASON_CHARS]

@@ -8,14 +8,13 @@ inside a character.
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent_runner.wire import END, START
-from agent_runner.wire.document import WIRE_VERSION, Document, OtherVersion, WireError
+from agent_runner.wire.document import WIRE_VERSION, Document, OtherVersion, WireError, first_reason
 from agent_runner.wire.notices import MAX_DELIVERED, DeliveredNotice
 from agent_runner.wire.order import RestoreMode
 
@@ -110,7 +109,8 @@ class TurnEnd(_Frame):
     turn: int
     code: ErrorCode | None = None
     note: Sendable | None = None
-    told: tuple[DeliveredNotice, ...] = Field(default=(), max_length=MAX_DELIVERED)
+    # At the first fault: to describe a million of them takes the host many seconds.
+    told: tuple[DeliveredNotice, ...] = Field(default=(), max_length=MAX_DELIVERED, fail_fast=True)
     """The notices that reached the model in this turn."""
     checkpoint: Mark | None = None
     """The last message of the session's transcript, which now contains the whole turn."""
@@ -214,19 +214,25 @@ def parse_frame(line: str) -> Frame:
         if (version := _other_version(line)) is not None:
             raise OtherVersion(version) from error
         # A newer runner with an older host is usual during an upgrade: unknown frames are ignored.
-        if isinstance(error, ValidationError) and error.errors()[0]["type"] == "union_tag_invalid":
+        if isinstance(error, ValidationError) and _first_type(error) == "union_tag_invalid":
             raise UnknownKind("not a frame of a kind that is known here") from error
-        raise WireError(f"not a frame: {str(error).splitlines()[0]}") from error
+        raise WireError(f"not a frame: {first_reason(error)}") from error
     return frame.checked()
+
+
+def _first_type(error: ValidationError) -> str:
+    """Return pydantic's word for the kind of the first error that it found."""
+    return error.errors(include_input=False, include_url=False, include_context=False)[0]["type"]
 
 
 def _other_version(line: str) -> int | None:
     """Return the version of the contract that a frame's line names; None if it is ours, or none is named."""
     try:
-        version = json.loads(line).get("v")
-    except (ValueError, AttributeError, RecursionError):
+        # By pydantic, which makes no objects of the fields that it ignores: there may be a million.
+        version = Document.model_validate_json(line, strict=True).v
+    except (ValidationError, RecursionError):
         return None
-    return version if isinstance(version, int) and version != WIRE_VERSION else None
+    return version if version != WIRE_VERSION else None
 
 
 def encode_frame(frame: Frame) -> bytes:

@@ -9,6 +9,7 @@ argument of the tool, and a model reads that description.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -16,7 +17,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from agent_runner.wire import wakes
 from agent_runner.wire.conditions import FORMS, TOGETHER
-from agent_runner.wire.document import Document, WireError
+from agent_runner.wire.document import Document, WireError, first_reason
 from agent_runner.wire.notices import (
     DEFAULT_HOURS,
     MAX_HOURS,
@@ -29,6 +30,8 @@ from agent_runner.wire.notices import (
 
 MAX_FILE_BYTES = 1024 * 1024
 """Most bytes of a request file."""
+MAX_PARTS = 10_000
+"""Most texts, commas and brackets in the JSON of a request file: other groups wait while it is parsed."""
 MAX_TEXT_CHARS = 100_000
 MAX_CHECK_CHARS = 16_000
 """Most characters of a check script, which is run as one argument of a command line: that has 128 KiB."""
@@ -119,7 +122,9 @@ class SendPoll(_Command):
     type: Literal["send_poll"] = "send_poll"
     question: Text = Field(description="As people will read it.")
     options: tuple[Annotated[str, Field(max_length=1_000)], ...] = Field(
-        max_length=100, description=f"{MIN_OPTIONS} to {MAX_OPTIONS} answers, short."
+        max_length=100,
+        fail_fast=True,  # else each of a million faults would be described before the refusal
+        description=f"{MIN_OPTIONS} to {MAX_OPTIONS} answers, short.",
     )
     is_multiple: bool = Field(
         default=False, alias="isMultiple", description="Whether people may choose several options."
@@ -199,6 +204,14 @@ class ChangeGroup(_Command):
         description='Roles by the address that the messenger has, such as {"4917@s.whatsapp.net": "guest"};'
         " * is everybody else. For an unknown address the reply lists the known ones.",
     )
+
+    @field_validator("people", mode="before")
+    @classmethod
+    def _are_few(cls, value: object) -> object:
+        """Raise `ValueError` for too many people, before each of them is checked and described."""
+        if isinstance(value, dict) and len(value) > MAX_ROLES:
+            raise ValueError(f"at most {MAX_ROLES} people")
+        return value
 
 
 class UnregisterGroup(_Command):
@@ -526,26 +539,30 @@ Command = Annotated[
 _adapter: TypeAdapter[Command] = TypeAdapter(Command, config=ConfigDict(defer_build=True))
 
 
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""A text in JSON. Its quantifiers are possessive, so no file can make the search go back and try again."""
+
+
+def has_too_many_parts(body: bytes) -> bool:
+    """Return whether the JSON of a request file has more than `MAX_PARTS` parts, without parsing it."""
+    # Texts are removed first, because a long one has many commas.
+    rest, count = _STRING.subn(b"", body, count=MAX_PARTS + 1)
+    return count + sum(map(rest.count, (b",", b"{", b"["))) > MAX_PARTS
+
+
 def parse_command(text: str | bytes) -> Command:
     """Return the request in the text of a file.
 
     Raises:
         WireError: it is no valid request of this version; the text names the field.
     """
+    if has_too_many_parts(text.encode("utf-8", "replace") if isinstance(text, str) else text):
+        raise WireError(f"it has more than {MAX_PARTS:,} parts")
     try:
         command = _adapter.validate_json(text)
     except (ValidationError, RecursionError) as error:
-        raise WireError(_reason(error)) from error
+        raise WireError(first_reason(error)) from error
     return command.checked()
-
-
-def _reason(error: Exception) -> str:
-    """Return the place and the text of the first error in a request that could not be parsed."""
-    if not isinstance(error, ValidationError):
-        return "nested too deep"
-    # Without the input: the reason is logged, and the request may contain messages of a chat.
-    first = error.errors(include_input=False, include_url=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}".removeprefix(": ")
 
 
 class Reply(Document):

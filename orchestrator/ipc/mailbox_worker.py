@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 
 from agent_runner.wire.document import WireError
-from agent_runner.wire.mailbox import Reply, parse_command
+from agent_runner.wire.mailbox import Reply, has_too_many_parts, parse_command
 from orchestrator.base.clock import Clock, SystemClock
 from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.domain.errors import MailboxError, StoreError
@@ -420,7 +420,9 @@ def _is_host_error(error: BaseException) -> bool:
 
 
 def _not_understood(body: bytes, reason: str) -> Reply | None:
-    """Return the reply to a file that is no command; None if it names no request id."""
+    """Return the reply to a file that is no command; None if it names no request id, or is too complex."""
+    if has_too_many_parts(body):
+        return None
     try:
         return Reply(
             request_id=json.loads(body)["requestId"],

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from agent_runner.wire.document import WireError
+from agent_runner.wire.document import MAX_REASON_CHARS, WireError
 from agent_runner.wire.frames import Result, TurnEnd, parse_frame
-from agent_runner.wire.mailbox import MAX_TEXT_CHARS, parse_command
+from agent_runner.wire.mailbox import MAX_PARTS, MAX_TEXT_CHARS, parse_command
 from orchestrator.base import rate_limits as pacing
 from orchestrator.base.rate_limits import FRAMES_AT_ONCE, PATIENCE_MS, TokenBucket
 from orchestrator.containers.frame_effects import MAX_RESULT_CHARS, MAX_RESULTS
@@ -147,6 +147,46 @@ def test_a_chat_address_too_long_is_refused():
 def test_a_turn_that_no_store_can_hold_is_refused(turn):
     with pytest.raises(WireError, match="turn"):
         parse_command(json.dumps({"type": "message", "text": "x", "turn": turn}))
+
+
+MANY = 1_000
+STRANGERS = {str(number): 1 for number in range(MANY)}
+
+
+@pytest.mark.parametrize(
+    ("parse", "document"),
+    [
+        (parse_frame, {"n": 1, "kind": "turn_end", "turn": 1, "told": [1] * MANY}),
+        (parse_command, {"type": "send_poll", "question": "?", "options": [1] * MANY}),
+        (parse_command, {"type": "change_group", "folder": "f", "people": STRANGERS}),
+    ],
+    ids=["told", "options", "people"],
+)
+def test_a_list_full_of_faults_is_refused_for_one_of_them(parse, document):
+    with pytest.raises(WireError) as caught:
+        parse(json.dumps(document))
+    assert caught.value.__cause__.error_count() == 1
+
+
+def test_a_request_of_more_parts_than_any_has_is_not_parsed():
+    many = {"type": "remember", "tool": "t", "arguments": {"a": [[]] * (MAX_PARTS + 1)}}
+    with pytest.raises(WireError, match="parts"):
+        parse_command(json.dumps(many))
+
+
+def test_the_commas_of_a_text_are_no_parts():
+    text = '"\\", ' * (MAX_PARTS + 1)
+    assert parse_command(json.dumps({"type": "message", "text": text})).text == text
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"type": "x" * 100_000}, {"type": "change_group", "folder": "f", "people": {"x" * 100_000: 1}}],
+)
+def test_the_reason_of_a_refusal_is_short_however_long_the_request(document):
+    with pytest.raises(WireError) as caught:
+        parse_command(json.dumps(document))
+    assert len(str(caught.value)) <= MAX_REASON_CHARS
 
 
 async def test_who_keeps_talking_too_fast_overruns_the_patience(clock, monkeypatch):
