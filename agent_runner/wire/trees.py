@@ -83,7 +83,8 @@ def checked_path(path: str) -> str:
     """Return a relative path unchanged. Raises `TreeError` if it is too long, or leads out of its tree."""
     parts = path.split("/")
     is_fair = (
-        len(path.encode("utf-8", "surrogateescape")) <= MAX_PATH_BYTES
+        _can_be_encoded(path)
+        and len(path.encode("utf-8", "surrogateescape")) <= MAX_PATH_BYTES
         and len(parts) <= MAX_DEPTH
         and "\0" not in path
         and not any(part in {"", ".", ".."} or part.startswith(PARTIAL) for part in parts)
@@ -93,11 +94,25 @@ def checked_path(path: str) -> str:
     return path
 
 
+def _can_be_encoded(path: str) -> bool:
+    """Return whether a path or a link's target can be passed to the system.
+
+    It cannot with half a surrogate pair, unless that stands for a byte of a name that is no text.
+    """
+    try:
+        path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def entry_from(fields: Mapping[str, Any]) -> Entry:
     """Return the entry in fields that the other side sent. Raises `TreeError` if they are not valid."""
     kind, mode, size, content = (fields.get(name) for name in ("kind", "mode", "size", "content"))
     if kind not in {"file", "dir", "link"} or not isinstance(content, str) or len(content) > MAX_PATH_BYTES:
         raise TreeError("an entry of no known kind")
+    if kind == "link" and ("\0" in content or not _can_be_encoded(content)):
+        raise TreeError("a link to what can be no path")
     if not isinstance(mode, int) or not isinstance(size, int) or not 0 <= size <= MAX_FILE_BYTES:
         raise TreeError(f"a file of more than {MAX_FILE_BYTES // 1024**2} MiB")
     # Set-id and sticky bits are dropped: the other side must not get them onto this machine.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_runner.wire.trees import Changes, Entry
 from orchestrator.containers.swarm import group_files
 from orchestrator.containers.swarm.group_files import PLAN, Stages
 
@@ -42,6 +43,21 @@ def test_a_host_that_is_killed_while_it_removes_a_stage_finds_it_done(
     assert again.sealed() == []
     again.open(5).seal()
     assert [one.name for one in tmp_path.iterdir()] == ["5"], "what was left is removed"
+
+
+@pytest.mark.parametrize("target", ["x\0y", "\ud800", "x" * 4_000 + "/" * 1_000])
+def test_a_link_that_no_disk_takes_is_left_out_of_its_stage_alone(tmp_path: Path, target: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    stages = Stages(tmp_path / "run")
+    stage = stages.open(4)
+    stage.extend("/t", Changes((), {"a": Entry("link", content=target), "b": Entry("dir", mode=0o755)}))
+    stage.seal()
+
+    stages.apply(4, {"/t": folder})
+
+    assert [one.name for one in folder.iterdir()] == ["b"]
+    assert stages.sealed() == []
 
 
 def test_what_an_earlier_version_left_of_a_stage_that_was_done_is_no_stage(tmp_path: Path) -> None:

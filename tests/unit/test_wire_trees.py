@@ -102,7 +102,7 @@ def test_a_link_that_was_swapped_in_leads_nowhere(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/etc/x", "../x", "a/../../x", "a//b", "./a", "a/\0", "a/" * 70 + "a", "x" * 5_000]
+    "path", ["", "/etc/x", "../x", "a/../../x", "a//b", "./a", "a/\0", "a/" * 70 + "a", "x" * 5_000, "\ud800"]
 )
 def test_a_path_that_leads_out_of_its_tree_is_refused(path):
     with pytest.raises(TreeError):
@@ -118,11 +118,18 @@ def test_a_path_that_leads_out_of_its_tree_is_refused(path):
         {"kind": "file", "mode": 0, "size": -1, "content": ""},
         {"kind": "file", "mode": 0, "size": trees.MAX_FILE_BYTES + 1, "content": ""},
         {"kind": "link", "mode": 0, "size": 0, "content": "x" * 5_000},
+        {"kind": "link", "mode": 0, "size": 0, "content": "x\0y"},
+        {"kind": "link", "mode": 0, "size": 0, "content": "\ud800"},
     ],
 )
 def test_an_entry_that_is_none_is_refused(fields):
     with pytest.raises(TreeError):
         trees.entry_from(fields)
+
+
+def test_a_link_may_lead_to_a_name_that_is_no_text():
+    fields = {"kind": "link", "mode": 0, "size": 0, "content": "a\udcff"}  # as `os.readlink` returns it
+    assert trees.entry_from(fields).content == "a\udcff"
 
 
 def test_a_file_that_is_not_what_was_announced_leaves_the_old_one(tmp_path):

@@ -242,7 +242,8 @@ class Stages:
         for target, tree in plan.items():
             if target not in shared:
                 continue
-            put = {path: trees.entry_from(fields) for path, fields in tree["put"].items()}
+            # The host's own file: its entries were checked when they were received.
+            put = {path: Entry(**fields) for path, fields in tree["put"].items()}
             changed = Changes(tuple(tree["removed"]), put)
             with trees.opened_root(shared[target]) as root:
                 _apply(root, changed, stage, target)
@@ -341,6 +342,9 @@ def _apply(root_fd: int, changed: Changes, stage: Path, target: str) -> None:
     for path, entry in changed.put.items():
         try:
             _put(root_fd, path, entry, stage / _blob(target, path))
+        except ValueError:
+            # A link's target that is no path. An error here would be met again at each start of the host.
+            continue
         except OSError as error:
             # A hostile carrier may name a path below a link or a file. That path is skipped; the rest of the
             # stage is applied.
