@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,9 @@ from pathlib import Path
 
 ROOT = 0
 """The user id of root."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Opens a directory whatever its mode allows, where the system has this flag.
+_UNREAD = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -75,3 +79,64 @@ def give_to_owner_of(directory_fd: int, file_fd: int) -> None:
     if os.geteuid() == ROOT:
         owner = os.fstat(directory_fd)
         os.fchown(file_fd, owner.st_uid, owner.st_gid)
+
+
+def set_mode(descriptor: int, mode: int) -> None:
+    """Change the mode of an open file, also of one that was opened without the right to read it.
+
+    It is not changed by its name, because another file may have taken the name since it was opened.
+    """
+    if hasattr(os, "O_PATH"):
+        # fchmod does not work on a descriptor that was opened with O_PATH.
+        Path(f"/proc/self/fd/{descriptor}").chmod(stat.S_IMODE(mode))
+    else:
+        os.fchmod(descriptor, stat.S_IMODE(mode))
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory that an agent could write, with everything in it. No link in it is followed.
+
+    It may be deeper than `shutil.rmtree` can go, and have directories whose rights were taken away from their
+    owner. Blocks. Raises `OSError`.
+    """
+    with opened(path.parent) as parent:
+        with _opened_for_removal(parent, path.name) as top:
+            waiting = _remove_files(top)
+            while waiting:
+                name = waiting.pop()
+                with _opened_for_removal(top, name) as directory:
+                    for inner_name in _remove_files(directory):
+                        # Moved to the top, so that no depth needs more calls or descriptors than there are.
+                        with _opened_for_removal(directory, inner_name):
+                            new_name = secrets.token_hex(16)
+                            os.rename(inner_name, new_name, src_dir_fd=directory, dst_dir_fd=top)
+                        waiting.append(new_name)
+                os.rmdir(name, dir_fd=top)
+        os.rmdir(path.name, dir_fd=parent)
+
+
+def _remove_files(directory_fd: int) -> list[str]:
+    """Remove everything from an open directory but its directories; return the names of these."""
+    with os.scandir(directory_fd) as entries:
+        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_directory in listed:
+        if not is_directory:
+            os.unlink(name, dir_fd=directory_fd)
+    return [name for name, is_directory in listed if is_directory]
+
+
+@contextmanager
+def _opened_for_removal(parent_fd: int, name: str) -> Iterator[int]:
+    """Yield a descriptor of the directory `name` in an open directory. Its owner gets all rights before."""
+    unread = os.open(name, _UNREAD, dir_fd=parent_fd)
+    try:
+        mode = os.fstat(unread).st_mode
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            set_mode(unread, mode | stat.S_IRWXU)
+    finally:
+        os.close(unread)
+    descriptor = os.open(name, _DIRECTORY, dir_fd=parent_fd)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.base import dirfd
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.home import SHOWN_TO_MAIN
 from orchestrator.domain.protocols import Mount
@@ -157,7 +157,7 @@ def _empty(path: Path) -> None:
     if path.is_symlink():
         raise ContainerError(f"{path} is a link: remove it.")
     if path.exists():
-        shutil.rmtree(path)
+        dirfd.remove_tree(path)
 
 
 def program_folder(home: Path, name: str) -> Path | None:

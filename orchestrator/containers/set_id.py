@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from orchestrator.base import dirfd
 from orchestrator.containers.mounts import NO_FILES, group_directories
 from orchestrator.domain.values import Group
 
@@ -99,7 +100,7 @@ def _open_directory(parent_fd: int, name: str) -> int:
     except PermissionError:
         descriptor = os.open(name, _OPEN_ANY | os.O_DIRECTORY, dir_fd=parent_fd)
         try:
-            _set_mode(descriptor, os.fstat(descriptor).st_mode | stat.S_IRWXU)
+            dirfd.set_mode(descriptor, os.fstat(descriptor).st_mode | stat.S_IRWXU)
         finally:
             os.close(descriptor)
         return os.open(name, _DIRECTORY, dir_fd=parent_fd)
@@ -120,7 +121,7 @@ def _clear_file(directory_fd: int, name: str) -> bool:
         status = os.fstat(descriptor)
         if not _has_set_id(status):
             return False  # another file has taken its name since the first look
-        _set_mode(descriptor, status.st_mode & ~SET_ID)
+        dirfd.set_mode(descriptor, status.st_mode & ~SET_ID)
     except OSError as error:
         log.warning("group.set_id_not_cleared", file=name, reason=str(error))
         return False
@@ -132,15 +133,3 @@ def _clear_file(directory_fd: int, name: str) -> bool:
 def _has_set_id(status: os.stat_result) -> bool:
     """Return whether it is a regular file with the setuid or the setgid bit."""
     return stat.S_ISREG(status.st_mode) and bool(status.st_mode & SET_ID)
-
-
-def _set_mode(descriptor: int, mode: int) -> None:
-    """Change the mode of an open file.
-
-    It is not changed by its name, because another file may have taken the name since it was opened.
-    """
-    if hasattr(os, "O_PATH"):
-        # fchmod does not work on a descriptor that was opened with O_PATH.
-        Path(f"/proc/self/fd/{descriptor}").chmod(stat.S_IMODE(mode))
-    else:
-        os.fchmod(descriptor, stat.S_IMODE(mode))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from orchestrator.containers.process.layout import ProcessLayout
 from orchestrator.containers.process.runtime import ProcessRuntime
 from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import ChatJid, Folder, Group, RunId
+from tests.support.buried import bury
 from tests.support.runtimes import ProcessBench, a_spec, all_of, eventually, line_of, running
 
 SLEEP = "import time\nprint('up', flush=True)\nwhile True: time.sleep(60)"
@@ -211,6 +213,32 @@ asyncio.run(main())
 
     assert not left.is_alive()
     assert not child.is_alive()
+    assert ProcessBench(tmp_path).left() == []
+
+
+async def test_what_cannot_be_walked_down_is_removed_with_its_run(tmp_path):
+    async with running(ProcessBench(tmp_path).runtime(SLEEP)) as process:
+        bury(ProcessLayout(tmp_path / "data" / "process" / process.run_id).home, depth=3_000)
+        await process.stop(grace_seconds=5)
+
+    assert ProcessBench(tmp_path).left() == []
+
+
+async def test_a_leftover_that_cannot_be_removed_stops_neither_the_end_of_a_run_nor_a_start(
+    tmp_path, monkeypatch
+):
+    def refused(path):
+        raise OSError(errno.EPERM, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(process_layout.dirfd, "remove_tree", refused)
+    async with running(ProcessBench(tmp_path).runtime(SLEEP)) as process:
+        await process.stop(grace_seconds=5)
+    assert ProcessBench(tmp_path).left() != []
+
+    assert await ProcessRuntime(home=tmp_path).adopt() == ()
+
+    monkeypatch.undo()
+    await ProcessRuntime(home=tmp_path).adopt()
     assert ProcessBench(tmp_path).left() == []
 
 

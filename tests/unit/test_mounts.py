@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.containers.mounts import plan_mounts, prepare
+from orchestrator.containers.mounts import FileRights, plan_mounts, prepare
 from orchestrator.domain import home
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.values import ChatJid, Folder, Group
+from tests.support.buried import bury
 
 FAMILY = Group(jid=ChatJid("local:family"), name="Family", folder=Folder("family"))
 MAIN = Group(jid=ChatJid("local:main"), name="Main", folder=Folder("main"), is_main=True)
@@ -159,3 +160,18 @@ def test_main_gets_stand_ins_for_what_is_there_alone(tmp_path):
         "/workspace/project/groups",
         "/workspace/project/README.md",
     }
+
+
+def test_what_a_restricted_container_left_is_removed_however_deep_it_is(tmp_path: Path) -> None:
+    no_files = FileRights(reads=False, writes=False)
+    prepare(FAMILY, home=tmp_path, uid=ME, rights=no_files)
+    left = tmp_path / "data/sessions/family/apart/group"
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (left / "link").symlink_to(outside)
+    bury(left, depth=3_000)
+
+    prepare(FAMILY, home=tmp_path, uid=ME, rights=no_files)
+
+    assert list(left.iterdir()) == []
+    assert outside.is_dir()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import structlog
+
+from orchestrator.base import dirfd
 from orchestrator.domain.protocols import ContainerSpec, Mount
+
+log = structlog.get_logger(__name__)
 
 WORKSPACE = PurePosixPath("/workspace")
 CONFIG = PurePosixPath("/home/andy/.claude")
@@ -68,9 +72,16 @@ class ProcessLayout:
             path.symlink_to(source)
 
     def remove(self) -> None:
-        """Remove the directory and its links without following them. A missing directory is no error."""
+        """Remove the directory and its links without following them. A missing directory is no error.
+
+        One that cannot be removed is logged and stays; the next start of the host tries again.
+        """
         if self.run.exists():
-            shutil.rmtree(self.run)
+            # A program that left the run may still write there. That must not end the host, nor its start.
+            try:
+                dirfd.remove_tree(self.run)
+            except OSError as error:
+                log.warning("process.not_removed", run=self.run.name, reason=str(error))
 
 
 def links(mounts: Sequence[Mount]) -> dict[PurePosixPath, Path]:
