@@ -23,6 +23,10 @@ from orchestrator.store.runs import turns
 
 SENT_LATE = "sent_late"
 """The code of a reminder that is sent at once: the reminder itself is the reply."""
+MAX_AN_HOUR = 30
+"""Late answers in an hour of which a group is told: a container says itself when it asked."""
+HOUR_MS = 3_600_000
+MORE = "More was asked while I was away. It is done or refused by now, and not listed here."
 _LISTING = frozenset(tool.name for tool in TOOLS if tool.name.startswith("list_"))
 
 
@@ -33,7 +37,7 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
     Nothing is queued for commands that people do not know of, for turns of scheduled tasks and of the
     dashboard worker, and for a reminder whose time has passed (`SENT_LATE`), since the reminder itself is
     sent now. Nothing is queued either if the turn is tried again: the agent then repeats the request and gets
-    the reply.
+    the reply. Of more than `MAX_AN_HOUR`, one message says that there are more.
     """
     waited_ms = now_ms - (command.asked_ms or now_ms)  # 0 if the command does not say when it was asked
     if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:
@@ -42,13 +46,18 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
     # Nobody in the chat waits for what a scheduled task or the dashboard worker requested.
     if turn is not None and (turn.kind is not TurnKind.CHAT or _asks_again(turn, command)):
         return
+    # These messages count as no texts of the agent, so they have a limit of their own.
+    earlier = await outbox.count_late_answers(tx, group.folder, since_ms=now_ms - HOUR_MS)
+    if earlier > MAX_AN_HOUR:
+        return
     outcome = "✅ Done after all" if reply.ok else "⚠️ Not done"
+    text = f"{outcome}, for I was away when it was asked: {reply.text}"
     await outbox.add(
         tx,
         chat_jid=group.chat_for(turn.chat_jid if turn is not None else None),
         folder=group.folder,
-        text=f"{outcome}, for I was away when it was asked: {reply.text}",
-        dedupe_key=f"late-answer:{group.folder}:{reply.request_id}",
+        text=text if earlier < MAX_AN_HOUR else MORE,
+        dedupe_key=f"{outbox.LATE_ANSWER}{group.folder}:{reply.request_id}",
         now_ms=now_ms,
     )
 

@@ -14,6 +14,7 @@ import pytest
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.mailbox import (
+    CancelReminder,
     Command,
     NotifySelf,
     Reply,
@@ -24,6 +25,7 @@ from agent_runner.wire.mailbox import (
 )
 from orchestrator.domain.values import Run, Turn
 from orchestrator.inbound.intake import build_intake
+from orchestrator.ipc import late_answers
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.queue.stop_requests import StopRequests
@@ -191,6 +193,29 @@ async def test_what_an_agent_only_reads_or_notes_is_not_told(outage: Outage) -> 
     outage.home.clock.pass_ms(15 * SECOND_MS)
     assert [(await outage.reply(name)).ok for name in ("r1", "r0")] == [True, True]
     assert await outage.told() == []
+
+
+async def test_who_says_that_all_was_asked_long_ago_fills_no_chat(
+    outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_answers, "MAX_AN_HOUR", 3)
+    turn, run = await outage.asked_in_a_turn()
+    await outage.harness.take(run, TurnEnd(n=2, turn=turn.id))
+    for number in range(6):
+        outage.leave(CancelReminder(reminder_id=number + 1), turn, request_id=f"r{number}")
+    outage.home.clock.pass_ms(15 * SECOND_MS)
+    for number in range(6):
+        assert (await outage.reply(f"r{number}")).code == "unknown_reminder"
+    first, *_, last = told = await outage.told()
+    assert len(told) == 4
+    assert first.startswith("⚠️ Not done")
+    assert last == late_answers.MORE
+
+    outage.home.clock.pass_ms(3_600 * SECOND_MS)
+    outage.leave(CancelReminder(reminder_id=7), turn, request_id="r7")
+    outage.home.clock.pass_ms(15 * SECOND_MS)
+    assert not (await outage.reply("r7")).ok
+    assert len(await outage.told()) == 5
 
 
 async def test_a_span_counts_from_when_it_was_asked(outage: Outage) -> None:

@@ -30,6 +30,11 @@ SAID = "say:"
 
 `say:TURN:…` with the turn's id for one that is sent in a turn, `say:FOLDER:…` for one outside of turns.
 """
+LATE_ANSWER = "late-answer:"
+"""Prefix of the `dedupe_key` of messages that tell a group what came late of its agent's request.
+
+`late-answer:FOLDER:…` with the id of the request.
+"""
 
 
 _MAPPER = RowMapper(
@@ -172,13 +177,23 @@ async def count_released(tx: Tx, turn_id: TurnId) -> int:
 
 async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
     """Return how many texts a group's agent has sent since `since_ms` while no turn was running."""
+    return await _count_outside_turns(tx, folder, f"{SAID}{folder}:", since_ms=since_ms)
+
+
+async def count_late_answers(tx: Tx, folder: Folder, *, since_ms: int) -> int:
+    """Return how many messages since `since_ms` told a group what came late of its agent's requests."""
+    return await _count_outside_turns(tx, folder, f"{LATE_ANSWER}{folder}:", since_ms=since_ms)
+
+
+async def _count_outside_turns(tx: Tx, folder: Folder, prefix: str, *, since_ms: int) -> int:
+    """Count a group's messages since `since_ms` that are of no turn and whose key begins with `prefix`."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox
         WHERE group_folder = :folder AND turn_id IS NULL AND created_ms >= :since
             AND dedupe_key >= :prefix AND dedupe_key < :prefix_end
         """,
-        {"folder": folder, "since": since_ms, **_prefix_range(f"{SAID}{folder}:")},
+        {"folder": folder, "since": since_ms, **_prefix_range(prefix)},
     )
     return int((await returned(cursor))["n"])
 
