@@ -125,8 +125,9 @@ class OutputReader:
             EngineGone: the connection to the engine was lost, and the container may still run.
         """
         await self._read_frames(live, container)
-        if live.has_to_go:
-            await stop_container(container)
+        if live.has_to_go and not await stop_container(container):
+            # The reaper tries again, for the same reason; it skips runs that have a verdict.
+            live.stop, live.verdict = live.verdict, None
         exited = await container.wait()
         live.has_exited = True
         return classify_exit(live, exited)

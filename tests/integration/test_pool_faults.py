@@ -408,6 +408,24 @@ async def test_a_container_of_another_version_ends_its_turn_at_once_with_the_rea
     await until(lambda: harness.states() == [], "its slot is free")
 
 
+async def test_a_container_that_an_engine_fails_to_stop_is_stopped_later_for_the_same_reason(
+    harness: Harness,
+) -> None:
+    turn, container = await harness.start()
+    container.can_be_ended = False
+    container.said.put_nowait(f'{frames.START}\n{{"n": 1, "kind": "ready", "v": 2}}\n{frames.END}\n'.encode())
+    await until(container.is_stopping.is_set, "it is to be stopped")
+    container.can_be_ended = True
+
+    async def has_failed() -> bool:
+        return (await harness.store_harness.turn(turn.id)).state is TurnState.FAILED
+
+    await until(has_failed, "it fails")
+    (told,) = await harness.told_after(0)
+    assert "another version" in told
+    await until(lambda: harness.states() == [], "its slot is free")
+
+
 async def test_other_groups_do_not_wait_for_a_container_that_cannot_be_ended(harness: Harness) -> None:
     _, old = await given_up(harness)
     old.can_be_ended = False
