@@ -79,6 +79,8 @@ class _LoopState:
     """When it last started to run, by the steady clock."""
     failure: LoopFailure | None = None
     is_reported: bool = False
+    is_waited_out: bool = False
+    """Whether its latest failure is one that is waited out, such as a full disk."""
 
 
 class Supervisor:
@@ -157,13 +159,10 @@ class Supervisor:
         state.failures += 1
         is_essential = name in self._essential
         # Set by errors such as a full disk, which end without any change of the program.
-        is_waited_out = getattr(error, "is_waited_out", False)
-        if is_essential and state.failures >= MAX_FAILURES and not is_waited_out:
+        state.is_waited_out = all(getattr(leaf, "is_waited_out", False) for leaf in _leaves(error))
+        if is_essential and state.failures >= MAX_FAILURES and not state.is_waited_out:
             log.critical("loop.gave_up", loop=name, failures=state.failures, exc_info=error)
             raise error
-        # Such an error is marked as reported, so that it is not: the owner cannot be notified through a
-        # database that cannot be written. `andy doctor` and the status report it.
-        state.is_reported = state.is_reported or is_waited_out
         longest = LONGEST_PAUSE_SECONDS if is_essential else LONGEST_ASIDE_SECONDS
         # The exponent is bounded, since a large power of two is no float any more.
         pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(state.failures - 1, 20), longest)
@@ -183,6 +182,10 @@ class Supervisor:
         If the notification fails, it is tried again at the next failure.
         """
         if self._report is None or state.failure is None or state.is_reported:
+            return
+        # The owner cannot be notified through a database that cannot be written. `andy doctor` and the status
+        # report it. Another failure that follows is reported.
+        if state.is_waited_out:
             return
         if state.failures < REPORTED_FAILURES:
             return

@@ -13,6 +13,7 @@ from orchestrator.base.supervision import (
     LoopFailure,
     Supervisor,
 )
+from orchestrator.domain.errors import StoreError
 from tests.doubles.clock import FakeClock
 
 
@@ -161,6 +162,21 @@ async def test_a_report_that_fails_is_made_again(pauses):
     await host.supervisor.run("channel:x", Loop(MAX_FAILURES))
 
     assert [one.failures for one in host.reported] == [REPORTED_FAILURES + 2]
+
+
+async def test_what_fails_on_after_a_full_disk_is_reported(pauses):
+    host = Host()
+    full = StoreError("the disk is full")
+    left = [LookupError("half a file"), BaseExceptionGroup("x", [full]), full] * REPORTED_FAILURES
+    left.sort(key=lambda error: not isinstance(error, LookupError))  # the last is raised first
+
+    async def loop():
+        if left:
+            raise left.pop()
+
+    await host.supervisor.run("channel:x", loop)
+
+    assert [one.reason for one in host.reported] == ["LookupError: half a file"]
 
 
 @pytest.mark.parametrize(
