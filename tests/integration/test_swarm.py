@@ -20,15 +20,15 @@ from agent_runner.wire import carrier as carrier_wire
 from agent_runner.wire.carrier import CarrierConnection, ConnectionLost
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.gate import MAX_OF_ONE
-from agent_runner.wire.trees import StaleFile
+from agent_runner.wire.trees import Changes, Entry, StaleFile
 from orchestrator.containers.swarm import group_files
 from orchestrator.containers.swarm import runtime as swarm_runtime
 from orchestrator.containers.swarm import session as swarm_session
 from orchestrator.containers.swarm.door import loopback_of
-from orchestrator.containers.swarm.group_files import MAX_SEALED, SharedTree
+from orchestrator.containers.swarm.group_files import MAX_SEALED, RunFiles, SharedTree, Stages
 from orchestrator.containers.swarm.session import CarrierSession
 from orchestrator.domain.errors import ContainerError, EngineGone
-from orchestrator.domain.values import Folder
+from orchestrator.domain.values import Folder, RunId
 from tests.doubles.swarm_engine import ProcessSwarmEngine, machine
 from tests.processes.runner import RUN, order_of
 from tests.support.runtimes import all_of, eventually
@@ -524,6 +524,33 @@ async def test_a_host_under_compose_is_reached_at_one_port_where_no_container_ta
     await again.open()
     assert (host.home / "data" / "carrier-port").read_text() == str(secret["port"])
     await again.close()
+
+
+@pytest.mark.parametrize("text", ["", "port", "99999", "-1"])
+async def test_a_spoilt_file_of_the_port_stops_no_start(host, text):
+    (host.home / "data" / "carrier-port").write_text(text)
+    runtime = host.runtime(SLEEP)
+    await runtime.open()
+    assert (host.home / "data" / "carrier-port").read_text() == str(runtime.door.port)
+    await runtime.close()
+
+
+async def test_files_of_an_earlier_turn_that_have_no_place_any_more_stop_no_start(host):
+    gone = SharedTree("/workspace/group", host.home / "groups" / "gone", is_writable=True)
+    for run, tree in {"r8": gone, "r9": replace(gone, source=host.group)}.items():
+        stages = Stages(host.home / "data" / "swarm" / run)
+        stage = stages.open(2)
+        stage.extend(tree.target, Changes((), {run: Entry("dir", mode=0o755)}))
+        stage.seal()
+        RunFiles(shared={tree.target: tree}, mailboxes={}, stages=stages).write_record()
+        host.recorded[RunId(run)] = 2
+    runtime = host.runtime(SLEEP)
+
+    assert await runtime.adopt() == []
+
+    await runtime.close()
+    assert (host.group / "r9").is_dir()
+    assert [path.name for path in (host.home / "data" / "swarm").iterdir()] == ["r8"]
 
 
 async def test_a_stranger_is_refused(host):

@@ -118,7 +118,16 @@ def test_what_is_remembered_of_nodes_outlives_the_host_and_a_start_clears_a_prob
     assert (again.problem_of("two"), NodeMemory(tmp_path).last_of("family")) == (None, "two")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"last": 3, "problems": {}}', '{"last": {}}'])
+def test_a_memory_that_cannot_be_written_is_known_as_long_as_the_host_lives(tmp_path):
+    memory = NodeMemory(tmp_path / "missing")
+    memory.note_started("family", "one")
+    memory.note_problem("two", "no image")
+    assert (memory.last_of("family"), memory.problem_of("two")) == ("one", "no image")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"last": 3, "problems": {}}', '{"last": {}}', '{"last": {}, "problems": 3}']
+)
 def test_a_broken_memory_is_as_none(tmp_path, text):
     (tmp_path / "swarm-nodes.json").write_text(text)
     assert NodeMemory(tmp_path).last_of("family") is None

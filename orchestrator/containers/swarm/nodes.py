@@ -16,10 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+import structlog
+
 from agent_runner.wire.files import write_whole
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker.runtime import GROUP_LABEL, INSTALL_LABEL
 from orchestrator.domain.errors import ContainerError
+
+log = structlog.get_logger(__name__)
 
 APIClient = Any
 """docker-py's client: its calls for swarms have no types."""
@@ -103,7 +107,7 @@ class NodeMemory:
                 node: (str(text), float(at)) for node, (text, at) in stored["problems"].items()
             }
         # The file does not exist yet, or is damaged. It only contains preferences, so it is begun anew.
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             self._last, self._problems = {}, {}
 
     def last_of(self, folder: str) -> str | None:
@@ -136,9 +140,15 @@ class NodeMemory:
         self._write()
 
     def _write(self) -> None:
-        """Store the record in its file."""
+        """Store the record in its file, if the disk takes it.
+
+        It only contains preferences, so the start of a container must not fail for it.
+        """
         stored = {"last": self._last, "problems": self._problems}
-        write_whole(self._path, json.dumps(stored), mode=0o600)
+        try:
+            write_whole(self._path, json.dumps(stored), mode=0o600)
+        except OSError as error:
+            log.warning("nodes.not_remembered", reason=str(error))
 
 
 def usable(nodes: Sequence[Node], *, label: str | None = None, unfit: Collection[str] = ()) -> list[Node]:

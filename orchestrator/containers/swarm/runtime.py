@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from agent_runner.wire.arrivals import new_observer
+from agent_runner.wire.files import write_whole
 from agent_runner.wire.gate import open_gate
 from orchestrator.containers.swarm.container import SwarmContainer, SwarmEngine
 from orchestrator.containers.swarm.door import CarrierDoor
@@ -125,7 +126,7 @@ class SwarmRuntime:
         It is the port of an earlier host if that is free, because containers that live on connect there.
         """
         port_file = self._data / "carrier-port"
-        preferred = int(port_file.read_text()) if port_file.is_file() else 0
+        preferred = await asyncio.to_thread(_stored_port, port_file)
         if self._is_gate:
             # Connections go through a gate, because the door does not count those of each container: one
             # container could use up all that the door accepts.
@@ -135,7 +136,7 @@ class SwarmRuntime:
         else:
             await self.door.open(self._address, preferred)
             self._port = self.door.port
-        port_file.write_text(str(self._port))
+        await asyncio.to_thread(write_whole, port_file, str(self._port))
         self._observer.start()
         self._nodes_task = asyncio.create_task(self._watch_nodes(), name="swarm-nodes")
 
@@ -262,7 +263,10 @@ class SwarmRuntime:
             EngineGone: the engine does not answer.
         """
         try:
-            await self._drop_unknown_runs({session.run_id for session in self._sessions.values()})
+            await self._drop_unknown_runs(
+                {session.run_id for session in self._sessions.values()},
+                needed={mount.source for mount in spec.mounts if mount.is_writable},
+            )
         except OSError as error:
             raise ContainerError(f"The files of an earlier turn cannot be put in place: {error}") from error
         token = secrets.token_urlsafe(32)
@@ -501,10 +505,14 @@ class SwarmRuntime:
         """Return the shared folders of a run that an earlier host recorded; None if unreadable. Blocks."""
         return RunFiles.read(self._directory(run_id))
 
-    async def _drop_unknown_runs(self, known: set[str]) -> None:
+    async def _drop_unknown_runs(self, known: set[str], *, needed: Collection[Path] = ()) -> None:
         """Remove the waiting files of runs that are over; those of completed turns go to the host's folders.
 
-        A run is over if its id is neither in `known` nor that of a container or of a start in progress.
+        A run is over if its id is neither in `known` nor that of a container or of a start in progress. Files
+        that cannot be put in place now go on waiting.
+
+        Raises:
+            OSError: such files are for one of the folders `needed`.
         """
         root = self._data / "swarm"
         for directory in await asyncio.to_thread(lambda: list(root.iterdir()) if root.is_dir() else []):
@@ -513,5 +521,21 @@ class SwarmRuntime:
                 continue
             files = await asyncio.to_thread(self._stored_files, run_id)
             if files is not None:
-                await settle_stages(files, run_id, self._last_frame)
+                try:
+                    await settle_stages(files, run_id, self._last_frame)
+                except OSError as error:
+                    if not {*needed}.isdisjoint(files.writable.values()):
+                        raise
+                    # Another group's folder that is gone stops neither this host nor other groups.
+                    log.warning("run.files_wait", run=run_id, reason=str(error))
+                    continue
             await asyncio.to_thread(Stages(directory).drop)
+
+
+def _stored_port(file: Path) -> int:
+    """Return the port at which an earlier host listened; 0 if it is not known. Blocks."""
+    try:
+        port = int(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # there was none, or the machine lost its power as the file was written
+        return 0
+    return port if 0 < port < 2**16 else 0
