@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -246,7 +246,8 @@ def _give_to_container(descriptor: int, path: Path, owner: ContainerUser) -> Non
     if os.geteuid() == ROOT:
         os.fchown(descriptor, owner.uid, owner.gid)
         for name in os.listdir(descriptor):
-            _give_entry(descriptor, name, owner)
+            with suppress(FileNotFoundError):  # another container of the group works there, and removed it
+                _give_entry(descriptor, name, owner)
     elif os.fstat(descriptor).st_uid != owner.uid:
         raise ContainerError(f"{path} belongs to another user: sudo chown -R {owner.uid} {path}")
 

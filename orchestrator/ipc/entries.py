@@ -103,11 +103,13 @@ def look(directory_fd: int, name: str) -> os.stat_result | None:
         return None
 
 
-def read(directory_fd: int, name: str, owner_uids: frozenset[int]) -> EntryContent | EntryFault | None:
+def read(
+    directory_fd: int, name: str, owner_uids: frozenset[int], *, limit: int = MAX_FILE_BYTES
+) -> EntryContent | EntryFault | None:
     """Read the file `name` in an open directory, and return its content, or why it is not acceptable.
 
-    Only a regular file with one link, of limited size and of one of the users `owner_uids` is acceptable.
-    Return None when it is gone.
+    Only a regular file with one link, of at most `limit` bytes and of one of the users `owner_uids` is
+    acceptable. Return None when it is gone.
 
     Raises:
         OSError: the host cannot read, whatever the entry is (too many open files, a broken disk).
@@ -123,7 +125,7 @@ def read(directory_fd: int, name: str, owner_uids: frozenset[int]) -> EntryConte
             raise
         return EntryFault(reason=f"it cannot be opened: {os.strerror(error.errno)}")
     try:
-        return _read_open(file, owner_uids)
+        return _read_open(file, owner_uids, limit)
     finally:
         os.close(file)
 
@@ -154,33 +156,33 @@ def version(info: os.stat_result) -> Version:
     return info.st_dev, info.st_ino, info.st_ctime_ns
 
 
-def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
+def fault_of(info: os.stat_result, owner_uids: frozenset[int], *, limit: int = MAX_FILE_BYTES) -> str | None:
     """Return why an entry with this status is not acceptable as a request file; None when it is.
 
-    `owner_uids` are the ids of the users to whom it may belong.
+    `owner_uids` are the ids of the users to whom it may belong; `limit` is the most bytes that it may have.
     """
     if not stat.S_ISREG(info.st_mode):
         return f"it is {_KINDS.get(stat.S_IFMT(info.st_mode), 'no regular file')}"
     # A second link could make the host read a file that the container can still change under another name.
     if info.st_nlink != 1:
         return f"it has {info.st_nlink} links"
-    if info.st_size > MAX_FILE_BYTES:
-        return f"it has {info.st_size} bytes; at most {MAX_FILE_BYTES} are taken"
+    if info.st_size > limit:
+        return f"it has {info.st_size} bytes; at most {limit} are taken"
     if info.st_uid not in owner_uids:
         return f"it belongs to user {info.st_uid}"
     return None
 
 
-def _read_open(file_fd: int, owner_uids: frozenset[int]) -> EntryContent | EntryFault:
-    """Return the content of an open file, or why it is not acceptable. Blocks."""
+def _read_open(file_fd: int, owner_uids: frozenset[int], limit: int) -> EntryContent | EntryFault:
+    """Return the content of an open file of at most `limit` bytes, or why it is not acceptable. Blocks."""
     # Checked on the open descriptor: since its name was looked at, the entry may have been swapped.
     info = os.fstat(file_fd)
-    if reason := fault_of(info, owner_uids):
+    if reason := fault_of(info, owner_uids, limit=limit):
         return EntryFault(reason=reason)
     # One byte more than allowed distinguishes a file that grew from one that just fits.
-    body = _read_at_most(file_fd, MAX_FILE_BYTES + 1)
-    if len(body) > MAX_FILE_BYTES:
-        return EntryFault(reason=f"it grew above {MAX_FILE_BYTES} bytes while it was read")
+    body = _read_at_most(file_fd, limit + 1)
+    if len(body) > limit:
+        return EntryFault(reason=f"it grew above {limit} bytes while it was read")
     return EntryContent(body=body, version=version(info))
 
 

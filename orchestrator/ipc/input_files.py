@@ -29,6 +29,8 @@ REPLY_SECONDS = 3600.0
 """Seconds that a reply stays. A tool waits ten seconds for it."""
 MAX_REPLIES = 1_000
 """Replies of a group that stay, the newest ones."""
+MAX_ORDER_BYTES = 64 * 1024 * 1024
+"""More bytes than any order has: a prompt alone may have 1.2 MB, and the same words are in its requests."""
 MAX_LEFT = 10_000
 """Files of `input/` that one call of `clear_stale` looks at; the others follow the next time."""
 
@@ -172,7 +174,7 @@ def _look(directory_fd: int, name: str) -> LeftInput:
 
     A file whose name begins with a dot was never completed, and counts as unreadable.
     """
-    content = entries.read(directory_fd, name, frozenset({os.geteuid()}))
+    content = entries.read(directory_fd, name, frozenset({os.geteuid()}), limit=MAX_ORDER_BYTES)
     if not isinstance(content, entries.EntryContent) or name.startswith("."):
         return LeftInput(name=name)
     try:

@@ -56,6 +56,14 @@ def test_what_runs_that_are_over_left_is_cleared_but_not_what_a_living_one_has_t
     assert [path.name for path in tmp_path.iterdir()] == [kept]
 
 
+def test_a_long_turn_stays_for_its_living_run(tmp_path: Path) -> None:
+    long = ORDER.model_copy(update={"prompt": "가" * 400_000})  # the longest prompt, in more than 1 MiB
+    name = input_files.write_turn(tmp_path, long)
+    left = input_files.clear_stale(tmp_path, lambda run: run != ORDER.run)
+    assert [(file.name, file.turn) for file in left] == [(name, ORDER.turn)]
+    assert (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize(("runs", "stays"), [({"run-0"}, False), ({"run-0", "run-1"}, True), (set(), False)])
 def test_a_close_order_stays_while_one_that_it_names_lives(
     tmp_path: Path, runs: set[str], stays: bool

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.containers import mounts
 from orchestrator.containers.mounts import FileRights, plan_mounts, prepare
 from orchestrator.domain import home
 from orchestrator.domain.errors import ContainerError
@@ -175,3 +176,17 @@ def test_what_a_restricted_container_left_is_removed_however_deep_it_is(tmp_path
 
     assert list(left.iterdir()) == []
     assert outside.is_dir()
+
+
+def test_a_file_that_is_gone_before_it_is_given_away_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[int, ...]] = []
+    listed = os.listdir
+    monkeypatch.setattr(mounts.os, "geteuid", lambda: mounts.ROOT)
+    monkeypatch.setattr(mounts.os, "fchown", lambda *owned: given.append(owned))
+    monkeypatch.setattr(mounts.os, "listdir", lambda descriptor: ["gone", *listed(descriptor)])
+
+    prepare(FAMILY, home=tmp_path, uid=12345)
+
+    assert len(given) == 4  # the directories that a container writes

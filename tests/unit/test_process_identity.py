@@ -86,3 +86,14 @@ def test_others_are_neither_killed_nor_waited_for(proc, other):
     identity.kill_marked(MARK)
 
     assert (proc.killed, proc.waits) == ([], 0)
+
+
+def test_processes_of_others_that_may_not_be_looked_at_keep_nobody_from_being_killed(proc):
+    proc.set(41, RUNNING)
+    proc.set(44, b"PATH=/bin\0")
+    (proc.root / "44" / "stat").unlink()
+    (proc.root / "44" / "stat").mkdir()  # an error that root meets, too
+
+    identity.kill_marked(MARK)
+
+    assert proc.killed == [41]

@@ -142,10 +142,13 @@ def _start_time_in_proc(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of `/proc/PID/stat` after the state; an empty list for a process that has ended."""
+    """Return the fields of `/proc/PID/stat` after the state.
+
+    The list is empty for a process that has ended, or of another user's that the system hides (`hidepid`).
+    """
     try:
         stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return []
     # The command's name stands in brackets before the state, and may contain blanks and brackets itself.
     state, *fields = stat.rpartition(")")[2].split()
