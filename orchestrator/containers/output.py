@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import replace
 
 import structlog
 
@@ -33,6 +32,7 @@ from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.containers import frame_effects, timeouts, turn_progress
 from orchestrator.containers.live_runs import LiveRunState
 from orchestrator.containers.ports import PoolContext, event_word, until_stored
+from orchestrator.containers.runtime_selection import image_fix
 from orchestrator.containers.termination import (
     GROUP_CHANGED,
     IMAGE_REPLACED,
@@ -59,11 +59,12 @@ MAX_LOGGED_REFUSALS = 10
 container could send millions.
 """
 ENDLESS_OUTPUT = timeouts.TimeoutVerdict(kill=True, reason="it talked without end.", is_retryable=False)
-OTHER_VERSION = timeouts.TimeoutVerdict(
-    kill=True,
-    reason="my container is of another version than the rest of me: 'andy image build' makes its image anew.",
-    is_retryable=False,
-)
+
+
+def other_version(*, is_retryable: bool) -> timeouts.TimeoutVerdict:
+    """Return the decision to end a container that speaks another version of the protocol, with the fix."""
+    reason = f"my container is of another version than the rest of me: '{image_fix()}' makes its image anew."
+    return timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=is_retryable)
 
 
 class OutputReader:
@@ -183,7 +184,7 @@ class OutputReader:
             if live.last_frame_ms is None and live.verdict is None:
                 # If frames were applied, an earlier host of the container's version did that. Then a new
                 # container, of this host's version, may succeed.
-                verdict = replace(OTHER_VERSION, is_retryable=live.last_frame > 0)
+                verdict = other_version(is_retryable=live.last_frame > 0)
                 log.warning("run.other_version", run=live.run.id, group=live.run.folder, reason=str(error))
                 self._termination.schedule_kill(live, verdict)
             else:

@@ -14,6 +14,7 @@ import pytest
 
 from agent_runner.wire import frames
 from agent_runner.wire.frames import Ack, Frame, Heartbeat, Result, TurnEnd
+from orchestrator.compose.self_inspect import FILTER_SOCKET
 from orchestrator.containers import feature, output, pool, start
 from orchestrator.containers.feature import IMAGE_IS_THERE, ImageWatch
 from orchestrator.containers.pool import RunPool
@@ -406,6 +407,21 @@ async def test_a_container_of_another_version_ends_its_turn_at_once_with_the_rea
     assert "another version" in told
     assert "andy image build" in told
     await until(lambda: harness.states() == [], "its slot is free")
+
+
+async def test_under_compose_the_fix_for_another_version_is_composes(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{FILTER_SOCKET}")
+    turn, container = await harness.start()
+    container.said.put_nowait(f'{frames.START}\n{{"n": 1, "kind": "ready", "v": 2}}\n{frames.END}\n'.encode())
+
+    async def has_failed() -> bool:
+        return (await harness.store_harness.turn(turn.id)).state is TurnState.FAILED
+
+    await until(has_failed, "it fails")
+    (told,) = await harness.told_after(0)
+    assert "docker compose pull agent" in told
 
 
 async def test_a_container_that_an_engine_fails_to_stop_is_stopped_later_for_the_same_reason(
