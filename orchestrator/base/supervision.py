@@ -77,6 +77,8 @@ class _LoopState:
     since_ms: int = 0
     started_ms: int = 0
     """When it last started to run, by the steady clock."""
+    waits_until_ms: int = 0
+    """The end of the pause after its latest failure, by the steady clock."""
     failure: LoopFailure | None = None
     is_reported: bool = False
     is_waited_out: bool = False
@@ -145,7 +147,7 @@ class Supervisor:
     def _is_healthy(self, state: _LoopState) -> bool:
         """Return whether a loop has run for longer than `HEALTHY_MS` without a failure."""
         # While it waits for its next attempt it does not run, however long that is.
-        is_waiting = state.failure is not None and self._clock.now_ms() < state.failure.next_try_ms
+        is_waiting = self._clock.steady_ms() < state.waits_until_ms
         return not is_waiting and self._clock.steady_ms() - state.started_ms > HEALTHY_MS
 
     def _count_failure(self, name: str, state: _LoopState, error: BaseException) -> float:
@@ -166,6 +168,7 @@ class Supervisor:
         longest = LONGEST_PAUSE_SECONDS if is_essential else LONGEST_ASIDE_SECONDS
         # The exponent is bounded, since a large power of two is no float any more.
         pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(state.failures - 1, 20), longest)
+        state.waits_until_ms = self._clock.steady_ms() + int(pause * 1000)
         state.failure = LoopFailure(
             name=name,
             reason=reason_of(error),

@@ -225,3 +225,20 @@ async def test_a_loop_that_works_again_is_not_said_to_fail(pauses):
     await host.supervisor.run("channel:x", loop)
 
     assert seen == [[], ["channel:x"], []]
+
+
+async def test_a_clock_that_is_set_back_makes_no_working_loop_a_failing_one(pauses):
+    host = Host()
+    seen = []
+
+    async def loop():
+        if not seen:
+            seen.append("failed")
+            raise LookupError("once")
+        host.clock.wall_ms -= 3_600_000
+        host.clock.pass_ms(HEALTHY_MS + 1)
+        seen.append(sorted(host.supervisor.failing()))
+
+    await host.supervisor.run("channel:x", loop)
+
+    assert seen == ["failed", []]
