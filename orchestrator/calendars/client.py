@@ -89,7 +89,10 @@ async def fetch(login: CalendarLogin, *, first: date) -> bytes:
             # After a refused login the query would only be refused as well.
             if status not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
                 status, body = await _body(client, _query(client, login.address, first))
-    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+    except (httpx.InvalidURL, ValueError) as error:
+        # The text of such an error may quote a part of the address, which may be a secret.
+        raise CalendarUnreadable("It cannot be reached: its address is no web address.") from error
+    except (OSError, httpx.HTTPError) as error:  # a `TimeoutError` is an `OSError`
         reason = str(error) or f"no answer in {FETCH_SECONDS:g} s"
         raise CalendarUnreadable(f"It cannot be reached: {_without_address(reason, login)}.") from error
     if status == httpx.codes.MULTI_STATUS:  # the status of each answer to a CalDAV query

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import Any
 
 import structlog
@@ -163,14 +162,13 @@ class CalendarFeature:
         group = await groups.by_folder(tx, followed.calendar.folder)
         if group is None:
             return
-        start = datetime.fromtimestamp(followed.event.start_ms / 1000, self._host.zone_of(group))
         # The start is part of the key: an event that was moved is announced again.
         key = f"calendar:{followed.calendar.id}:{followed.event.id}:{followed.event.start_ms}"
         await outbox.add(
             tx,
             chat_jid=group.jid,
             folder=group.folder,
-            text=f"📅 {start:%H:%M} {service.words(followed)}",
+            text=service.notice(followed, self._host.zone_of(group), now_ms=now_ms),
             dedupe_key=key,
             now_ms=now_ms,
         )

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from orchestrator.calendars.client import CalendarLogin, CalendarUnreadable
-from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.errors import BadRequest, SettingError
 from orchestrator.domain.values import Group
 from orchestrator.store import audit
 from orchestrator.store.database import Tx, announce
@@ -148,17 +148,25 @@ async def _audit(tx: Tx, kind: str, group: Group, name: str, *, now_ms: int) -> 
 def login_of(calendar: FollowedCalendar, secret: Callable[[str], str | None]) -> CalendarLogin:
     """Return the address, user and password to fetch a calendar with.
 
-    `secret` returns the value of a name in `.env`; None if there is none.
+    `secret` returns the value of a name in `.env`; None if there is none, or it has other characters than
+    those of ASCII. It may raise `SettingError`.
 
     Raises:
-        CalendarUnreadable: the address or the password is not in `.env`.
+        CalendarUnreadable: the address or the password is not in `.env`, or `.env` cannot be read.
     """
 
     def read_secret(name: str) -> str:
-        """Return a secret of `.env`. Raises `CalendarUnreadable` if it is missing."""
-        value = secret(name)
+        """Return a secret of `.env`. Raises `CalendarUnreadable` if it is missing or cannot be read."""
+        try:
+            value = secret(name)
+        except SettingError as error:
+            raise CalendarUnreadable(str(error)) from error
         if value is None:
-            raise CalendarUnreadable(f"{name} is not in .env: put it there.")
+            # `secret` also returns None for a value that no header could carry.
+            raise CalendarUnreadable(
+                f"{name} is not in .env, or has letters with accents or of other scripts: put it there, with"
+                " plain letters, digits and signs."
+            )
         return value
 
     # A secret address is in `.env`, like a password: backups contain the store, but not `.env`.
@@ -182,6 +190,16 @@ async def brief(tx: Tx, group: Group, *, zone: ZoneInfo, now_ms: int) -> str | N
     if len(events) > MAX_BRIEF:
         rows.append(f"(and {len(events) - MAX_BRIEF} more)")
     return "\n".join([HEAD, "", *rows, "The next 60 days are in /workspace/env/calendar.json."])
+
+
+def notice(followed: FollowedEvent, zone: ZoneInfo, *, now_ms: int) -> str:
+    """Return the message before an event, which begins at a time of day: `📅 14:00 Dentist (work)`.
+
+    It has the day as well if the event is not today in `zone`.
+    """
+    start = datetime.fromtimestamp(followed.event.start_ms / 1000, zone)
+    is_today = start.date() == datetime.fromtimestamp(now_ms / 1000, zone).date()
+    return f"📅 {start:%H:%M} {words(followed)}" if is_today else f"📅 {line(followed, zone)}"
 
 
 def line(followed: FollowedEvent, zone: ZoneInfo) -> str:

@@ -20,7 +20,7 @@ from orchestrator.calendars.client import CalendarLogin, CalendarUnreadable
 from orchestrator.calendars.feature import CalendarFeature
 from orchestrator.calendars.reading import NotACalendar
 from orchestrator.cli.main import app
-from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.errors import BadRequest, SettingError
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
@@ -218,6 +218,13 @@ async def test_a_server_that_sends_without_end_is_left(monkeypatch: pytest.Monke
             await client.fetch(CalendarLogin(address=f"http://127.0.0.1:{port}/"), first=FRIDAY)
 
 
+@pytest.mark.parametrize("address", ["https://[::1/secret", "https://[secret]/x"])
+async def test_an_address_that_is_none_is_a_reason_without_the_address(address: str) -> None:
+    with pytest.raises(CalendarUnreadable, match="cannot be reached") as raised:
+        await client.fetch(CalendarLogin(address=address), first=FRIDAY)
+    assert address not in str(raised.value)
+
+
 # What the owner may ask for
 
 
@@ -297,13 +304,19 @@ class Host:
     def __init__(self, harness: StoreHarness, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.harness = harness
         self.events: list[CalendarEvent] | CalendarUnreadable = []
-        self.feature = CalendarFeature(host_context(harness, root), secret={"X": "y"}.get)
+        self.secrets: dict[str, str] | SettingError = {}
+        self.feature = CalendarFeature(host_context(harness, root), secret=self._secret)
         monkeypatch.setattr(client, "events", self._events)
 
     async def _events(self, login: CalendarLogin, **_: Any) -> list[CalendarEvent]:
         if isinstance(self.events, CalendarUnreadable):
             raise self.events
         return self.events
+
+    def _secret(self, name: str) -> str | None:
+        if isinstance(self.secrets, SettingError):
+            raise self.secrets
+        return self.secrets.get(name)
 
     async def follow(self, folder: str = "family", **changes: Any) -> None:
         given = {
@@ -349,6 +362,14 @@ async def test_a_message_comes_once_before_each_event(host: Host) -> None:
     assert len(await host.after(16)) == 2, "one that was moved is announced for its new time"
 
 
+async def test_a_message_days_before_an_event_says_the_day(host: Host) -> None:
+    host.events = [host.event(3 * 24 * 60)]
+    await host.follow(notice_minutes=4 * 24 * 60)
+    (text,) = await host.after(0)
+    start = datetime.fromtimestamp(host.events[0].start_ms / 1000, SEOUL)
+    assert text == f"📅 {start:%a %Y-%m-%d %H:%M} dentist (work)"
+
+
 async def test_no_message_comes_after_the_start_or_where_none_is_wanted(host: Host) -> None:
     host.events = [host.event(10)]
     await host.follow(notice_minutes=None)
@@ -379,6 +400,26 @@ async def test_the_owner_hears_once_of_a_calendar_that_cannot_be_read(host: Host
     async with host.harness.database.reading() as tx:
         (one,) = await followed_calendars.every(tx)
     assert (one.problem, one.failures) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "reason"),
+    [
+        (SettingError(".env cannot be read (Permission denied)."), ".env cannot be read"),
+        ({}, "WORK_CALENDAR is not in .env, or has letters with accents"),
+    ],
+)
+async def test_a_secret_that_cannot_be_read_holds_up_no_other_calendar(
+    host: Host, secrets: dict[str, str] | SettingError, reason: str
+) -> None:
+    host.events, host.secrets = [host.event(600)], secrets
+    await host.follow(address="WORK_CALENDAR")
+    await host.follow(name="open")
+    await host.after(0)
+    async with host.harness.database.reading() as tx:
+        opened, work = await followed_calendars.every(tx)
+    assert opened.read_ms is not None
+    assert reason in (work.problem or "")
 
 
 async def test_one_calendar_that_hangs_holds_up_no_other(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
