@@ -121,6 +121,17 @@ async def test_each_attempt_of_one_run_shows_its_log_lines(store_harness, clock,
     ]
 
 
+async def test_a_line_that_a_full_disk_cut_hides_no_message(store_harness, logs):
+    await store_harness.add_group("family", requires_trigger=False)
+    await store_harness.hear("first", id="M1")
+    turn, run, _ = await store_harness.start_next()
+    path = files.path_of(logs, run.folder, run.id, run.started_ms)
+    files.append(path, "2026-11-22T03:1", creates=True)
+    logged(store_harness, logs, run, "turn.started", turn=turn.id, attempt=1)
+    found = await traced(store_harness, logs, "M1")
+    assert [one["attempt"] for one in found["attempts"]] == [1], "as the store has it"
+
+
 async def test_what_a_log_says_of_other_turns_is_not_told(store_harness, clock, logs):
     await store_harness.add_group("family", requires_trigger=False)
     await store_harness.hear("first", id="M1")

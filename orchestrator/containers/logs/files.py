@@ -80,8 +80,12 @@ def read_event(line: str) -> LoggedEvent | None:
     match = _EVENT.match(line.rstrip("\n"))
     if match is None:
         return None
-    facts = {name: _parse_value(value) for name, value in _FACT.findall(match["facts"])}
-    at = datetime.fromisoformat(match["at"])
+    try:
+        facts = {name: _parse_value(value) for name, value in _FACT.findall(match["facts"])}
+        at = datetime.fromisoformat(match["at"])
+    except ValueError:
+        # A full disk cuts a line anywhere, and the next line then goes on right behind it.
+        return None
     return LoggedEvent(at_ms=round(at.timestamp() * 1000), kind=match["kind"], facts=facts)
 
 
