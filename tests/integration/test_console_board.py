@@ -15,7 +15,7 @@ from orchestrator.domain.home import Home
 from orchestrator.store.database import Tx
 from orchestrator.store.reader import read_once
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
-from tests.support.console_browser import console_browser, send_form
+from tests.support.console_browser import console_browser, hidden_fields, send_form
 
 SOON = (datetime.now(UTC).date() + timedelta(days=30)).isoformat()
 CODE = re.compile(r"\b(VALIDATION|BAD_DATE|NOTHING_TO_CHANGE|UNKNOWN_\w+|STALE|CAP)\b")
@@ -188,3 +188,14 @@ def test_every_refusal_of_the_dashboard_has_words():
     assert "VALIDATION" in codes
     of_people = codes - {"NO_TARGET", "TOO_FAR", "COOLDOWN", "PAST_TIME"}  # of notifications that agents make
     assert [one for one in of_people for table in texts.values() if f"board.refused_{one}" not in table] == []
+
+
+async def test_a_change_on_the_board_of_all_groups_leads_back_to_it(browser, tmp_path):
+    number = await tool(browser, tmp_path / "home", "family", "create_task", title="Paint")
+    board = "/console/board?group="  # as the list of groups sends it for all groups
+    page = (await browser.get(board)).text
+    hidden = hidden_fields(page, f"/board/family/tasks/{number}/complete")
+    answer = await browser.post(
+        f"/console/board/family/tasks/{number}/complete", data=hidden, headers={"referer": board}
+    )
+    assert answer.headers["location"] == "/console/board"

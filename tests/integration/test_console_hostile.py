@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -104,3 +105,24 @@ async def test_an_address_that_is_none_is_passed_over(browser, address):
     assert page.status_code == 200
     page = await browser.get("/console/groups/nobody", headers={"referer": address})
     assert page.status_code == 404
+
+
+async def test_a_file_that_cannot_be_stored_is_said_beside_the_text(tmp_path):
+    home = tmp_path / "home"
+    async with console_browser(home) as browser:
+        # What an agent may do: the folder is its own.
+        place = home / "groups" / "family" / "attachments"
+        shutil.rmtree(place, ignore_errors=True)
+        place.symlink_to(tmp_path)
+        page = await browser.get("/console/chats/family")
+        form = re.search(r'name="_form" value="([^"]+)"', page.text)
+        assert form
+        answer = await browser.post(
+            "/console/chats/family/say",
+            data={"_form": form[1], "text": "see the plan", "speaker": "member"},
+            files={"file": ("plan.txt", b"x", "text/plain")},
+        )
+    assert answer.status_code == 422
+    assert "see the plan" in answer.text
+    assert "plan.txt" in answer.text
+    assert not (tmp_path / "plan.txt").exists()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
@@ -277,7 +278,8 @@ def _is_over(view: View, deadline: str, zone: ZoneInfo) -> bool:
 
 def came_from_group(view: View) -> bool:
     """Return whether the form of this request was on the dashboard of one group."""
-    return "group=" in view.here
+    # An empty parameter stands for all groups: the list of groups above the board sends it.
+    return any(parse_qs(urlsplit(view.here).query).get("group", []))
 
 
 def _board_path(view: View, folder: str) -> str:

@@ -323,14 +323,22 @@ async def _store_file(view: View, folder: str, file: UploadedFile) -> str:
 
     Raises:
         UnknownGroup: there is no group with this folder.
-        FileRefused: the file is too large.
+        FileRefused: the file is too large, or cannot be stored.
     """
     host = view.host
     group = await host.reader.read(lambda tx: groups.known(tx, folder))
     if file.size > host.attachment_bytes:
         limit = host.settings.andy_attachment_mb
         raise attachments.FileRefused(f"'{file.name}' is larger than {limit} MB (ANDY_ATTACHMENT_MB).")
-    path = await asyncio.to_thread(attachments.keep_body, host.home.root, group.folder, file.name, file.body)
+    try:
+        path = await asyncio.to_thread(
+            attachments.keep_body, host.home.root, group.folder, file.name, file.body
+        )
+    except OSError as error:
+        # The disk is full, or the agent, whose folder it is, has put something in the way.
+        raise attachments.FileRefused(
+            f"'{file.name}' cannot be stored ({error.strerror or error})."
+        ) from error
     kind = "image" if file.mime.startswith("image/") else "file"
     return f"[{kind} {path}]"
 
