@@ -104,6 +104,7 @@ async def week(
     """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
     until_ms = _midnight_ms(now_ms, zone, days_on=days + 1)
+    zones = {group.folder: settings.zone_of(group, default=zone) for group in await groups.every(tx)}
     unsorted = [
         _on_day(
             _row(zone, times_ms[0], "task", task.id, task.folder, task.status.value, task.prompt),
@@ -141,7 +142,12 @@ async def week(
         and next_ms < until_ms
     ]
     unsorted += [
-        _event_row(followed_event, now_ms=now_ms, zone=zone)
+        _event_row(
+            followed_event,
+            now_ms=now_ms,
+            zone=zone,
+            group_zone=zones.get(followed_event.calendar.folder, zone),
+        )
         for followed_event in await followed_calendars.between(tx, known_folder, now_ms, until_ms)
     ]
     unsorted += [
@@ -174,13 +180,20 @@ def _deadline_row(task: BoardTask, deadline: Deadline, *, now_ms: int, zone: Zon
     return cast("UpcomingView", {**upcoming, **whole_day})
 
 
-def _event_row(followed: FollowedEvent, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
-    """Return the row of an event of a calendar; one that has already begun is listed at the present time."""
+def _event_row(followed: FollowedEvent, *, now_ms: int, zone: ZoneInfo, group_zone: ZoneInfo) -> UpcomingView:
+    """Return the row of an event of a calendar; one that has already begun is listed at the present time.
+
+    An event of a whole day has no time of day (`at`), and the date that it has in its group's zone.
+    """
     event, due_ms = followed.event, max(followed.event.start_ms, now_ms)
     row = _row(zone, due_ms, "event", event.id, followed.calendar.folder, "", event.title)
     # `words` returns the event's title, place and calendar as text.
     upcoming = _on_day(row, words(followed), (due_ms,), now_ms=now_ms, zone=zone)
-    return {**upcoming, "at": [""]} if event.is_all_day else upcoming
+    if not event.is_all_day:
+        return upcoming
+    # It begins at the midnight of its group's zone, which may be on the day before in `zone`.
+    first_date = local_iso(event.start_ms, group_zone)[:10]
+    return {**upcoming, "at": [""], "date": max(first_date, local_iso(now_ms, zone)[:10])}
 
 
 def _on_day(

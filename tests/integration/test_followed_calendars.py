@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -38,6 +38,7 @@ from tests.support.until import until
 
 SEOUL = ZoneInfo("Asia/Seoul")
 FRIDAY = date(2026, 11, 27)
+DAY_MS = 86_400_000
 
 
 def ics(*events: str) -> str:
@@ -478,6 +479,21 @@ async def test_the_agent_knows_what_is_on(host: Host, tmp_path: Path) -> None:
     lines = offline_calendar.between(found, today.date(), today.date(), Language.ENGLISH)
     assert [one for one in lines if one.endswith("dentist · Main St 5 (work)")]
     assert not [one for one in lines if "trip" in one]
+
+
+async def test_a_whole_day_is_that_of_its_group_also_where_the_console_has_another_zone(host: Host) -> None:
+    now_ms = host.harness.clock.now_ms()
+    today = datetime.fromtimestamp(now_ms / 1000, SEOUL).date()
+    holiday = datetime.combine(today + timedelta(days=2), time(), SEOUL)
+    start_ms = round(holiday.timestamp() * 1000)
+    host.events = [host.event(0, "holiday", start_ms=start_ms, end_ms=start_ms + DAY_MS, is_all_day=True)]
+    await host.follow()
+    await host.after(0)
+    async with host.harness.database.transaction() as tx:
+        await groups.set_config(tx, Folder("family"), {"timezone": "Asia/Seoul"}, now_ms=1)
+    async with host.harness.database.reading() as tx:
+        week = await upcoming.week(tx, "family", now_ms=now_ms, zone=ZoneInfo("America/New_York"))
+    assert [(one["date"], one["at"]) for one in week] == [(holiday.date().isoformat(), [""])]
 
 
 async def test_calendars_go_with_their_group(host: Host) -> None:
