@@ -45,9 +45,15 @@ def list_groups(*, as_json: JsonOption = False, home: HomeOption = None) -> None
 
     Example: `andy groups list`
     """
+    from orchestrator.domain import setting_sources
     from orchestrator.reports import groups
 
-    read(home, groups.group_rows, groups.group_lines, as_json=as_json)
+    def lines(rows: list[groups.GroupView]) -> list[str]:
+        """Return the groups as a table, with the name that calls the assistant."""
+        name = setting_sources.assistant_name(terminal.home_of(home).root)
+        return groups.group_lines(rows, assistant=name)
+
+    read(home, groups.group_rows, lines, as_json=as_json)
 
 
 @groups_app.command

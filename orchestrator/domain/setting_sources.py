@@ -85,6 +85,15 @@ def zone(home: Path, environment: Mapping[str, str] = os.environ) -> ZoneInfo:
         return settings.load(home, environment).zone
 
 
+def assistant_name(home: Path, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the name by which people call the assistant: that of the setting, unchecked, else `Andy`.
+
+    Raises:
+        SettingError: a file cannot be read.
+    """
+    return str(merged(read_sources(home, environment)).get("assistant_name") or "Andy")
+
+
 def known_zone(name: str) -> str:
     """Return the name of a time zone unchanged. Raises `ValueError` when there is no such zone."""
     try:

@@ -97,22 +97,25 @@ def group_row(group: Group) -> GroupView:
     }
 
 
-def group_lines(rows: list[GroupView]) -> list[str]:
-    """Return the groups as a table for people."""
+def group_lines(rows: list[GroupView], *, assistant: str) -> list[str]:
+    """Return the groups as a table for people; `assistant` is the name by which they call the assistant."""
     return table(
         ("folder", "name", "chats", "answers"),
-        [(row["folder"], row["name"], ", ".join(row["chats"]), _answered_messages(row)) for row in rows],
+        [
+            (row["folder"], row["name"], ", ".join(row["chats"]), _answered_messages(row, assistant))
+            for row in rows
+        ],
     )
 
 
-def _answered_messages(row: GroupView) -> str:
+def _answered_messages(row: GroupView, assistant: str) -> str:
     """Return in words which messages get an answer in a group: all, or those with one of its triggers."""
     if row["is_main"] or not row["requires_trigger"]:
         return "every message" + (" (main)" if row["is_main"] else "")
     # A group may have a trigger of its own beside the usual one.
-    own = row["trigger"] or ""
+    usual, own = f"@{assistant}", row["trigger"] or ""
     # An imported group may have as its own trigger what calls Andy anyway.
-    return f"@Andy or {own}" if own.casefold() not in ("", "@andy") else "@Andy"
+    return f"{usual} or {own}" if own.casefold() not in ("", usual.casefold()) else usual
 
 
 async def config_fields(tx: Tx, folder: str) -> dict[str, object]:
