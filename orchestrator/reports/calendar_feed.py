@@ -85,7 +85,9 @@ def _event(row: UpcomingView, *, now_ms: int) -> Event:
     event.add("dtstamp", datetime.fromtimestamp(now_ms / 1000, UTC))
     if row["times"] > 1:
         times = ", ".join(row["at"][:CLOCKS_SHOWN]) + (" …" if row["times"] > CLOCKS_SHOWN else "")
-        title = f"{title} ({row['times']} times: {times})"
+        # More times of a day are not counted.
+        count = f"{row['times']} times" + (" or more" if row["times"] >= upcoming.MAX_TIMES_A_DAY else "")
+        title = f"{title} ({count}: {times})"
     if row["times"] > 1 or not row["at"][0]:
         event.add("dtstart", date.fromisoformat(row["date"]))
     else:

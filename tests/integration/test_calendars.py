@@ -18,7 +18,7 @@ from agent_runner.wire.order import ECHO
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BadRequest, UnknownGroup
 from orchestrator.groups import registration, secret_addresses
-from orchestrator.reports import audit, calendar_feed
+from orchestrator.reports import audit, calendar_feed, upcoming
 from orchestrator.reports.upcoming import UpcomingView
 from orchestrator.store.access import secret_addresses as addresses
 from orchestrator.store.access.secret_addresses import AddressKind, UnknownAddress
@@ -88,6 +88,9 @@ def test_a_task_that_comes_more_often_is_one_event_of_the_whole_day():
     assert event.decoded("dtstart") == date(2026, 12, 1)
     assert "dtend" not in event
     assert event["summary"] == "drink water (12 times: 00:00, 02:00, 04:00, 06:00, 08:00, 10:00 …)"
+    clocks = [f"{minute // 60:02}:{minute % 60:02}" for minute in range(upcoming.MAX_TIMES_A_DAY)]
+    (event,) = written(a_row(kind="task", text="look", times=len(clocks), at=clocks))
+    assert "(100 times or more: 00:00, 00:01" in event["summary"], "more times of a day are not counted"
 
 
 def test_a_deadline_says_so_and_andys_own_work_is_left_out():
