@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from orchestrator.domain.errors import BadRequest
 
@@ -43,7 +43,12 @@ def whole_number(text: str) -> int | None:
 
 
 async def read_body(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
-    """Read the body of a request and return it. Raises `BodyTooLarge` if it has more than `limit` bytes."""
+    """Read the body of a request and return it.
+
+    Raises:
+        BodyTooLarge: it has more than `limit` bytes.
+        BadBody: the client disconnected before the end of the body.
+    """
     refusal = f"The body is over {limit / 1024:.0f} KiB: send less text."
     return b"".join([chunk async for chunk in bounded(request, limit, refusal)])
 
@@ -53,15 +58,20 @@ async def bounded(request: Request, limit: int, refusal: str) -> AsyncGenerator[
 
     Raises:
         BodyTooLarge: it has more than `limit` bytes; the error's text is `refusal`.
+        BadBody: the client disconnected before the end of the body.
     """
     received = 0
-    # Counted as it arrives: the length in the headers may be missing or wrong.
-    async for chunk in request.stream():
-        received += len(chunk)
-        if received <= limit:
-            yield chunk
-        elif received > limit + DISCARDED_BYTES:
-            break
+    try:
+        # Counted as it arrives: the length in the headers may be missing or wrong.
+        async for chunk in request.stream():
+            received += len(chunk)
+            if received <= limit:
+                yield chunk
+            elif received > limit + DISCARDED_BYTES:
+                break
+    except ClientDisconnect as error:
+        # Nobody reads this error, but any other one would be logged as a fault of the host, with a traceback.
+        raise BadBody("The client went away before the end of the body.") from error
     if received > limit:
         # Raised at the end of the body: an earlier answer closes the connection, and a client that is still
         # sending would see a broken connection instead of the answer. Only a body that is more than

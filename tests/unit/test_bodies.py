@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 from starlette.requests import Request
 
-from orchestrator.web.bodies import DISCARDED_BYTES, BodyTooLarge, read_body
+from orchestrator.web.bodies import DISCARDED_BYTES, BadBody, BodyTooLarge, read_body
 
 
 async def test_a_body_over_the_limit_is_read_to_its_end_before_it_is_refused():
@@ -29,6 +29,19 @@ async def test_a_body_without_an_end_is_refused_at_some_time():
 
 async def test_a_body_at_the_limit_is_read():
     assert await read_body(request_of([b"a" * 2048] * 2), limit=4096) == b"a" * 4096
+
+
+async def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_no_fault_of_the_host():
+    messages = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> dict[str, object]:
+        return messages.pop(0)
+
+    with pytest.raises(BadBody, match="went away"):
+        await read_body(Request({"type": "http", "headers": []}, receive))
 
 
 def request_of(pieces: list[bytes] | count[int]) -> Request:
