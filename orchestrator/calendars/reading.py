@@ -102,6 +102,8 @@ def _calendars(body: bytes) -> Iterator[Any]:
         # `utf-8-sig` drops a byte order mark before the text.
         texts = _from_caldav(body) if is_caldav else [body.decode("utf-8-sig", "replace")]
         components = [part for text in texts for part in Calendar.from_ical(text, multiple=True)]
+    except MemoryError:
+        raise  # it may be a calendar, and is too large for this process
     except Exception as error:  # the parser reads untrusted bytes, and raises errors of many kinds
         raise NotACalendar(str(error)[:MAX_TEXT_CHARS]) from error
     calendars = [component for component in components if component.name == "VCALENDAR"]

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
+from icalendar import Calendar
 
 from agent_runner.agents.offline import calendar as offline_calendar
 from agent_runner.wire.times import Language
@@ -217,6 +218,17 @@ async def test_a_server_that_sends_without_end_is_left(monkeypatch: pytest.Monke
         port = listener.sockets[0].getsockname()[1]
         with pytest.raises(CalendarUnreadable, match="larger than"):
             await client.fetch(CalendarLogin(address=f"http://127.0.0.1:{port}/"), first=FRIDAY)
+
+
+async def test_a_calendar_that_needs_too_much_memory_is_not_called_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def out_of_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Calendar, "from_ical", out_of_memory)
+    with pytest.raises(MemoryError):  # its process ends by that, and the host then says that it is too large
+        read(ics("DTSTART:20261130T000000Z"))
 
 
 @pytest.mark.parametrize("address", ["https://[::1/secret", "https://[secret]/x"])
