@@ -162,8 +162,10 @@ class CalendarFeature:
         group = await groups.by_folder(tx, followed.calendar.folder)
         if group is None:
             return
-        # The start is part of the key: an event that was moved is announced again.
-        key = f"calendar:{followed.calendar.id}:{followed.event.id}:{followed.event.start_ms}"
+        # By its name: a calendar that is followed anew, as with another password, gets a new id. The start is
+        # part of the key, because an event that was moved is announced again.
+        source = f"{followed.calendar.folder}:{followed.calendar.name}"
+        key = f"calendar:{source}:{followed.event.id}:{followed.event.start_ms}"
         await outbox.add(
             tx,
             chat_jid=group.jid,

@@ -375,6 +375,14 @@ async def test_a_message_comes_once_before_each_event(host: Host) -> None:
     assert len(await host.after(16)) == 2, "one that was moved is announced for its new time"
 
 
+async def test_a_calendar_that_is_followed_anew_announces_nothing_twice(host: Host) -> None:
+    host.events = [host.event(20), host.event(50, "lunch")]
+    await host.follow()
+    assert len(await host.after(0)) == 1
+    await host.follow(notice_minutes=60)
+    assert len(await host.after(0)) == 2, "the one that is due only now"
+
+
 async def test_a_message_days_before_an_event_says_the_day(host: Host) -> None:
     host.events = [host.event(3 * 24 * 60)]
     await host.follow(notice_minutes=4 * 24 * 60)
