@@ -130,7 +130,8 @@ class AuditCheck:
         """
         trusted = self._last_verdict
         # A row may be changed after it was checked: all are read again after a while, and after a fault.
-        is_old = now_ms - self._all_read_ms > CHECK_MS
+        # `abs`, because the last time lies in the future after the clock was set back.
+        is_old = abs(now_ms - self._all_read_ms) > CHECK_MS
         if reads_all or is_old or trusted is None or trusted.fault is not None:
             trusted = None
         # Only the rows that were added after a trusted verdict are read; without one, all rows are.

@@ -132,6 +132,17 @@ async def test_all_is_read_again_after_some_minutes(database: Database, database
         assert not (await check.verify(tx, now_ms=reports.CHECK_MS + 1))["ok"]
 
 
+async def test_all_rows_are_read_again_after_the_clock_was_set_back(
+    database: Database, database_path: Path
+) -> None:
+    await fill(database)
+    check = reports.AuditCheck()
+    async with database.reading() as tx:
+        await check.verify(tx, now_ms=10 * reports.CHECK_MS)
+        tamper(database_path, "UPDATE audit SET detail = '{}' WHERE id = 1")
+        assert not (await check.verify(tx, now_ms=reports.CHECK_MS))["ok"]
+
+
 @pytest.mark.parametrize("sql", ["UPDATE audit SET detail = '{}'", "DELETE FROM audit WHERE id = 5"])
 async def test_rows_can_only_be_added(database: Database, sql: str) -> None:
     await fill(database)
