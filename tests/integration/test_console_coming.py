@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -15,6 +17,7 @@ import pytest_asyncio
 
 from agent_runner.wire.order import ECHO
 from orchestrator.domain.home import Home
+from orchestrator.reports import upcoming
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
 from orchestrator.store.reader import read_once
@@ -291,3 +294,28 @@ async def test_a_deadline_of_this_day_that_is_over_stands_there_as_late(browser,
     )
     row = (await browser.get("/console/coming")).text.partition("Ring the school")[2].partition("</li>")[0]
     assert "overdue" in row
+
+
+@pytest.mark.parametrize("page", ["/now", "/coming"])
+async def test_the_days_ahead_are_counted_beside_the_host_and_for_one_page_at_a_time(
+    browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    """An agent may schedule 200 tasks of every minute, whose times of a week take minutes to count."""
+    week, under_way, most, threads = upcoming.week, 0, 0, set()
+
+    async def watched(*arguments: Any, **more: Any) -> list[upcoming.UpcomingView]:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        threads.add(threading.get_ident())
+        try:
+            return await week(*arguments, **more)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(upcoming, "week", watched)
+    answers = await asyncio.gather(*(browser.get(f"/console{page}") for _ in range(4)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert threads
+    assert threading.get_ident() not in threads
+    assert most == 1

@@ -133,6 +133,8 @@ class Console:
     doctor: BackgroundDoctor
     backups: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a backup is made or checked: one at a time."""
+    counting_ahead: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the times of the days ahead are counted in a thread: one page at a time."""
     audit_check: AuditCheck = field(default_factory=AuditCheck)
     troubles: int = 0
     """The number of failing parts when the page Now was rendered last."""

@@ -316,15 +316,15 @@ async def _show(
 
     `editing` is the id of the entry that is open for a change; empty for the one in the query.
     """
-    folder, zone = _page_parameter(view, "group") or None, view.console.zone
+    folder = _page_parameter(view, "group") or None
     editing = editing or view.query("edit")
     if problem is not None:
         view.error = view.why(problem) if isinstance(problem, AndyError) else view.t(".incomplete")
         if _meanings(view, problem):
             view.error += " " + view.t(".choose_below")
+    upcoming_rows = await _week(view, folder)
     async with view.host.reader.reading() as tx:
         all_groups = await groups.every(tx)
-        upcoming_rows = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone, days=DAYS)
         scheduled_tasks = await tasks.every(tx, folder, with_ended=False)
         to_come = await board_notifications.reminders(tx, Folder(folder) if folder else None)
     by_folder = {str(group.folder): group for group in all_groups}
@@ -399,11 +399,25 @@ def _days(
     return days
 
 
-async def next_lines(view: View, tx: Tx, *, limit: int) -> list[Day]:
+async def _week(view: View, folder: str | None) -> list[UpcomingView]:
+    """Return what comes in the days ahead in the group `folder`, or in all groups if it is None.
+
+    Raises `UnknownGroup`.
+    """
+    now_ms, zone = view.now_ms, view.console.zone
+    # In a thread, and for one page at a time: to count the times of many tasks of every minute takes long.
+    async with view.console.counting_ahead:
+        return await view.api.lists.read(
+            lambda tx: upcoming.week(tx, folder, now_ms=now_ms, zone=zone, days=DAYS)
+        )
+
+
+async def next_lines(view: View, *, limit: int) -> list[Day]:
     """Return the next `limit` lines of all groups, by day, without overdue ones."""
-    by_folder = {str(group.folder): group for group in await groups.every(tx)}
-    upcoming_rows = await upcoming.week(tx, None, now_ms=view.now_ms, zone=view.console.zone, days=DAYS)
-    scheduled_tasks = await tasks.every(tx, None, with_ended=False)
+    upcoming_rows = await _week(view, None)
+    async with view.host.reader.reading() as tx:
+        by_folder = {str(group.folder): group for group in await groups.every(tx)}
+        scheduled_tasks = await tasks.every(tx, None, with_ended=False)
     tasks_by_id = {task.id: _scheduled_task(view, task, by_folder) for task in scheduled_tasks}
     rows = [row for row in upcoming_rows if not row["is_overdue"]][:limit]
     dates = dict.fromkeys(row["date"] for row in rows)

@@ -79,12 +79,12 @@ async def show(view: View) -> Response:
     status = await view.api.status()
     host = view.host
     waiting = await needs.read_waiting(view) if view.waiting is None else view.waiting
+    next_lines = await coming.next_lines(view, limit=MOST_NEXT)
     async with host.reader.reading() as tx:
         recent = await messages.group_summaries(tx)
         requests = {
             turn.id: await messages.requests_of(tx, turn.id, limit=1) for turn in waiting.needs.failed
         }
-        next_lines = await coming.next_lines(view, tx, limit=MOST_NEXT)
         today = await costs.usage_today(tx, now_ms=view.now_ms, zone=host.settings.zone)
         budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=host.settings.zone)
     today_date = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
