@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agent_runner.wire.files import write_whole
+from orchestrator.base.dirfd import open_file
 from orchestrator.base.tables import short
 from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.values import Group
@@ -140,12 +141,10 @@ def _read(home: Path, folder: str, name: str, *, limit: int) -> bytes | None:
     None if there is no such file, or it is not a regular one. A container may write the folder, so no link is
     followed.
     """
-    # Opening a pipe would wait for its other end without O_NONBLOCK.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        inner = os.open(home / "groups" / folder, flags | os.O_DIRECTORY)
+        inner = os.open(home / "groups" / folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
         try:
-            descriptor = os.open(name, flags, dir_fd=inner)
+            descriptor = open_file(inner, name)
         finally:
             os.close(inner)
     except OSError:

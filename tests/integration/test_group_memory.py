@@ -268,6 +268,14 @@ async def test_a_link_in_place_of_the_notes_is_neither_read_nor_written(filled: 
     assert secret.read_text() == "jazz is secret\n"
 
 
+async def test_a_folder_in_place_of_the_notes_is_no_text(filled: MemoryHouse) -> None:
+    filled.notes.unlink()
+    filled.notes.mkdir()
+    root, name = filled.notes.parent.parent.parent, filled.notes.name
+    assert memory_templates.own_text(root, filled.notes.parent.name, name) is None
+    assert memory_templates.whole_text(root, filled.notes.parent.name, name) is None
+
+
 async def test_words_leave_long_archives_and_those_of_any_number(filled: MemoryHouse) -> None:
     archives = filled.notes.parent / "conversations"
     for number in range(210):
