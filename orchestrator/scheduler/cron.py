@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -19,6 +19,8 @@ from orchestrator.domain.values import Dst
 
 MAX_YEARS = 10
 """Years without a due time after which an expression never comes: 29 February skips at most seven."""
+LATEST_START = date.max - timedelta(days=366 * MAX_YEARS)
+"""The last day from which `MAX_YEARS` can be searched: the calendar of Python ends with the year 9999."""
 LONGEST_SHIFT = timedelta(hours=3)
 """More than any zone sets its clocks back at once today."""
 
@@ -34,6 +36,8 @@ _LONGEST_STEP = {
     StepUnit.MONTHS: 12 * MAX_YEARS,
 }
 _PLACED = re.compile(r"(?P<weekday>\w{1,3}?)(?P<place>#[1-5]|l)", re.ASCII)
+_DAY = timedelta(days=1)
+_LAST_MINUTE = time(23, 59)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
@@ -156,8 +160,8 @@ def _parsed(expression: str) -> _Expression:
 def _with_step(expression: str, stepped: re.Match[str], rhythm: Rhythm) -> Rhythm:
     """Return the rhythm with the step of an expression such as `… every 2 weeks from 2026-11-24`.
 
-    `stepped` is the match of that expression. Raises `BadSchedule` if the date does not exist, or the step is
-    longer than `MAX_YEARS`.
+    `stepped` is the match of that expression. Raises `BadSchedule` if the date does not exist or is too late,
+    or the step is longer than `MAX_YEARS`.
     """
     step, unit = int(stepped["step"]), StepUnit(stepped["unit"])
     try:
@@ -166,6 +170,8 @@ def _with_step(expression: str, stepped: re.Match[str], rhythm: Rhythm) -> Rhyth
         raise BadSchedule(f"cron: '{expression}' has no such date: {stepped['start']}.") from None
     if step > _LONGEST_STEP[unit]:
         raise BadSchedule(f"cron: '{expression}' counts further than {MAX_YEARS} years.")
+    if start > LATEST_START:
+        raise BadSchedule(f"cron: '{expression}' begins too late: {stepped['start']}.")
     return replace(rhythm, step=step, unit=unit, start=start)
 
 
@@ -210,16 +216,26 @@ def _wall_times(expression: str, after: datetime) -> Iterator[datetime]:
     from croniter import CroniterBadDateError, croniter
 
     parsed = _parsed(expression)
+    rhythm = parsed.rhythm
+    furthest = after.date() + timedelta(days=366 * MAX_YEARS)
+    if rhythm.start is not None and rhythm.start > after.date():
+        if rhythm.start > furthest:
+            return
+        # Nothing comes before the start, so the days until then need not be searched.
+        after = datetime.combine(rhythm.start, datetime.min.time()) - timedelta(minutes=1)
     # Without a zone, croniter applies no daylight saving: `_moments` decides about it.
     times = croniter(parsed.text, after, max_years_between_matches=MAX_YEARS)
-    furthest = max(after.date(), parsed.rhythm.start or after.date()) + timedelta(days=366 * MAX_YEARS)
     try:
         while (wall := times.get_next(datetime)).date() <= furthest:
-            if parsed.rhythm.is_on(wall.date()):
+            if rhythm.is_on(wall.date()):
                 yield wall
             else:
-                # Skip the rest of a day that does not count, also for an expression of every minute.
-                times.set_current(wall.replace(hour=23, minute=59, second=0), force=True)
+                # Skip the days that do not count, also for an expression of every minute. Here, since
+                # croniter takes a hundred times as long for each of them: a step may be years.
+                day = wall.date()
+                while day < furthest and not rhythm.is_on(day + _DAY):
+                    day += _DAY
+                times.set_current(datetime.combine(day, _LAST_MINUTE), force=True)
     except CroniterBadDateError:
         return
 

@@ -156,6 +156,7 @@ def test_the_usual_is_once_for_a_time_of_day_and_both_for_a_rhythm() -> None:
         ("0 9 * * 2 every 2 weeks", "8 fields"),
         ("0 9 * * 2 every 2 weeks from 2026-02-30", "no such date"),
         ("0 9 * * 2 every 600 weeks from 2026-02-03", "further than 10 years"),
+        ("0 9 * * * every 2 days from 9999-12-31", "begins too late"),
         ("0 9 30 * * every 12 months from 2026-02-01", "never comes"),
         ("0 9 ? * *", "'?'"),
         ("H 9 * * *", "'h'"),
@@ -175,6 +176,18 @@ def test_what_is_no_cron_expression_is_refused_and_named(text: str, told: str) -
     with pytest.raises(BadSchedule) as caught:
         cron.checked(text)
     assert told in str(caught.value)
+
+
+def test_a_rhythm_that_begins_after_ten_years_is_not_searched_for() -> None:
+    with pytest.raises(BadSchedule, match="does not come in 10 years"):
+        due("0 9 * * * every 2 days from 2060-01-01", SEOUL, "2026-02-01T08:00", 1)
+
+
+def test_a_rhythm_that_begins_later_comes_on_its_first_day() -> None:
+    assert due("0 0 * * * every 10 days from 2031-02-01", SEOUL, "2026-02-01T08:00", 2) == [
+        "2031-02-01T00:00+09:00",
+        "2031-02-11T00:00+09:00",
+    ]
 
 
 @pytest.mark.parametrize(
