@@ -63,13 +63,15 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
     """Queue the due runs of a task, or pause a task that cannot run any more; return what was done."""
     group = await groups.by_folder(tx, task.folder)
     if group is None:
-        return await _stop(tx, task, NO_GROUP, now_ms=now_ms)
+        await task_stops.stop(tx, task, reason=NO_GROUP, now_ms=now_ms)
+        return FiredTask(task=task, outcome="paused")
     try:
         decision = decide(task, await task_runs.open_turns(tx, task.id), now_ms=now_ms)
     except (AndyError, ValueError, LookupError, ArithmeticError) as error:
         # A removed zone or an expression that is no longer accepted stops its own task, not the others.
         log.warning("task.unusable", task=task.id, group=task.folder, reason=str(error))
-        return await _stop(tx, task, f"its schedule cannot be used any more: {error}", now_ms=now_ms)
+        await scheduled_task_turns.pause_unusable(tx, task, group, reason=str(error), now_ms=now_ms)
+        return FiredTask(task=task, outcome="paused")
     return await _carry_out(tx, task, group, decision, now_ms=now_ms)
 
 
@@ -101,12 +103,6 @@ async def _carry_out(
     if not turns and decision.next_ms is None:
         await tasks.complete(tx, task.id, result=f"Left out: {decision.reason}", now_ms=now_ms)
     return FiredTask(task=task, outcome="due" if turns else "skipped", turns=tuple(turns))
-
-
-async def _stop(tx: Tx, task: ScheduledTask, reason: str, *, now_ms: int) -> FiredTask:
-    """Pause a task that cannot run any more, with the reason."""
-    await task_stops.stop(tx, task, reason=reason, now_ms=now_ms)
-    return FiredTask(task=task, outcome="paused")
 
 
 def _cause(due_ms: int, now_ms: int) -> Cause:

@@ -92,7 +92,10 @@ class Scheduler:
         return before is None or self._ahead_ms < before - SET_BACK_MS
 
     def _publish(self, fired: list[due_tasks.FiredTask]) -> None:
-        """Publish an event for each queued turn, and for each task without one; then wake the queue."""
+        """Publish an event for each queued turn, and for each task without one; then wake the queue.
+
+        The outbox is woken, too: the group of a paused task is notified.
+        """
         for fired_task in fired:
             for turn in fired_task.turns or (None,):  # one event also for a task without a turn
                 self._bus.publish(
@@ -102,3 +105,4 @@ class Scheduler:
                     detail=fired_task.task.id,
                 )
         self._wakeups.lanes.set()
+        self._wakeups.outbox.set()

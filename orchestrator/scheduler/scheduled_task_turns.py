@@ -77,6 +77,21 @@ async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str,
     await _notify_group(tx, task, turn, text, key=f"task-paused:{task.id}:{now_ms}", now_ms=now_ms)
 
 
+async def pause_unusable(tx: Tx, task: ScheduledTask, group: Group, *, reason: str, now_ms: int) -> None:
+    """Pause a scheduled task whose schedule cannot be used any more, for a `reason`, and notify its group."""
+    why = f"its schedule cannot be used any more: {reason}"
+    await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
+    text = f"⏸️ I have paused “{shorten(task)}” ({task.id}): {why} Give it a new time, and resume it."
+    await outbox.add(
+        tx,
+        chat_jid=group.chat_for(task.chat_jid),
+        folder=task.folder,
+        text=text,
+        dedupe_key=f"task-paused:{task.id}:{now_ms}",
+        now_ms=now_ms,
+    )
+
+
 def shorten(task: ScheduledTask) -> str:
     """Return what a scheduled task is to do on one short line: its prompt, or the text of a reminder."""
     # A repeating reminder is a task that asks its agent to repeat a text; people know the text alone.

@@ -458,6 +458,8 @@ async def test_a_schedule_that_is_read_no_more_stops_its_own_task_only(
     task = await home.task(broken)
     assert task.status is TaskStatus.PAUSED
     assert "cannot be used any more" in (task.status_reason or "")
+    (told,) = await home.told()
+    assert told.startswith(f"⏸️ I have paused “echo news” ({broken}): its schedule cannot be used any more")
 
 
 # Zones, prompts, logs
