@@ -247,7 +247,8 @@ class DashboardExporter:
                 directory / DIRECTORY,
                 known_texts if zone_key == zone.key else {},
             )
-        except (OSError, StoreError, sqlite3.Error) as error:
+        # A value that cannot be written, of an older store, must not keep other groups from their files.
+        except (OSError, StoreError, sqlite3.Error, ValueError, ArithmeticError) as error:
             log.warning("dashboard.not_exported", group=group.folder, reason=str(error))
             return
         if exported is not None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
+from pydantic_core import to_json
+
 from orchestrator.dashboard.files.export import FILES
 from orchestrator.dashboard.files.import_changes import ImportChange, differences, sentences
 from orchestrator.dashboard.files.import_rows import Reader, UnfitRow
@@ -219,9 +221,18 @@ class _DocumentReader:
 
 
 def _object(entry: Any) -> dict[str, Any]:
-    """Return an entry of a file, which has to be an object. Raises `UnfitRow` if it is none."""
+    """Return an entry of a file, which has to be an object.
+
+    Raises `UnfitRow` if it is none, or has a value that the database or an export refuses: a number such as
+    `NaN`, half of a surrogate pair, or too many objects in each other.
+    """
     if not isinstance(entry, dict):
         raise UnfitRow("is no object")
+    try:
+        json.dumps(entry, ensure_ascii=False, allow_nan=False).encode()
+        to_json([[[entry]]])  # a little deeper than an export writes it
+    except (ValueError, RecursionError) as error:
+        raise UnfitRow(f"has a value that cannot be stored: {str(error)[:200]}") from error
     return entry
 
 

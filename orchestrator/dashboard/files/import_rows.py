@@ -34,6 +34,11 @@ Kind = TypeVar("Kind")
 OLD_TYPES = {"completion_check": NotificationType.PROGRESS_CHECK}
 """Types that other versions had."""
 OLD_CATEGORIES = {"general": Category.LIFE}
+_FIRST_MS = round(datetime(2, 1, 1, tzinfo=UTC).timestamp() * 1000)
+_LAST_MS = round(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
+"""The times (epoch ms) that are taken: without the calendar's first and last year, which have no local times
+in some zones. Programs write such times for none at all.
+"""
 
 
 class UnfitRow(ValueError):
@@ -114,7 +119,9 @@ class Reader:
         completed_ms = None if is_cancelled else self._time(row, "completed_at") or moved_ms
         ended_ms = completed_ms or moved_ms
         days = _number(row, "duration_days", 0, maximum=36_500)
-        created_ms = self._time(extra, "created_at") or ended_ms - days * DAY_MS
+        created_ms = self._time(extra, "created_at") or _in_calendar(
+            "duration_days", ended_ms - days * DAY_MS
+        )
         title = _required_line(row, "title", limit=MAX_TITLE_CHARS)
         return BoardTask(
             folder=self.folder,
@@ -254,9 +261,11 @@ class Reader:
         # A day alone, such as 2026-02-10, has ten characters.
         if isinstance(value, str) and len(value) == 10:
             try:
-                return when.day_deadline(date.fromisoformat(value), self.zone, text=text)
+                deadline = when.day_deadline(date.fromisoformat(value), self.zone, text=text)
             except ValueError as error:
                 raise UnfitRow(f"deadline: {error}") from error
+            _in_calendar("deadline", deadline.at_ms)
+            return deadline
         at_ms = self._time(row, "deadline")
         return None if at_ms is None else Deadline(at_ms=at_ms, text=text)
 
@@ -271,11 +280,9 @@ class Reader:
         try:
             at = datetime.fromisoformat(str(value))
             at_ms = when.local_ms(at, self.zone) if at.tzinfo is None else round(at.timestamp() * 1000)
-            # Only tried: a time at the end of the calendar may have no local form, and could never be shown.
-            datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.zone)
         except (ValueError, OverflowError, OSError) as error:
             raise UnfitRow(f"{name}: '{str(value)[:40]}' is no ISO time") from error
-        return at_ms
+        return _in_calendar(name, at_ms)
 
     def _user_set(self, extra: Mapping[str, Any]) -> dict[str, int]:
         """Map the fields of a task that a person has set to the time at which they did (epoch ms).
@@ -285,6 +292,13 @@ class Reader:
         stored = _object(extra, "user_set")
         times = {name: self._time(stored, name) for name in stored}
         return {name: at_ms for name, at_ms in times.items() if at_ms is not None}
+
+
+def _in_calendar(name: str, at_ms: int) -> int:
+    """Return a time (epoch ms) of the field `name`. Raises `UnfitRow` if it could not be shown everywhere."""
+    if not _FIRST_MS <= at_ms < _LAST_MS:
+        raise UnfitRow(f"{name}: is before the year 2 or after 9998")
+    return at_ms
 
 
 # The functions below return the value of the field `name`, and raise `UnfitRow` if it has another type.
@@ -367,6 +381,8 @@ def _member_of(
     value = row.get(name)
     if value in (None, ""):
         return default
+    if not isinstance(value, str):
+        raise UnfitRow(f"{name}: is no text")
     if old and value in old:
         return old[value]
     try:

@@ -170,7 +170,8 @@ async def set_recurring(
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
     before = dict(task.recurring or {})
     days = sorted(set(days_of_week if days_of_week is not None else serializers.days_of(before)))
-    time_of_day = before.get("check_time", "") if check_time is None else check_time.strip()
+    # An imported time may be anything.
+    time_of_day = str(before.get("check_time") or "") if check_time is None else check_time.strip()
     if enabled and not days:
         raise ToolRefused("VALIDATION", "days_of_week: name at least one day, 0 is Monday.")
     if any(not 0 <= day <= 6 for day in days):

@@ -315,7 +315,14 @@ TWO_TASKS: dict[str, Any] = {"tasks": [{"id": "task_1", "title": "x"}, {"id": "t
         ({"progress": {"percentage": 101}}, "percentage: '101' is no number from 0 to 100"),
         ({"progress": [1]}, "progress: is no object"),
         ({"created_at": "9999-99-99"}, "created_at"),
+        ({"created_at": "0001-01-01T00:00"}, "created_at: is before the year 2"),
+        ({"deadline": "0001-01-01"}, "deadline: is before the year 2"),
+        ({"deadline": "9999-12-31"}, "deadline: is before the year 2 or after 9998"),
         ({"tags": [1]}, "tags: is no list of texts"),
+        ({"status": ["active"]}, "status: is no text"),
+        ({"links": {"a": "\ud83d"}}, "tasks[2]: has a value that cannot be stored: "),
+        ({"recurring": {"a": float("nan")}}, "has a value that cannot be stored: "),
+        ({"links": {"a": json.loads("[" * 500 + "]" * 500)}}, "has a value that cannot be stored: "),
     ],
 )
 async def test_at_34_a_row_that_does_not_fit_is_named_and_nothing_is_taken(
@@ -327,6 +334,43 @@ async def test_at_34_a_row_that_does_not_fit_is_named_and_nothing_is_taken(
         await home.service.import_from("family", tmp_path)
     assert problem in str(refused.value)
     assert await home.harness.rows("SELECT * FROM dashboards") == []
+
+
+async def test_at_34_a_completed_task_cannot_last_longer_than_the_calendar(
+    home: DashboardHarness, tmp_path: Path
+) -> None:
+    (tmp_path / "knowledge").mkdir()
+    ended = {"id": "task_1", "title": "x", "completed_at": "0050-01-01T00:00", "duration_days": 36_500}
+    (tmp_path / "knowledge/history.json").write_text(json.dumps({"completed_tasks": [ended]}))
+    with pytest.raises(ImportRefused, match="duration_days: is before the year 2"):
+        await home.service.import_from("family", tmp_path)
+
+
+async def test_a_task_with_an_imported_time_of_day_that_is_none_can_be_changed(
+    home: DashboardHarness,
+) -> None:
+    await home.put(blog(recurring={"enabled": True, "days_of_week": [0], "check_time": 1800}))
+    refused = await home.service.call_tool("family", "set_recurring", {"task_id": "task_001"})
+    assert not refused.ok
+    assert "check_time: '1800' is no time of day" in refused.text
+    changed = await home.service.call_tool(
+        "family", "set_recurring", {"task_id": "task_001", "check_time": "18:00"}
+    )
+    assert changed.ok
+
+
+async def test_a_dashboard_that_cannot_be_written_keeps_no_other_from_its_files(
+    home: DashboardHarness, tmp_path: Path
+) -> None:
+    await home.put(blog(created_ms=-(10**15)), blog(folder=Folder("bees")))
+    exporter = DashboardExporter(
+        tmp_path, home.harness.database, bus=home.harness.bus, zone_of=lambda _: SEOUL
+    )
+    (tmp_path / "family").mkdir()
+    (tmp_path / "bees").mkdir()
+    await exporter.write_all()
+    assert (tmp_path / "bees/dashboard/tasks.json").exists()
+    assert not (tmp_path / "family/dashboard").exists()
 
 
 async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHarness, tmp_path: Path) -> None:
