@@ -51,6 +51,8 @@ class UpcomingReminder:
     rhythm: Recurrence | None = None
     repeats: str = ""
     """The times of a repeating reminder in words: `every day at 09:00`."""
+    is_paused: bool = False
+    """Whether it is a repeating one that does not come until it is resumed."""
 
     @property
     def text(self) -> str:
@@ -67,7 +69,7 @@ class UpcomingReminder:
 
     def time_on(self, day: date) -> time | None:
         """Return the time of day when the reminder is due on a day; None if it is not due then."""
-        if self.at is None:
+        if self.at is None or self.is_paused:
             return None
         # A rhythm with an interval, such as every two hours, is only known by its next time.
         if self.rhythm is not None and self.rhythm.interval is None:
@@ -414,9 +416,8 @@ class Reminders(RequestHandler):
         """Return a reminder as a line of a list: when it is due, and what it is about."""
         moment = self.moment(reminder.at) if reminder.at else "—"
         if reminder.repeats:
-            return self.say(
-                "repeat_line", times=reminder.repeats, moment=moment, what=self.brief(reminder.text)
-            )
+            line = "repeat_paused" if reminder.is_paused else "repeat_line"
+            return self.say(line, times=reminder.repeats, moment=moment, what=self.brief(reminder.text))
         return f"{moment} · {self.brief(reminder.text)}"
 
     # Cancelling
@@ -737,6 +738,7 @@ class Reminders(RequestHandler):
             at=at,
             rhythm=rhythm,
             repeats=times.say(rhythm, self.parsed.language) if rhythm else value,
+            is_paused=row.get("status") == "paused",
         )
 
     def _next_run(self, row: Mapping[str, Any]) -> datetime | None:

@@ -29,7 +29,7 @@ from orchestrator.domain.dashboard import (
     ToolRefused,
 )
 from orchestrator.domain.errors import BadTime, ReminderRefused, UnknownReminder
-from orchestrator.domain.values import ChatJid, Group, ScheduledTask
+from orchestrator.domain.values import ChatJid, Group, ScheduledTask, TaskStatus
 from orchestrator.inbound.intake import check_text
 from orchestrator.store import audit
 from orchestrator.store.board import notifications as board_notifications
@@ -51,6 +51,7 @@ class ReminderView(TypedDict):
     """The time zone of `due`: that of its group."""
     text: str
     repeats: str | None
+    """How it repeats, such as `every Monday at 09:00`, and whether it is paused; None for one time."""
 
 
 def _always_deliverable(_: Group) -> bool:
@@ -303,11 +304,15 @@ def _is_reminder(task: ScheduledTask) -> bool:
 
 
 def _repeating_view(task: ScheduledTask) -> ReminderView:
-    """Return a scheduled task that only repeats a sentence as people see a reminder; its id is the task's."""
+    """Return a scheduled task that only repeats a sentence as people see a reminder; its id is the task's.
+
+    A paused one does not come until it is resumed, and says so.
+    """
     assert task.next_ms is not None
     zone = ZoneInfo(task.schedule.timezone)
     first = datetime.fromtimestamp(task.next_ms / 1000, zone)
     rhythm = times.Recurrence.of_schedule(task.schedule.kind.value, task.schedule.value, first=first)
+    repeats = times.say(rhythm, times.Language.ENGLISH) if rhythm else task.schedule.value
     return {
         "id": task.id,
         "group": task.folder,
@@ -315,7 +320,7 @@ def _repeating_view(task: ScheduledTask) -> ReminderView:
         "due_ms": task.next_ms,
         "timezone": zone.key,
         "text": task.prompt.removeprefix(ECHO),
-        "repeats": times.say(rhythm, times.Language.ENGLISH) if rhythm else task.schedule.value,
+        "repeats": f"{repeats} (paused)" if task.status is TaskStatus.PAUSED else repeats,
     }
 
 

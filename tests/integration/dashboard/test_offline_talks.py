@@ -1454,6 +1454,15 @@ async def test_main_is_told_once_a_day_how_more_would_be_understood(chat: Chat) 
     assert len(await chat.home.harness.rows(rows)) == 2
 
 
+async def test_a_repeating_reminder_that_is_paused_is_not_said_to_come(chat: Chat) -> None:
+    await chat.say("remind me every day at 7am to run")
+    async with chat.turn():
+        (task,) = await chat.home.harness.rows("SELECT id FROM scheduled_tasks")
+        await chat.home.ask_raw({"type": "pause_task", "taskId": task["id"]})
+    assert "R1. every day at 07:00, paused · run" in await chat.say("list reminders")
+    assert "run" not in await chat.say("what's on tomorrow?")
+
+
 async def test_a_reply_to_a_reminder_that_came_sets_it_again(chat: Chat) -> None:
     said = await chat.say("snooze 20 minutes", quoted="⏰ Reminder for Jane: cook")
     assert said == "I'll remind you on Mon 2026-02-09 08:50: cook (reminder 1)."

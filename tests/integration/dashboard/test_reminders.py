@@ -200,6 +200,22 @@ async def test_one_that_repeats_is_listed_by_its_task_which_ends_it(home):
     assert any("every Monday at 09:00" in line for line in reminders.lines(rows, reader=ZoneInfo("UTC")))
 
 
+async def test_one_that_repeats_and_is_paused_is_not_listed_as_coming(home):
+    async with home.turn("chat"):
+        made = await home.ask_raw(
+            {
+                "type": "schedule_task",
+                "prompt": f"{ECHO}⏰ Reminder: take out the bins",
+                "schedule_type": "cron",
+                "schedule_value": "0 9 * * 1",
+            }
+        )
+        await home.ask_raw({"type": "pause_task", "taskId": made.data["id"]})
+    async with home.harness.database.transaction() as tx:
+        (row,) = await home.service.reminders.list_views(tx, None)
+    assert row["repeats"] == "every Monday at 09:00 (paused)"
+
+
 async def test_whoever_sets_one_everyone_sees_it_and_by_the_same_number(home):
     """The owner, the agent without a model and the one with a model set one each."""
     service, now_ms = home.service.reminders, home.clock.now_ms()
