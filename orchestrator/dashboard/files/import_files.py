@@ -19,6 +19,7 @@ from orchestrator.domain.dashboard import (
     BoardTask,
     Insight,
     Notification,
+    NotificationStatus,
     Person,
     Project,
     Question,
@@ -27,6 +28,7 @@ from orchestrator.domain.dashboard import (
 from orchestrator.domain.errors import ImportRefused
 from orchestrator.domain.values import Folder
 from orchestrator.store.board import dashboards
+from orchestrator.store.board import deliveries as board_deliveries
 from orchestrator.store.board import knowledge as board_knowledge
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.board import questions as board_questions
@@ -163,6 +165,7 @@ async def write_rows(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = 
         rows = await _only_new(ctx, rows)
         if not any(rows.counts().values()):
             return rows
+    rows = await _not_sent_again(ctx, rows)
     version = await ctx.version()
     for task in rows.tasks:
         await board_tasks.put(ctx.tx, replace(task, version=version), read_version=None)
@@ -308,6 +311,22 @@ async def _only_new(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
 def _not_stored(rows: Sequence[Named], stored_ids: set[str]) -> list[Named]:
     """Return the rows whose id is not one of `stored_ids`, the ids of the dashboard's rows of their kind."""
     return [row for row in rows if row.id not in stored_ids]
+
+
+async def _not_sent_again(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
+    """Return imported rows in which notifications that were sent since the files were written are delivered.
+
+    One counts as sent if a message for it was, at its due time or later. A note names each.
+    """
+    notifications, notes = [], list(rows.notes)
+    for row in rows.notifications:
+        sent_ms = await board_deliveries.sent_ms(ctx.tx, row) if row.status.is_open else None
+        if sent_ms is None or sent_ms < row.due_ms:
+            notifications.append(row)
+            continue
+        notifications.append(replace(row, status=NotificationStatus.DELIVERED, delivered_ms=sent_ms))
+        notes.append(f"{row.id}: was sent already")
+    return replace(rows, notifications=notifications, notes=notes)
 
 
 async def _without_duplicates(ctx: ServiceContext, rows: ImportRows) -> ImportRows:

@@ -104,7 +104,7 @@ async def claim(
     )
     if cursor.rowcount != 1:
         return False
-    key = f"notification:{notification.folder}:{notification.id}"
+    key = await _message_key(tx, notification, token=token)
     is_new = await outbox.add(
         tx,
         chat_jid=chat_jid,
@@ -137,6 +137,43 @@ async def claim(
         {"key": key, "folder": notification.folder, "id": notification.id},
     )
     return True
+
+
+async def _message_key(tx: Tx, notification: Notification, *, token: str) -> str:
+    """Return the `dedupe_key` of the message that sends a notification: that of its earlier attempts, if any.
+
+    `token` makes another key if the first one is used up.
+    """
+    if notification.outbox_id is not None:
+        cursor = await tx.execute("SELECT dedupe_key FROM outbox WHERE id = ?", (notification.outbox_id,))
+        row = await cursor.fetchone()
+        if row is not None:
+            return str(row["dedupe_key"])
+    # An import may bring back a notification whose message has ended: under the same key, nothing is sent.
+    key = _first_key(notification)
+    return key if await outbox.by_key(tx, key) is None else f"{key}:{token}"
+
+
+def _first_key(notification: Notification) -> str:
+    """Return the `dedupe_key` of the first message that sends a notification."""
+    return f"notification:{notification.folder}:{notification.id}"
+
+
+async def sent_ms(tx: Tx, notification: Notification) -> int | None:
+    """Return when a notification of this group and id was sent last (epoch ms); None if none was.
+
+    It may have been deleted from the dashboard since, and be imported again.
+    """
+    # `;` follows `:`, so the range has the keys that `_message_key` makes with a token.
+    cursor = await tx.execute(
+        """
+        SELECT max(sent_ms) AS sent_ms FROM outbox
+        WHERE state = 'sent'
+          AND (dedupe_key = :key OR (dedupe_key >= :key || ':' AND dedupe_key < :key || ';'))
+        """,
+        {"key": _first_key(notification)},
+    )
+    return (await returned(cursor))["sent_ms"]  # type: ignore[no-any-return]
 
 
 async def _requester_of(tx: Tx, notification: Notification) -> str | None:

@@ -25,19 +25,21 @@ from orchestrator.domain.errors import ImportRefused
 from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.store.board import dashboards
 from orchestrator.store.board import knowledge as board_knowledge
+from orchestrator.store.groups import groups
 from orchestrator.web.api.reminders import NewReminder, ReminderHandler
 from tests.support.dashboard_harness import (
     DAY_MS,
     FEB_9_0830,
     FEB_9_1800,
     FOLDER,
+    MINUTE_MS,
     DashboardHarness,
     a_question,
     alert,
     at,
     blog,
 )
-from tests.support.reminders import notifier
+from tests.support.reminders import notifier, put_reminder
 from tests.support.store_harness import SEOUL, StoreHarness
 from tests.support.until import until
 
@@ -371,6 +373,35 @@ async def test_a_dashboard_that_cannot_be_written_keeps_no_other_from_its_files(
     await exporter.write_all()
     assert (tmp_path / "bees/dashboard/tasks.json").exists()
     assert not (tmp_path / "family/dashboard").exists()
+
+
+@pytest.mark.parametrize(
+    ("due", "queued", "notes"),
+    [("2026-02-09T20:00", ["pay", "pay"], []), ("2026-02-09T08:31", ["pay"], ["was sent already"])],
+)
+async def test_a_sent_reminder_that_is_imported_as_pending_is_sent_again_only_at_a_later_time(
+    home: DashboardHarness, tmp_path: Path, due: str, queued: list[str], notes: list[str]
+) -> None:
+    harness = home.harness
+    async with harness.database.transaction() as tx:
+        group = await groups.known(tx, FOLDER)
+        now_ms = harness.clock.now_ms()
+        await put_reminder(tx, group, text="pay", due_ms=now_ms + MINUTE_MS, now_ms=now_ms)
+    await home.service.export("family", tmp_path)
+    harness.clock.pass_ms(MINUTE_MS)
+    await notifier(harness).send_due()
+    async with harness.database.transaction() as tx:
+        now_ms = harness.clock.now_ms()
+        await tx.execute("UPDATE outbox SET state = 'sent', sent_ms = ?", (now_ms,))
+    files = json.loads((tmp_path / "notifications.json").read_text())
+    files["notifications"][0]["scheduled_at"] = due
+    (tmp_path / "notifications.json").write_text(json.dumps(files))
+    taken = await home.service.import_from("family", tmp_path, replaces=True)
+    assert [note.split(": ")[1] for note in taken.notes] == notes
+    harness.clock.pass_ms(DAY_MS // 2)
+    await notifier(harness).send_due()
+    sent = await harness.rows("SELECT text FROM outbox ORDER BY id")
+    assert [row["text"].removesuffix(" (late)") for row in sent] == queued
 
 
 async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHarness, tmp_path: Path) -> None:
