@@ -192,7 +192,9 @@ class NotificationDispatcher:
         if not (isinstance(verdict, decision.SendNow) and verdict.is_limited and self._daily_limit and hours):
             return verdict
         midnight_ms = hours.start_of(hours.day_of(now_ms))
-        sent = await board_deliveries.count_automatic(tx, decided.row.folder, since_ms=midnight_ms)
+        sent = await board_deliveries.count_automatic(
+            tx, decided.row.folder, since_ms=midnight_ms, now_ms=now_ms
+        )
         return verdict if sent < self._daily_limit else decision.next_day(hours, now_ms=now_ms)
 
     async def _publish_changes(self, published_id: int) -> None:

@@ -58,8 +58,9 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
     if digest.judge and not has_failed and (last_judged is None or last_judged.judge != digest.judge):
         return "judge"
     since_ms = dashboard.created_ms if dashboard.worker_last_ms is None else dashboard.worker_last_ms
-    # After a failure too: asking again at once would repeat the failure at every pass of the rules.
-    if now_ms - since_ms < period_ms:
+    # After a failure too: asking again at once would repeat the failure at every pass of the rules. A time in
+    # the future is from before the clock was set back.
+    if 0 <= now_ms - since_ms < period_ms:
         return None
     if has_failed:
         return "again"

@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
 """Seconds between two looks at most, also without an event."""
+CLOCK_SLACK_MS = 60_000
+"""Milliseconds by which time servers may correct the clock without another pass of the rules."""
 RETENTION_MS = 30 * 24 * 3_600_000
 """Milliseconds for which the record of a cycle is retained."""
 PASS_EVENTS = ("turn.answered", "turn.failed", "dashboard.changed", "command.dashboard", "group.configured")
@@ -107,7 +109,9 @@ class WorkerLoop:
         # Ended turns first: if a model failed, the rules do its work without waiting for the next pass.
         await self._settle_models()
         await self._follow_zones()
-        due = await self._database.write(partial(_due_dashboards, now_ms=self._clock.now_ms()))
+        now_ms = self._clock.now_ms()
+        latest_ms = now_ms + self._ports.beat_ms + CLOCK_SLACK_MS
+        due = await self._database.write(partial(_due_dashboards, now_ms=now_ms, latest_ms=latest_ms))
         # One transaction for each, so that a board with many tasks holds up nobody else's messages for long.
         for dashboard in due:
             await self.update_dashboard(dashboard.folder)
@@ -355,11 +359,13 @@ class WorkerLoop:
         return {"fell_back": True, **report.to_detail()}
 
 
-async def _due_dashboards(tx: Tx, *, now_ms: int) -> list[Dashboard]:
+async def _due_dashboards(tx: Tx, *, now_ms: int, latest_ms: int) -> list[Dashboard]:
     """Return the dashboards over which the rules are to run now.
 
-    Before that, the next pass of each dashboard is moved forward if a deadline needs an alert before it.
+    Before that, the next pass of each dashboard is moved forward if a deadline needs an alert before it, or
+    if it is after `latest_ms`, since the clock was set back.
     """
+    await dashboards.follow_clock(tx, now_ms=now_ms, latest_ms=latest_ms)
     await dashboards.hasten_rules(tx)
     return await dashboards.due_for_rules(tx, now_ms)
 

@@ -93,6 +93,14 @@ async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
     )
 
 
+async def follow_clock(tx: Tx, *, now_ms: int, latest_ms: int) -> None:
+    """Make the rules due now over each dashboard for which they are due only after `latest_ms` (epoch ms).
+
+    No pass sets a time so late: it was set before the machine's clock was set back.
+    """
+    await tx.execute("UPDATE dashboards SET rules_next_ms = ? WHERE rules_next_ms > ?", (now_ms, latest_ms))
+
+
 async def next_rules_ms(tx: Tx) -> int | None:
     """Return when the rules are due to run over any dashboard next (epoch ms); None without dashboards.
 

@@ -292,18 +292,19 @@ async def drop_held(tx: Tx, *, now_ms: int) -> int:
     return cursor.rowcount
 
 
-async def count_automatic(tx: Tx, folder: Folder, *, since_ms: int) -> int:
-    """Count a group's automatic notifications that were sent since `since_ms`, or are being sent.
+async def count_automatic(tx: Tx, folder: Folder, *, since_ms: int, now_ms: int) -> int:
+    """Count a group's automatic notifications that were sent from `since_ms` to `now_ms`, or are being sent.
 
     Automatic ones were created by the dashboard worker; urgent ones are not counted.
     """
+    # One that was sent later than now was sent before the clock was set back, and is none of this day.
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM notifications
         WHERE group_folder = ? AND created_by = 'worker' AND priority <> 'high'
-          AND (status = 'sending' OR (status = 'delivered' AND delivered_ms >= ?))
+          AND (status = 'sending' OR (status = 'delivered' AND delivered_ms BETWEEN ? AND ?))
         """,
-        (folder, since_ms),
+        (folder, since_ms, now_ms),
     )
     return int((await returned(cursor))["n"])
 

@@ -469,6 +469,19 @@ async def test_the_day_begins_anew_at_midnight_of_the_group(harness):
         assert (await harness.row("n_2")).due_ms == at("2026-02-11 09:00"), "and full again"
 
 
+async def test_what_was_sent_while_the_clock_was_ahead_is_none_of_this_day(harness):
+    harness.daily_limit = 1
+    harness.dispatcher = harness.another(harness.harness.database)
+    by_itself = {"type": NotificationType.PROGRESS_CHECK, "priority": Priority.MEDIUM, "task_id": None}
+    await harness.put(a_notification("n_1", due="2026-03-09 10:00", **by_itself))
+    async with harness.delivering():
+        await harness.look("2026-03-09 10:00")
+        await harness.until_status("n_1", "delivered")
+        await harness.put(a_notification("n_2", due="2026-02-09 10:00", **by_itself))
+        await harness.look("2026-02-09 10:00")
+        await harness.until_status("n_2", "delivered")
+
+
 @pytest.mark.parametrize(
     ("zone", "now", "ends"),
     [

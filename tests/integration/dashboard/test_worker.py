@@ -299,6 +299,30 @@ async def test_a_deadline_that_is_set_between_two_beats_is_not_missed(harness):
     assert (row["cause"], row["due_ms"]) == ("deadline:24h", at("2026-02-09 09:05"))
 
 
+async def test_a_clock_that_was_a_month_ahead_holds_up_no_alert(harness):
+    await harness.put(a_task(deadline="2026-02-10 10:00"))
+    harness.is_now("2026-03-09 09:00")
+    await harness.worker.beat()
+    harness.is_now("2026-02-09 10:00")
+    await harness.worker.beat()
+    (row,) = [row for row in await harness.notifications() if row["type"] == "deadline_alert"]
+    assert (row["cause"], row["due_ms"]) == ("deadline:24h", at("2026-02-09 10:00"))
+    await harness.worker.beat()
+    assert len(await harness.cycles()) == 2, "the next pass is due half an hour later again"
+
+
+async def test_a_clock_that_was_a_month_ahead_keeps_no_dashboard_from_the_model(judged):
+    await judged.put(a_task())
+    await judged.cycle("2026-03-09 08:30")
+    turn, run, _ = await judged.start_worker()
+    await judged.end_worker(turn, run)
+    judged.is_now("2026-02-09 08:30")
+    await judged.worker.beat()
+    await judged.call_tool("create_task", title="exam")
+    await judged.cycle("2026-02-09 08:31")
+    assert len(await judged.worker_turns()) == 2
+
+
 @pytest.mark.parametrize(
     ("deadline", "cause"), [("2026-02-09T10:25", "deadline:2h"), ("2026-02-09", "deadline:today")]
 )
