@@ -94,4 +94,6 @@ def end_ms(deadline: Deadline, hours: Hours) -> int:
     """Return when a deadline has passed, in epoch ms: at its time, or at the end of a whole day."""
     if deadline.date is None:
         return deadline.at_ms
-    return hours.start_of(date.fromisoformat(deadline.date) + DAY)
+    day = date.fromisoformat(deadline.date)
+    # The calendar's last day, which an older import may have brought, has no day after it.
+    return hours.start_of(day + DAY) if day < date.max else hours.moment(day, time.max)

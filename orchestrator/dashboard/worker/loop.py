@@ -19,7 +19,7 @@ from orchestrator.dashboard.views import board
 from orchestrator.dashboard.worker import cycle, llm_trigger
 from orchestrator.dashboard.worker.llm_trigger import PASSES_PER_PERIOD, BoardDigest
 from orchestrator.domain.dashboard import Actor, BoardSnapshot, Caller, Dashboard
-from orchestrator.domain.errors import BadRequest, NoDashboard
+from orchestrator.domain.errors import BadRequest, NoDashboard, StoreError
 from orchestrator.domain.values import Folder, Group, TurnState
 from orchestrator.store.board import dashboards, worker_cycles
 from orchestrator.store.board import questions as board_questions
@@ -104,7 +104,11 @@ class WorkerLoop:
     async def beat(self) -> float:
         """Run the rules over every dashboard that is due; return how many seconds to wait for the next call.
 
-        Before that, record how models' turns have ended, and follow changed time zones.
+        Before that, record how models' turns have ended, and follow changed time zones. An error in one
+        dashboard is logged, and does not stop the others.
+
+        Raises:
+            StoreError: the database cannot be written; some dashboards may not have been looked at.
         """
         # Ended turns first: if a model failed, the rules do its work without waiting for the next pass.
         await self._settle_models()
@@ -114,7 +118,13 @@ class WorkerLoop:
         due = await self._database.write(partial(_due_dashboards, now_ms=now_ms, latest_ms=latest_ms))
         # One transaction for each, so that a board with many tasks holds up nobody else's messages for long.
         for dashboard in due:
-            await self.update_dashboard(dashboard.folder)
+            try:
+                await self.update_dashboard(dashboard.folder)
+            except StoreError:  # then no other dashboard can be written, either
+                raise
+            except Exception:
+                log.exception("Worker Agent: a dashboard cannot be looked at", group=dashboard.folder)
+                await self._postpone(dashboard.folder)
         next_ms = await self._database.read(dashboards.next_rules_ms)
         if next_ms is None:
             return SWEEP_SECONDS
@@ -176,6 +186,12 @@ class WorkerLoop:
         self._wakeups.notifications.set()
         self._wakeups.lanes.set()
         self._bus.publish("worker.rules", group=folder)
+
+    async def _postpone(self, folder: Folder) -> None:
+        """Set the next pass of a dashboard whose pass has failed, so that it is not tried again at once."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
 
     async def _run_pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:
         """Run the rules over a dashboard, and queue a model's turn if one is needed."""

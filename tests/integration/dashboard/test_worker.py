@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.worker import prompt
 from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationType, Priority, QuestionType
+from orchestrator.domain.values import Folder
 from orchestrator.store.board import dashboards
 from tests.support.dashboards import (
     FOLDER,
@@ -297,6 +299,17 @@ async def test_a_deadline_that_is_set_between_two_beats_is_not_missed(harness):
     await harness.worker.beat()
     (row,) = await harness.notifications()
     assert (row["cause"], row["due_ms"]) == ("deadline:24h", at("2026-02-09 09:05"))
+
+
+async def test_a_dashboard_that_cannot_be_looked_at_keeps_no_other_from_its_alerts(harness):
+    await harness.harness.add_group("bees")
+    async with harness.harness.database.transaction() as tx:
+        await dashboards.ensure(tx, Folder("bees"), now_ms=0)
+    bad = a_task(deadline="2026-02-10", created_ms=-(10**15), status=BoardTaskStatus.SOMEDAY)
+    await harness.put(replace(bad, folder=Folder("bees")), a_task(deadline="2026-02-10"))
+    harness.is_now("2026-02-09 08:30")
+    assert await harness.worker.beat() == 30
+    assert {row["group_folder"] for row in await harness.notifications()} == {"family"}
 
 
 async def test_a_clock_that_was_a_month_ahead_holds_up_no_alert(harness):

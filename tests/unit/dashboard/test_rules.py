@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.dashboard.rules import follow_up_questions
+from orchestrator.dashboard.rules import follow_up_questions, slots
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import (
     AlertHistory,
@@ -136,6 +136,11 @@ def test_what_is_overdue_is_told_and_stays_a_question(deadline, now, due):
     assert [one.type for one in asked(plan)] == [QuestionType.DEADLINE_CHECK]
     told_before = AlertHistory(delivered={"task_001": (delivered(due, cause="deadline:over"),)})
     assert notified(planned(due, tasks=[task], past=told_before)) == []
+
+
+def test_the_last_day_of_the_calendar_is_a_deadline_that_never_passes():
+    task = a_task(deadline="9999-12-31")
+    assert slots.end_ms(task.deadline, HOURS) > at("9999-12-31 23:59")
 
 
 def test_what_has_been_overdue_for_long_is_no_news():
