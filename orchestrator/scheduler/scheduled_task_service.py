@@ -71,7 +71,7 @@ class ScheduleReader:
 
     plan: PlanFor
     following: Callable[[Schedule, int, int], int | None]
-    """`(schedule, due_ms, after_ms)`: the next due time after a moment."""
+    """`(schedule, due_ms, after_ms)`: the next due time after a moment. Raises `BadSchedule`."""
 
 
 async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> ScheduledTask:
@@ -202,6 +202,7 @@ async def resume(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: 
 
     Raises:
         TaskRefused: the task is completed or cancelled, or its only time has passed.
+        BadSchedule: its schedule cannot be used any more.
     """
     _refuse_over(task)
     if task.status is TaskStatus.ACTIVE:
@@ -249,6 +250,7 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
 
     Raises:
         TaskRefused: its only time has passed.
+        BadSchedule: its schedule cannot be used any more.
     """
     if task.status is not TaskStatus.CANCELLED:
         return task
@@ -363,7 +365,7 @@ async def apply_action(
     `action` is one of these words. Return the task.
 
     Raises:
-        UnknownTask, TaskRefused, UnknownGroup: nothing was done.
+        UnknownTask, TaskRefused, BadSchedule, UnknownGroup: nothing was done.
         BadRequest: there is no such action.
     """
     task = await act(tx, await find(tx, task_id), action, times, now_ms=now_ms)
@@ -394,6 +396,7 @@ async def act(
 
     Raises:
         TaskRefused: the task's state does not allow it.
+        BadSchedule: it is to go on, but its schedule cannot be used any more.
         UnknownGroup: the task is to run, but its group is no longer registered.
         BadRequest: there is no such action.
     """

@@ -44,8 +44,14 @@ def schedule_reader(
         return plan(kind, value, dst=dst, now_ms=now_ms, zone=zone)
 
     def following(schedule: Schedule, due_ms: int, after_ms: int) -> int | None:
-        """Return the first due time after `after_ms`, counted from the due time `due_ms`; None for none."""
-        return following_ms(schedule, due_ms, after_ms=after_ms)
+        """Return the first due time after `after_ms`, counted from the due time `due_ms`; None for none.
+
+        Raises `BadSchedule` if the stored schedule cannot be used any more.
+        """
+        try:
+            return following_ms(schedule, due_ms, after_ms=after_ms)
+        except (ValueError, LookupError) as error:  # as of croniter, or of an unknown time zone
+            raise BadSchedule(f"The schedule cannot be used any more: {error}. Give a new one.") from error
 
     return ScheduleReader(plan=plan_for, following=following)
 

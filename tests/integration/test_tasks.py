@@ -462,6 +462,22 @@ async def test_a_schedule_that_is_read_no_more_stops_its_own_task_only(
     assert told.startswith(f"⏸️ I have paused “echo news” ({broken}): its schedule cannot be used any more")
 
 
+async def test_a_task_whose_schedule_is_read_no_more_is_not_resumed_without_a_new_one(
+    home: TaskHarness,
+) -> None:
+    task_id = await home.schedule("cron", "* * * * *")
+    async with home.harness.database.transaction() as tx:
+        await tx.execute("UPDATE scheduled_tasks SET schedule_value = '61 * * * *'")
+    await home.after(MINUTE_MS)
+    reply = await home.ask("resume_task", taskId=task_id)
+    assert (reply.ok, reply.code) == (False, "bad_schedule")
+    assert reply.text.startswith("The schedule cannot be used any more: ")
+    assert (
+        await home.ask("update_task", taskId=task_id, schedule_type="cron", schedule_value="5 * * * *")
+    ).ok
+    assert (await home.ask("resume_task", taskId=task_id)).ok
+
+
 # Zones, prompts, logs
 
 
