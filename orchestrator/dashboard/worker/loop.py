@@ -122,9 +122,9 @@ class WorkerLoop:
                 await self.update_dashboard(dashboard.folder)
             except StoreError:  # then no other dashboard can be written, either
                 raise
-            except Exception:
+            except Exception as error:
                 log.exception("Worker Agent: a dashboard cannot be looked at", group=dashboard.folder)
-                await self._postpone(dashboard.folder)
+                await self._note_failed_pass(dashboard.folder, f"{type(error).__name__}: {error}")
         next_ms = await self._database.read(dashboards.next_rules_ms)
         if next_ms is None:
             return SWEEP_SECONDS
@@ -187,10 +187,12 @@ class WorkerLoop:
         self._wakeups.lanes.set()
         self._bus.publish("worker.rules", group=folder)
 
-    async def _postpone(self, folder: Folder) -> None:
-        """Set the next pass of a dashboard whose pass has failed, so that it is not tried again at once."""
+    async def _note_failed_pass(self, folder: Folder, reason: str) -> None:
+        """Record that a pass over a dashboard has failed, and when it is tried again: not at once."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
+            cycle_id = await worker_cycles.begin(tx, folder, "rules", trigger={}, now_ms=now_ms)
+            await worker_cycles.end(tx, cycle_id, "error", detail={}, error=reason, now_ms=now_ms)
             await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
 
     async def _run_pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:

@@ -310,6 +310,8 @@ async def test_a_dashboard_that_cannot_be_looked_at_keeps_no_other_from_its_aler
     harness.is_now("2026-02-09 08:30")
     assert await harness.worker.beat() == 30
     assert {row["group_folder"] for row in await harness.notifications()} == {"family"}
+    (failed,) = [row for row in await harness.cycles() if row["group_folder"] == "bees"]
+    assert (failed["outcome"], failed["error"]) == ("error", "ValueError: year -29719 is out of range")
 
 
 async def test_a_clock_that_was_a_month_ahead_holds_up_no_alert(harness):
