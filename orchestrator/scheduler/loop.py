@@ -42,7 +42,7 @@ class Scheduler:
         self._bus = bus
         self._zone_of = zone_of
         self._ahead_ms: int | None = None
-        """Milliseconds that the wall clock is ahead of the steady clock."""
+        """Milliseconds that the wall clock was ahead of the steady clock at the last look that succeeded."""
 
     @classmethod
     def of(cls, host: HostContext) -> Scheduler:
@@ -62,7 +62,8 @@ class Scheduler:
         Due times are computed anew if the clock was set back, or the time zone of a group has changed.
         """
         now_ms = self._clock.now_ms()
-        is_set_back = self._was_set_back(now_ms)
+        ahead_ms = now_ms - self._clock.steady_ms()
+        is_set_back = self._is_set_back(ahead_ms)
         # A read first: most looks find nothing due, and a write transaction would make others wait.
         schedules = await self._database.read(due_tasks.outlook)
         next_ms = schedules.next_ms
@@ -76,6 +77,8 @@ class Scheduler:
                 # After the due tasks were queued: those were due by the old zone.
                 await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
                 next_ms = await tasks.next_due_ms(tx)
+        # Only now: a look that has failed has not followed the clock, and the next one still has to.
+        self._ahead_ms = ahead_ms
         # Published after the commit, since a listener has to find the turn's row.
         if fired:
             self._publish(fired)
@@ -85,11 +88,13 @@ class Scheduler:
         # Never longer than the sweep, since the wall clock may be set during this sleep.
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
-    def _was_set_back(self, now_ms: int) -> bool:
-        """Return whether the wall clock went back since the last look; the first look assumes that it did."""
-        before, self._ahead_ms = self._ahead_ms, now_ms - self._clock.steady_ms()
+    def _is_set_back(self, ahead_ms: int) -> bool:
+        """Return whether the wall clock went back since the last look; the first look assumes that it did.
+
+        `ahead_ms` are the milliseconds that it is ahead of the steady clock now.
+        """
         # The steady clock never jumps, so a change of the difference is a jump of the wall clock.
-        return before is None or self._ahead_ms < before - SET_BACK_MS
+        return self._ahead_ms is None or ahead_ms < self._ahead_ms - SET_BACK_MS
 
     def _publish(self, fired: list[due_tasks.FiredTask]) -> None:
         """Publish an event for each queued turn, and for each task without one; then wake the queue.

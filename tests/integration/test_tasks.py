@@ -68,6 +68,22 @@ async def test_what_a_broken_disk_stops_happens_whole_later(home: TaskHarness) -
     assert len(await home.after(0)) == 1
 
 
+async def test_a_clock_that_is_set_back_while_the_disk_is_broken_is_followed_later(home: TaskHarness) -> None:
+    task_id = await home.schedule("interval", "1h")
+    await home.after(0)
+    home.harness.clock.wall_ms -= DAY_MS
+    async with home.harness.database.transaction() as tx:
+        await tx.execute(
+            "CREATE TRIGGER broken BEFORE UPDATE ON scheduled_tasks BEGIN SELECT raise(ABORT, 'broken'); END"
+        )
+    with pytest.raises(sqlite3.IntegrityError):
+        await home.after(0)
+    async with home.harness.database.transaction() as tx:
+        await tx.execute("DROP TRIGGER broken")
+    await home.after(0)
+    assert (await home.task(task_id)).next_ms == home.harness.clock.now_ms() + HOUR_MS
+
+
 async def test_the_scheduler_sleeps_until_the_next_due_time(home: TaskHarness) -> None:
     assert await home.scheduler.fire_due() == 60
     await home.schedule("once", "45s")
