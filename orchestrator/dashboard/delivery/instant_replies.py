@@ -148,7 +148,7 @@ def _completed_line(task: Mapping[str, Any], texts: rule_texts.AnswerTexts) -> s
 async def _schedule_again(
     ctx: ServiceContext, notification: Notification, pause_ms: int | None, time_text: str
 ) -> str:
-    """Schedule a reminder with the text of a delivered notification, and return the reply.
+    """Schedule a reminder with the text of a delivered notification, for its chat, and return the reply.
 
     It is due after `pause_ms` or, if that is None, at the time that `time_text` names.
 
@@ -161,7 +161,8 @@ async def _schedule_again(
         else when.due_ms(time_text, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
     )
     outcome = await notifications.try_schedule(
-        ctx,
+        # A group may have several chats: the person replies in the one to which the notification was sent.
+        ctx.for_chat(notification.chat_jid or ctx.chat_jid),
         NotificationRequest(
             message=notification.message,
             due_ms=due_ms,

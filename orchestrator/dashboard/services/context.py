@@ -73,6 +73,18 @@ class ServiceContext:
             chat_jid=self.chat_jid,
         )
 
+    def for_chat(self, chat_jid: ChatJid | None) -> ServiceContext:
+        """Return the same context for another chat of the group; its changes get a version of their own."""
+        return ServiceContext(
+            self.tx,
+            self.folder,
+            self.caller,
+            zone=self.zone,
+            limits=self.limits,
+            can_deliver=self.can_deliver,
+            chat_jid=chat_jid,
+        )
+
     @property
     def now_ms(self) -> int:
         """The time of the call in epoch milliseconds."""

@@ -6,9 +6,10 @@ import pytest
 
 from orchestrator.dashboard.delivery import instant_replies
 from orchestrator.domain.dashboard import Actor, Caller, Priority
-from orchestrator.domain.values import MessageId, Quote, TurnKind, TurnState
+from orchestrator.domain.values import ChatJid, MessageId, Quote, TurnKind, TurnState
+from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
-from tests.support.dashboards import a_notification, a_question, a_task, at
+from tests.support.dashboards import FOLDER, a_notification, a_question, a_task, at
 from tests.support.store_harness import a_message
 from tests.support.worker_harness import WorkerHarness
 
@@ -213,6 +214,17 @@ async def test_a_numbered_answer_that_does_not_fit_is_refused_in_words_and_none_
     assert [row["answer"] for row in await harness.questions()] == [None, None]
     await harness.hear("@Andy 1. the big one\n2. at six")
     assert [row["answer"] for row in await harness.questions()] == ["the big one", "at six"]
+
+
+async def test_what_is_put_off_comes_again_in_the_chat_to_which_it_was_sent(harness):
+    other = ChatJid("local:cousins")
+    async with harness.harness.database.transaction() as tx:
+        await registration.add_chat(tx, FOLDER, other, now_ms=0)
+    await harness.put(a_notification("n_9", due="2026-02-09 08:59", task_id=None, chat_jid=other))
+    told = await harness.tell("n_9")
+    await harness.hear("later 2h", under=told)
+    (again,) = await harness.harness.rows("SELECT chat_jid FROM notifications WHERE context LIKE 'put off%'")
+    assert again["chat_jid"] == other
 
 
 async def test_what_was_put_off_of_something_done_says_why_not(harness):
