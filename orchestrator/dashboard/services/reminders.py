@@ -51,7 +51,7 @@ class ReminderView(TypedDict):
     """The time zone of `due`: that of its group."""
     text: str
     repeats: str | None
-    """How it repeats, such as `every Monday at 09:00`, and whether it is paused; None for one time."""
+    """The repetition, such as `every Monday at 09:00 (paused)`; None for one that comes once."""
 
 
 def _always_deliverable(_: Group) -> bool:
