@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
+from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -166,6 +168,8 @@ class _ExportFolder:
     """The paths of the files, case-folded: some disks do not tell case apart."""
     taken_by_folders: set[str] = field(default_factory=set)
     """The paths of the folders that the files are in, case-folded."""
+    numbers: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The last number that `_free_path` tried for a path, by what it is called with: see there."""
 
     def write(self, name: str, body: bytes) -> None:
         """Write `body` to the new file `name` of the export, or append it if this export has written that."""
@@ -184,11 +188,14 @@ class _ExportFolder:
         """Copy a file into the export and return its path there.
 
         `source` is its path in the group's folder `folder`. `name` is the wanted path in the export; a number
-        is added if that is taken. None if the file cannot be copied, is larger than `MAX_FILE_BYTES`, or is
-        nearly all holes: it is then listed as left out.
+        is added if that is taken. None if the file cannot be copied, is larger than `MAX_FILE_BYTES`, is
+        nearly all holes, or no number is left for its path: it is then listed as left out.
         """
-        name = self._free_name(name)
-        path = self.root / name
+        free_name = self._free_name(name)
+        if free_name is None:
+            self.leave_out(source)
+            return None
+        path = self.root / free_name
         try:
             with attachments.open_own(home.root, folder, source, limit=MAX_FILE_BYTES) as body:
                 status = os.fstat(body.fileno())
@@ -204,19 +211,40 @@ class _ExportFolder:
         except attachments.FileRefused:
             self.leave_out(source)
             return None
-        self._count(name, path.stat().st_size)
-        return name
+        self._count(free_name, path.stat().st_size)
+        return free_name
 
-    def _free_name(self, name: str) -> str:
+    def _free_name(self, name: str) -> str | None:
         """Return a path that this export does not have yet: `name`, or `name` with numbers in its parts.
 
-        Its folders may be there already, but not as files.
+        Its folders may be there already, but not as files. None if all numbers of a part are taken.
         """
         *folders, last = name.split("/")
         prefix = ""
         for part in folders:
-            prefix = f"{_free_path(prefix + part, self.taken_by_files)}/"
-        return _free_path(prefix + last, self.taken_by_files, self.taken_by_folders)
+            folder = self._free_path(prefix + part, self.taken_by_files)
+            if folder is None:
+                return None
+            prefix = f"{folder}/"
+        return self._free_path(prefix + last, self.taken_by_files, self.taken_by_folders)
+
+    def _free_path(self, path: str, *taken: Container[str]) -> str | None:
+        """Return `path`, with a number in its name if one of `taken` contains it.
+
+        `taken` have case-folded paths. So `notes.md` becomes `notes-2.md`. None if all numbers below
+        `MAX_FILES` are taken.
+        """
+        whole = PurePath(path)
+        # A path stays taken, so the search goes on where the last one for this path ended: an agent can give
+        # a great many files names that become the same one here.
+        key = (path.casefold(), len(taken))
+        for number in range(self.numbers.get(key, 1), MAX_FILES):
+            candidate = path if number == 1 else str(whole.with_name(f"{whole.stem}-{number}{whole.suffix}"))
+            if not any(candidate.casefold() in paths for paths in taken):
+                self.numbers[key] = number
+                return candidate
+        self.numbers[key] = MAX_FILES
+        return None
 
     def _count(self, name: str, size: int) -> None:
         """Add `size` bytes to the counted size of the file `name` of the export, and report the progress."""
@@ -227,20 +255,6 @@ class _ExportFolder:
         self.files[name] = self.files.get(name, 0) + size
         self.contents = BackupContents(files=len(self.files), bytes=self.contents.bytes + size)
         self.progress.report_if_due(self.contents)
-
-
-def _free_path(path: str, *taken: Container[str]) -> str:
-    """Return `path`, with a number in its name if one of `taken` contains it; they have case-folded paths.
-
-    So `notes.md` becomes `notes-2.md`. If all numbers below `MAX_FILES` are taken, the last path that was
-    tried is returned.
-    """
-    whole = PurePath(path)
-    for number in range(1, MAX_FILES):
-        candidate = path if number == 1 else str(whole.with_name(f"{whole.stem}-{number}{whole.suffix}"))
-        if not any(candidate.casefold() in paths for paths in taken):
-            break
-    return candidate
 
 
 def _private(path: str, flags: int) -> int:
@@ -335,28 +349,35 @@ async def _write_messages(
 ) -> int:
     """Write the pages of the conversation, one a month, and return the number of messages.
 
-    Old messages come from the archive files of the home, which do not have the names of chats; newer ones
-    come from the database. `files` maps the names of attachments to their paths in the export.
+    Messages come from the archive files of the home, which do not have the names of chats, and from the
+    database. `files` maps the names of attachments to their paths in the export.
     """
     pages = _Conversation(folder, name=group.name, files=files, zone=zone)
-    archived_seqs = set()
-    for row in _archived_messages(home, group):
-        archived_seqs.add(row["seq"])
-        pages.add(_message(row, ""))
+    archived = _archived_messages(home, group)
+    archived_seqs = {row["seq"] for row in archived}
+    remaining = deque(archived)
     has_several = len(group.chats) > 1
     async for message in message_history.by_time(tx, group.folder):
-        if message["seq"] not in archived_seqs:  # a row is in both until the sweep that moves it has ended
-            pages.add(_message(dict(message), message["chat_name"] if has_several else ""))
+        if message["seq"] in archived_seqs:  # a row is in both until the sweep that moves it has ended
+            continue
+        # The newest message of each chat stays in the database, so some of the archive are newer.
+        while remaining and _place(remaining[0]) < _place(message):
+            pages.add(_message(remaining.popleft(), ""))
+        pages.add(_message(dict(message), message["chat_name"] if has_several else ""))
+    for row in remaining:
+        pages.add(_message(row, ""))
     pages.flush()
     return pages.count
 
 
+def _place(row: Mapping[str, Any] | sqlite3.Row) -> tuple[int, int]:
+    """Return by what the messages of a conversation are sorted: their time, then their number."""
+    return row["sent_ms"], row["seq"]
+
+
 @dataclass(slots=True)
 class _Conversation:
-    """Writes messages to one page for each month.
-
-    They come in two series, from the archive and from the database, each in the order of time.
-    """
+    """Writes messages, which come in the order of time, to one page for each month."""
 
     folder: _ExportFolder
     name: str
@@ -378,8 +399,8 @@ class _Conversation:
             self.flush()
         if page != self.page:
             self.page, self.day = page, ""
-            # The page may have been begun before: messages of one month can be both in the archive files,
-            # which come first, and in the database.
+            # The page may have been begun before: a clock that is set back at midnight repeats the last hour
+            # of a month.
             if page not in self.folder.files:
                 self.parts.append(readable.month_heading(self.name, at))
         if day != self.day:
@@ -424,7 +445,7 @@ def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
                 row = _archived_row(line)
                 if row.get("table") == "messages" and row.get("group_folder") == group.folder:
                     by_seq[row["seq"]] = row
-    return sorted((row for row in by_seq.values() if row["content"]), key=lambda row: row["sent_ms"])
+    return sorted((row for row in by_seq.values() if row["content"]), key=_place)
 
 
 def _archived_row(line: bytes) -> dict[str, Any]:

@@ -274,6 +274,31 @@ def test_what_left_the_database_is_part_of_the_conversation_once(filled, tmp_pat
     assert "salary" not in "".join(pages.values())
 
 
+def test_archived_messages_stand_among_those_of_the_database_by_time(filled, tmp_path):
+    # The newest message of each chat stays in the database, so the archive may have newer ones.
+    row = {"group_folder": "family", "seq": 900, "content": "from the archive", "sender_name": "Bob"}
+    filled.archive.mkdir(parents=True)
+    between = json.dumps({"table": "messages", **row, "sent_ms": LATE_APRIL_MS - HOUR_MS + 1})
+    (filled.archive / "2026.jsonl").write_text(between + "\n")
+    andy(filled, "export", "family", "--to", str(tmp_path / "out"))
+    page = (tmp_path / "out/conversation/2026-04.md").read_text()
+    assert page.index("\n우유 사기\n") < page.index("\nfrom the archive\n")
+
+
+def test_a_file_for_whose_path_no_number_is_left_is_left_out_alone(filled, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(group_export, "MAX_FILES", 3)
+    notes = filled.groups / "family" / "memory" / "deep"
+    notes.mkdir()
+    for name in ("a\x01.md", "a\x02.md", "a\x03.md"):
+        (notes / name).write_text("body")
+    capsys.readouterr()
+    andy(filled, "export", "family", "--to", str(tmp_path / "out"), "--json")
+    row = json.loads(capsys.readouterr().out)
+    copied = [name for name in row["files"] if name.startswith("memory/deep/")]
+    assert len(copied) == 2
+    assert [name for name in row["left_out"] if name.startswith("memory/deep/")] == ["memory/deep/a\\x03.md"]
+
+
 def test_a_folder_in_use_is_refused_and_a_failure_leaves_nothing(filled, tmp_path, monkeypatch):
     taken = tmp_path / "taken"
     taken.mkdir()
