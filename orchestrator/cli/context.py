@@ -379,7 +379,9 @@ def _redactor(home: Home) -> Redactor:
 
 async def _folder_with_context(tx: Tx, home: Home, folder: str) -> str:
     """Return the folder name of a group with a stored context, or a registered one. Raises `UnknownGroup`."""
-    if (home.contexts / folder).is_dir() and folder not in ("", ".", ".."):
+    # A name with a slash would be a folder inside another group's context, or outside of all.
+    is_name = "/" not in folder and "\0" not in folder and folder not in ("", ".", "..")
+    if is_name and (home.contexts / folder).is_dir():
         return folder
     return (await groups.known(tx, folder)).folder
 

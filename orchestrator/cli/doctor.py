@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from orchestrator.cli.client import Client
 from orchestrator.cli.doctor_checks import DoctorFinding, bad, ok
 from orchestrator.cli.exit_codes import FAILED
 from orchestrator.cli.options import HomeOption, JsonOption, show
-from orchestrator.cli.terminal import home_of
+from orchestrator.cli.terminal import home_of, settings_of_environment
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, NotRunning, SettingError
 from orchestrator.domain.home import Home
@@ -103,16 +102,7 @@ def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
     try:
         return config.load(home.root), ok("settings", f"andy.toml, .env and the environment of {home.root}")
     except SettingError as error:
-        return _settings_of_environment(), bad("settings", str(error), fix="do what the text above says")
-
-
-def _settings_of_environment() -> Settings:
-    """Return the settings of the environment alone; the defaults if those are invalid."""
-    try:
-        # A home in which there is no file of settings.
-        return config.load(Path(os.devnull))
-    except SettingError:
-        return Settings()
+        return settings_of_environment(), bad("settings", str(error), fix="do what the text above says")
 
 
 async def _running_status(home: Home) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ import asyncio
 import os
 import shutil
 import sqlite3
-import stat
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -286,8 +285,7 @@ def _lists() -> DoctorFinding:
 def _is_there(path: Path) -> bool:
     """Return whether something exists at a path that this user can reach. Blocks."""
     try:
-        # Everything that exists has a kind, such as a folder: this is true unless `stat` raises.
-        return stat.S_IFMT(path.stat().st_mode) != 0
+        return path.exists()
     except OSError:
         return False
 

@@ -362,7 +362,7 @@ def show_rules(
             )
 
         terminal.run_async(terminal.change(home, act))
-    search = terminal.settings_of(terminal.home_of(home)).andy_web_search
+    search = terminal.settings_to_show(terminal.home_of(home)).andy_web_search
 
     async def rows(tx: Tx) -> list[group_rules.GroupRuleView]:
         """Return the rules of the group, each with what it allows to every role."""
@@ -511,9 +511,10 @@ async def _change_of(tx: Tx, folder: str, number: int | None) -> GroupChange:
 async def _restore_part(home_option: Path | None, change: GroupChange, *, shown: str) -> None:
     """Restore the part of a group that a change was about, such as its memory, to before the change.
 
-    `shown` is the part's text that the person saw: if it is another one now, `GroupChangeRefused` is raised.
+    `shown` is the part's text that the person saw: if it is another one now, `GroupChangeRefused` is raised,
+    and so it is if a model is to be restored that cannot be used any more.
     """
-    from orchestrator.groups import changes
+    from orchestrator.groups import changes, model_choices
 
     def check(current_text: str) -> None:
         """Raise `GroupChangeRefused` if the part is not as it was shown."""
@@ -529,6 +530,9 @@ async def _restore_part(home_option: Path | None, change: GroupChange, *, shown:
             change.part,
             change.before,
             check=check,
+            check_settings=partial(
+                model_choices.check_settings, has_gateway=terminal.has_gateway(home_option)
+            ),
             by=COMMAND_LINE,
             now_ms=now_ms,
             undoes=change.number,

@@ -98,7 +98,7 @@ def list_services(*, as_json: JsonOption = False, home: HomeOption = None) -> No
     from orchestrator.cli import terminal
     from orchestrator.reports import models
 
-    settings = terminal.settings_of(terminal.home_of(home))
+    settings = terminal.settings_to_show(terminal.home_of(home))
     read(
         home,
         lambda tx: models.rows(tx, lambda name: _has_key(home, name), settings=settings),

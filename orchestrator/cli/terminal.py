@@ -57,6 +57,34 @@ def settings_of(home: Home, **overrides: Any) -> Settings:
     return config.load(home.root, **overrides)
 
 
+def settings_to_show(home: Home) -> Settings:
+    """Return the settings of a home, for a command that only shows what they say.
+
+    If a file of settings is invalid, stderr says so, and those of the environment alone are returned.
+    """
+    from orchestrator.domain.errors import SettingError
+
+    try:
+        return settings_of(home)
+    except SettingError as error:
+        say_aside(f"andy: The settings are left out of this: {error}")
+        return settings_of_environment()
+
+
+def settings_of_environment() -> Settings:
+    """Return the settings of the environment alone; the defaults if those are invalid."""
+    import os
+
+    from orchestrator.domain import settings as config
+    from orchestrator.domain.errors import SettingError
+
+    try:
+        # A home in which there is no file of settings.
+        return config.load(Path(os.devnull))
+    except SettingError:
+        return config.Settings()
+
+
 def has_gateway(home_option: Path | None) -> bool:
     """Return whether the model service of `.env` is a gateway, whose models may have any names.
 

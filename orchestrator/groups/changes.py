@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
@@ -30,6 +30,10 @@ from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
 from orchestrator.store.groups.changes import GroupChange, GroupPart
 
+CheckSettings = Callable[[Tx, Mapping[str, Any]], Awaitable[None]]
+"""Is called with the settings that an earlier state brings back, by their keys (None removes one), and raises
+`BadRequest` to prevent it, such as for a model whose service is gone.
+"""
 MAX_MEMORY_CHARS = 20_000
 CONTEXT_LINES = 2
 MAX_COMPARED = 250_000
@@ -163,6 +167,7 @@ async def apply(
     text: str,
     *,
     check: Callable[[str], None],
+    check_settings: CheckSettings | None = None,
     by: str,
     now_ms: int,
     undoes: int | None = None,
@@ -178,13 +183,15 @@ async def apply(
         part: the part to replace.
         text: the new text, in the form of `current`.
         check: is called with the present text, and raises an error to prevent the change.
+        check_settings: checks the changed settings, beyond what `checked` does.
         by: who changes it.
         now_ms: the present time, in epoch milliseconds.
         undoes: the number of the change that this one undoes; None if it undoes none.
 
     Raises:
         UnknownGroup: there is no such group.
-        ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be stored.
+        ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be stored; also what
+            `check_settings` refuses.
         OSError: the memory file cannot be written; nothing is changed then, as with the others.
     """
     before = await current(tx, home, folder, part)
@@ -201,6 +208,11 @@ async def apply(
     if part is GroupPart.SETTINGS:
         old, new = json.loads(before), json.loads(after)
         changes = {key: new.get(key) for key in {**old, **new} if old.get(key) != new.get(key)}
+        if check_settings is not None:
+            try:
+                await check_settings(tx, changes)
+            except BadRequest as error:
+                raise GroupChangeRefused(str(error)) from error
         await configure(tx, folder, changes, by=by, now_ms=now_ms, undoes=undoes)
         return
     group = await groups.known(tx, folder)
@@ -212,12 +224,19 @@ async def apply(
 
 
 async def put_back(
-    tx: Tx, home: Path, folder: str, number: int, *, by: str, now_ms: int
+    tx: Tx,
+    home: Path,
+    folder: str,
+    number: int,
+    *,
+    check_settings: CheckSettings | None = None,
+    by: str,
+    now_ms: int,
 ) -> tuple[GroupPart, ...]:
     """Restore the state of a group before the change with this number, and return the restored parts.
 
     Changes of other parts that were made together with it are undone, too. `home` is Andy's home directory,
-    and `by` is who restores it.
+    and `by` is who restores it; `check_settings` is that of `apply`.
 
     Raises what `apply` raises, and:
         UnknownGroupChange: the group has no such change.
@@ -234,6 +253,7 @@ async def put_back(
                 part_change.part,
                 part_change.before,
                 check=partial(_check_is, part_change.after),
+                check_settings=check_settings,
                 by=by,
                 now_ms=now_ms,
                 undoes=part_change.number,

@@ -88,7 +88,9 @@ def profile_line(group: Group) -> str:
     if group.is_main or not group.requires_trigger:
         answers = "every message"
     else:
-        answers = f"messages with @Andy or {group.trigger}" if group.trigger else "messages with @Andy"
+        # The assistant's own name is the owner's choice, and not known here.
+        own = f" or by {group.trigger}" if group.trigger else ""
+        answers = f"messages that call the assistant by its name{own}"
     return f"'{group.folder}' is called {group.name} and answers {answers}."
 
 

@@ -172,12 +172,15 @@ async def _choices_everywhere(tx: Tx, settings: Settings) -> list[_StoredChoice]
         _StoredChoice(f"the setting {name}", model) for name, model in models_of_settings.items() if model
     ]
     for group in await groups.every(tx):
-        config = group_settings.of(group)
-        if config.model:
-            chosen.append(_StoredChoice(f"the group {group.folder}", config.model))
+        # As they are stored: a group whose settings cannot be parsed is to have its models again once those
+        # are corrected.
+        model, by_work = group.container_config.get("model"), group.container_config.get("models")
+        if isinstance(model, str):
+            chosen.append(_StoredChoice(f"the group {group.folder}", model))
         chosen += [
             _StoredChoice(f"the group {group.folder} for {work}", model)
-            for work, model in config.models.items()
+            for work, model in (by_work.items() if isinstance(by_work, dict) else ())
+            if isinstance(model, str)
         ]
     return chosen
 

@@ -122,6 +122,15 @@ def test_people_are_told_the_time_of_their_home(home, capsys, line, told):
     assert [other for other in ("18:30", "13:30", "+09:00", "15:00") if other in said] == []
 
 
+def test_groups_are_listed_with_the_name_that_calls_the_assistant(home, capsys, monkeypatch):
+    monkeypatch.setenv("ASSISTANT_NAME", "Botty")
+    changed = ["groups", "change", "family", "--trigger", "@house", "--requires-trigger"]
+    app([*changed, "--home", str(home)], result_action="return_value")
+    app(["groups", "list", "--home", str(home)], result_action="return_value")
+    said = capsys.readouterr().out
+    assert ("@Botty or @house" in said, "@Andy" in said) == (True, False)
+
+
 def test_what_is_hidden_in_names_is_shown_where_people_and_chats_are_listed(home, capsys):
     """Two who look alike are told apart: whoever names themselves as another has a role of their own."""
     with closing(sqlite3.connect(Home(home).database)) as connection, connection:

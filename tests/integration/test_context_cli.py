@@ -147,6 +147,9 @@ def test_a_group_that_was_removed_leaves_its_context(andy: AndyProcess) -> None:
     speak(manager, 1, "Jane: one")
     assert andy.cli("groups", "remove", "family").returncode == 0
     assert "Jane: one" in told(andy, "show", "family")
+    for path in ("../context", "family/../family", "family/snapshots"):
+        unknown = andy.cli("context", "show", path)
+        assert (unknown.returncode, "There is no group" in unknown.stderr) == (1, True), path
 
 
 def test_what_became_a_secret_is_not_put_back(andy: AndyProcess, manager: ContextManager) -> None:

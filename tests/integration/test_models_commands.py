@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -328,6 +330,44 @@ def test_a_service_that_a_setting_names_is_not_removed(home: Home, monkeypatch: 
         _run(["models", "remove", "local"])
     monkeypatch.delenv("ANDY_MODEL")
     _run(["models", "remove", "local"])
+
+
+def test_a_service_of_a_group_whose_settings_cannot_be_read_is_not_removed(home: Home) -> None:
+    _run(["models", "add", "local", "--kind", "ollama", "--model", "qwen3"])
+    _run(["models", "use", "local/qwen3", "--group", "main"])
+    with closing(sqlite3.connect(home.database)) as connection, connection:
+        connection.execute(
+            "UPDATE registered_groups SET container_config = json_set(container_config, '$.later', 1)"
+        )
+    with pytest.raises(AndyError, match="is still chosen by the group main"):
+        _run(["models", "remove", "local"])
+
+
+def test_an_undo_does_not_bring_back_a_model_whose_service_is_gone(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(["models", "add", "local", "--kind", "ollama", "--model", "qwen3"])
+    _run(["models", "use", "local/qwen3", "--group", "main"])
+    _run(["models", "use", "default", "--group", "main"])
+    _run(["models", "remove", "local"])
+    with pytest.raises(AndyError, match="There is no service 'local'"):
+        _run(["groups", "undo", "main", "--yes"])
+    capsys.readouterr()
+    _run(["groups", "config", "main", "--json"])
+    assert json.loads(capsys.readouterr().out) == {}
+
+
+def test_services_are_listed_with_settings_that_cannot_be_read(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _run(["models", "add", "local", "--kind", "ollama", "--model", "qwen3"])
+    (home.root / ".env").write_text("ANDY_PORT=x\n")
+    monkeypatch.setenv("ANDY_MODEL", "local/qwen3")
+    capsys.readouterr()
+    _run(["models", "list", "--json"])
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)[0]["used_for"] == ["the setting ANDY_MODEL"]
+    assert "ANDY_PORT" in shown.err
 
 
 def test_a_name_of_the_internet_that_leads_home_is_not_asked(

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from orchestrator.calendars import service as following
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.values import Folder, Group, Role
-from orchestrator.groups import access, changes, people, roles, secret_addresses, settings
+from orchestrator.groups import access, changes, model_choices, people, roles, secret_addresses, settings
 from orchestrator.groups.registration import RESERVED, NameTaken, ProfileRefused, Registration
 from orchestrator.groups.secret_addresses import AddressRefused
 from orchestrator.groups.settings import ConfigRefused
@@ -244,13 +244,20 @@ async def put_back(view: View, _: SentForm) -> Response:
     home, by = view.host.home.root, view.signed_in.session.browser
     try:
         async with view.host.database.transaction() as tx:
-            parts = await changes.put_back(tx, home, folder, number, by=by, now_ms=now_ms)
+            parts = await changes.put_back(
+                tx, home, folder, number, check_settings=_model_check(view), by=by, now_ms=now_ms
+            )
             path_to_undo_this = await undo_path(tx, folder, now_ms)
     except (ConfigRefused, changes.GroupChangeRefused, ProfileRefused) as error:
         view.error = view.why(error)
         return await show_change(view)
     path = f"/mind?group={folder}" if GroupPart.MEMORY in parts else f"/groups/{folder}"
     return view.done(path, view.t(".undone"), undo=path_to_undo_this)
+
+
+def _model_check(view: View) -> changes.CheckSettings:
+    """Return the check that the models in settings which come back can still be used."""
+    return partial(model_choices.check_settings, has_gateway=view.services.models.has_gateway())
 
 
 def _explained(view: View, field: str, reason: str) -> str:
@@ -334,6 +341,7 @@ async def change_group_text(
                 part,
                 text,
                 check=check,
+                check_settings=_model_check(view),
                 by=view.signed_in.session.browser,
                 now_ms=now_ms,
                 undoes=whole_number(undoes),
