@@ -232,7 +232,15 @@ def text(row: Mapping[str, Any], name: str, *, limit: int = MAX_NAME_CHARS) -> s
     value = row.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    return value.replace("\0", "")[:limit] if isinstance(value, str) else ""
+    return storable(value.replace("\0", "")[:limit]) if isinstance(value, str) else ""
+
+
+def storable(value: str) -> str:
+    """Return a text with a question mark for each half of a character, which no database takes.
+
+    JSON may have such halves (`\\ud83d`), where another program has cut a text in the middle of an emoji.
+    """
+    return value.encode("utf-8", "replace").decode()
 
 
 def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:

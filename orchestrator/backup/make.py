@@ -273,19 +273,30 @@ class _Writer:
     def _add_entry(self, name: str, entry: str, folder_fd: int) -> None:
         """Add the entry of an open folder as the member `name`: a directory, link or file.
 
-        Anything else, a path that is too deep, and a huge file of holes, are noted as left out.
+        Anything else, a path that is too deep, a huge file of holes, and what cannot be looked at, are noted
+        as left out.
 
         Raises:
             FileNotFoundError: it was removed meanwhile.
         """
-        status = os.stat(entry, dir_fd=folder_fd, follow_symlinks=False)
+        link_target = None
+        # An agent can close its folder to the owner, or replace a link by a file meanwhile.
+        try:
+            status = os.stat(entry, dir_fd=folder_fd, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                link_target = os.readlink(entry, dir_fd=folder_fd)
+        except FileNotFoundError:  # removed meanwhile, which `add_tree` skips
+            raise
+        except OSError:
+            self.left_out.append(name)
+            return
         if archive.is_too_deep(name):
             self.left_out.append(name)
         elif stat.S_ISDIR(status.st_mode):
             self._folders.add(name)
             self._tar.addfile(_info(name, status, tarfile.DIRTYPE))
-        elif stat.S_ISLNK(status.st_mode):
-            self._add_link(name, os.readlink(entry, dir_fd=folder_fd), status)
+        elif link_target is not None:
+            self._add_link(name, link_target, status)
         elif stat.S_ISREG(status.st_mode) and not _is_hollow(status):
             self._open_and_add(name, entry, folder_fd)
         else:

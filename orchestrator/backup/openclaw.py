@@ -144,7 +144,11 @@ def _add_files(reading: _OpenClaw) -> None:
     index = json_of(reading.root, index_path)
     if index is not None and not isinstance(index, dict):
         reading.foreign.left_out.append(f"{index_path}: it is of a version of OpenClaw that is not known")
-    entries = list(index.items()) if isinstance(index, dict) else []
+    entries = (
+        [(foreign_home.storable(key), entry) for key, entry in index.items()]
+        if isinstance(index, dict)
+        else []
+    )
     reading.leave_out_some(
         len(entries[MAX_GROUPS:]), f"conversations in {index_path}: only the first {MAX_GROUPS:,} are read"
     )

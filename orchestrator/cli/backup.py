@@ -176,7 +176,7 @@ def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run:
     # Locked, since a long transaction would keep a running Andy from storing new messages.
     lock = own_home.lock()
     try:
-        return run_async(change(home_option, import_work.run))
+        return run_async(change(home_option, import_work.run, has_lock=True))
     except move_in.DryRunEnded as dry_run:  # raised so that the transaction is rolled back
         return dry_run.result
     finally:

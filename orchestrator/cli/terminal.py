@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -202,20 +202,32 @@ def typed(read: Callable[[], T]) -> T:
 
 
 async def change(
-    home_option: Path | None, act: Callable[[Tx, int], Awaitable[T]], *, makes_home: bool = False
+    home_option: Path | None,
+    act: Callable[[Tx, int], Awaitable[T]],
+    *,
+    makes_home: bool = False,
+    has_lock: bool = False,
 ) -> T:
     """Change the database of a home in one transaction, and return the result of `act`.
 
     `act` gets the transaction and the time in epoch milliseconds. A running Andy notices the change at once.
-    Raises `StoreError` if the home has no database, unless `makes_home` lets it be created.
+    `has_lock` says that the command has locked the home itself, so that Andy does not run. Raises
+    `StoreError` if the home has no database, unless `makes_home` lets it be created.
     """
-    async with open_store(home_option, makes_home=makes_home) as database, database.transaction() as tx:
+    async with (
+        open_store(home_option, makes_home=makes_home, has_lock=has_lock) as database,
+        database.transaction() as tx,
+    ):
         return await act(tx, SystemClock().now_ms())
 
 
 @asynccontextmanager
-async def open_store(home_option: Path | None, *, makes_home: bool = False) -> AsyncIterator[Database]:
+async def open_store(
+    home_option: Path | None, *, makes_home: bool = False, has_lock: bool = False
+) -> AsyncIterator[Database]:
     """Yield the database of a home, open for changes. At the end, a running Andy is notified of the changes.
+
+    `has_lock` says that the command has locked the home itself.
 
     Raises:
         StoreError: the home has no database and `makes_home` is false: a mistyped `--home` must not create a
@@ -232,7 +244,7 @@ async def open_store(home_option: Path | None, *, makes_home: bool = False) -> A
     # Also for a home that exists: one that cannot be written is refused here, with what to do.
     home.make()
     announced: list[Announcement] = []
-    with _migrating_alone(home):
+    with nullcontext() if has_lock else _migrating_alone(home):
         database = await Database.open(home.database, announce=announced.append)
     try:
         with without_service_logs():

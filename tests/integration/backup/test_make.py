@@ -156,6 +156,22 @@ def test_what_agents_plant_is_not_followed_and_breaks_no_backup(home, tmp_path):
     assert all("\n" not in line for line in backup.summary_lines(made))
 
 
+def test_what_an_agent_closed_to_the_owner_leaves_out_itself_alone(home, tmp_path, monkeypatch):
+    """A folder that can be listed but not entered."""
+    (home.groups / "main" / "closed").write_text("x")
+    look = os.stat
+
+    def refuses(path: object, **options: object) -> os.stat_result:
+        if path == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuses)
+    made = make(home, tmp_path / "b.tar.gz")
+    assert made.left_out == ("groups/main/closed",)
+    assert "groups/main/CLAUDE.md" in members(made.path)
+
+
 @pytest.mark.parametrize("becomes", ["link", "pipe", "folder", "nothing"])
 def test_a_file_that_turns_into_something_else_is_not_followed(home, tmp_path, monkeypatch, becomes):
     secret, flips = tmp_path / "secret", home.groups / "main" / "CLAUDE.md"

@@ -25,6 +25,7 @@ from orchestrator.domain.errors import BackupError, HomeError, StoreError
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups import registration
+from orchestrator.store import database as databases
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.support.store_harness import StoreHarness, a_message
@@ -252,6 +253,17 @@ def test_what_calls_him_anyway_is_listed_once(home, nanoclaw, capsys):
     (family,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("family ")]
     assert family.endswith(" @Andy")
     assert " or " not in family
+
+
+def test_an_older_database_is_migrated_by_the_import(home, nanoclaw, capsys, monkeypatch):
+    with closing(sqlite3.connect(home.database)) as connection:
+        # As an earlier version left it, which did not know the last migration.
+        connection.execute("CREATE TABLE before_the_last_migration (id)")
+        connection.execute(f"PRAGMA user_version = {len(databases.migrations()) - 1}")
+    known = (*databases.migrations()[:-1], "DROP TABLE before_the_last_migration;")
+    monkeypatch.setattr(databases, "migrations", lambda: known)
+    assert moved(home, capsys, "nanoclaw", str(nanoclaw))["groups"]
+    assert databases.migration_ahead(home.database) is None
 
 
 def test_nothing_comes_while_andy_runs(home, nanoclaw):
@@ -992,3 +1004,19 @@ def test_conversations_that_are_no_plain_text_do_no_harm(home, program, request,
             file.write(b'\n{"type": "message", "message": 5, "role": ["user"], "content": {"a": 1}}\n')
     found = moved(home, capsys, program, str(root))
     assert [one["messages"] for one in found["groups"]][:2] == [2, 2]
+
+
+@pytest.mark.parametrize("program", ["openclaw", "nanobot"])
+def test_half_a_character_of_a_cut_text_does_not_end_an_import(home, program, request, capsys):
+    """Programs in JavaScript cut texts in the middle of an emoji, and JSON may have the half."""
+    root = request.getfixturevalue(program)
+    for path in root.rglob("*.jsonl"):
+        text = path.read_text()
+        for whole in ('"hello group"', '"from telegram:42"'):
+            text = text.replace(whole, r'"half \ud83d"')
+        path.write_text(text)
+    index = root / "agents/main/sessions/sessions.json"
+    if index.exists():
+        index.write_text(index.read_text().replace("telegram:group:-5", r"telegram:group:-5\ud83d"))
+    moved(home, capsys, program, str(root))
+    assert ("half ?",) in rows(home, "SELECT content FROM messages")
