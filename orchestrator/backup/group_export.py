@@ -27,7 +27,7 @@ from orchestrator.base.terminal_escaping import visible
 from orchestrator.containers.logs.files import printable
 from orchestrator.domain.dashboard import BoardTask, Notification
 from orchestrator.domain.errors import BackupError
-from orchestrator.domain.home import Home
+from orchestrator.domain.home import Home, expanded
 from orchestrator.domain.values import Group
 from orchestrator.groups import attachments
 from orchestrator.scheduler import scheduled_task_service
@@ -77,7 +77,7 @@ def checked_target(home: Home, target: Path) -> Path:
         BackupError: its parent is missing, it exists and is not empty, an unfinished export is beside it, it
             would be inside the home's own folders, or it cannot be looked at.
     """
-    target = target.expanduser().absolute()
+    target = expanded(target).absolute()
     try:
         _check_target(home, target)
     except OSError as error:

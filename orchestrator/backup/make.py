@@ -22,7 +22,7 @@ from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import counted, size_text
 from orchestrator.containers.logs.files import printable
 from orchestrator.domain.errors import BackupError
-from orchestrator.domain.home import Home
+from orchestrator.domain.home import Home, expanded
 from orchestrator.store import database
 
 COMPRESSION = 6
@@ -72,7 +72,7 @@ def back_up(
         StoreCorrupt: the database is damaged; no backup is made, since it might replace a good one.
         StoreError: the database cannot be read or copied.
     """
-    target = target.expanduser().absolute()
+    target = expanded(target).absolute()
     try:
         _check_target(home, target, replaces=replaces)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=SCRATCH) as temporary_folder:

@@ -27,7 +27,7 @@ from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import counted
 from orchestrator.containers.runtime_selection import AGENT_UID
 from orchestrator.domain.errors import BackupError, StoreTooNew
-from orchestrator.domain.home import Home
+from orchestrator.domain.home import Home, expanded
 from orchestrator.store import database
 
 SQLITE = b"SQLite format 3\0"
@@ -62,7 +62,7 @@ def restore(
         HomeError: Andy runs on the home, or the home cannot be written.
         After each of them the home is unchanged.
     """
-    source = source.expanduser()
+    source = expanded(source)
     # Called for its error: an unreadable backup must not even create the home.
     _begins_with(source, SQLITE)
     home.make()

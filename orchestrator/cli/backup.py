@@ -27,7 +27,7 @@ from orchestrator.cli.terminal import (
     zone_of,
 )
 from orchestrator.domain.errors import BackupError, SettingError
-from orchestrator.domain.home import Home
+from orchestrator.domain.home import Home, expanded
 
 if TYPE_CHECKING:
     from orchestrator.backup.group_export import GroupExport
@@ -140,7 +140,7 @@ def import_(
     """
     from orchestrator.backup import move_in
 
-    result = _import(home, program, folder.expanduser(), is_dry_run=dry_run)
+    result = _import(home, program, expanded(folder), is_dry_run=dry_run)
     show(result.to_row(), move_in.summary_lines, as_json=as_json)
 
 

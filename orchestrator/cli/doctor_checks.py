@@ -273,7 +273,7 @@ def _lists() -> DoctorFinding:
         if file.trouble:
             return bad("lists", file.trouble, fix="correct the file, or remove it")
     roots = mounts.rules.allowed_roots if mounts.rules else ()
-    missing = [root.path for root in roots if not _is_there(Path(root.path).expanduser())]
+    missing = [root.path for root in roots if not _is_there(root.path)]
     if missing:
         return note(
             "lists", f"{', '.join(missing)} of {mount_allowlist.FILE} is not there", fix="remove the line"
@@ -282,11 +282,11 @@ def _lists() -> DoctorFinding:
     return ok("lists", f"{' and '.join(names) or 'none'} in {folder}")
 
 
-def _is_there(path: Path) -> bool:
-    """Return whether something exists at a path that this user can reach. Blocks."""
+def _is_there(path: str) -> bool:
+    """Return whether something exists at a path that this user can reach; it may begin with `~`. Blocks."""
     try:
-        return path.exists()
-    except OSError:
+        return Path(path).expanduser().exists()
+    except (OSError, RuntimeError):  # it may not be looked at, or `~` is of a user who does not exist
         return False
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent_runner.wire import files
 from orchestrator.base import installation
-from orchestrator.domain.errors import HomeError
+from orchestrator.domain.errors import BadRequest, HomeError
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -30,9 +30,33 @@ def home_directory(argument: Path | None, environment: Mapping[str, str] = os.en
     """Return the absolute path of Andy's home, which has the folders `groups`, `data` and `store`.
 
     It is `argument`, the option of a command; else `ANDY_HOME` of the environment; else the default home.
+
+    Raises:
+        BadRequest: it begins with `~` and the name of nobody, or depends on a current directory that is gone.
     """
     named = argument or (Path(environment[HOME_KEY]) if environment.get(HOME_KEY) else None)
-    return (named or default_home(environment)).expanduser().resolve()
+    try:
+        return expanded(named or default_home(environment)).resolve()
+    except FileNotFoundError as error:
+        raise BadRequest(
+            "The directory that this terminal is in has been removed: change to another one with 'cd'."
+        ) from error
+
+
+def expanded(path: Path) -> Path:
+    """Return a path that a person typed, with the home directory of a user for a `~` at its beginning.
+
+    A shell does the same, but leaves a `~` that it does not know or that follows a `=`.
+
+    Raises:
+        BadRequest: there is no such user.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise BadRequest(
+            f"{path} begins with the home directory of a user who is not known: write the whole path."
+        ) from error
 
 
 def default_home(environment: Mapping[str, str]) -> Path:

@@ -504,6 +504,38 @@ def test_a_home_that_is_mistyped_is_told_and_not_made(tmp_path, monkeypatch, cap
     assert not mistyped.exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "--home", "~nobody-here/andy"),
+        ("backup", "~nobody-here/b.tar.gz"),
+        ("restore", "~nobody-here/b.tar.gz"),
+        ("export", "family", "--to", "~nobody-here/family"),
+        ("import", "nanobot", "~nobody-here/nanobot"),
+    ],
+)
+def test_the_home_directory_of_an_unknown_user_is_told_in_one_line(home, monkeypatch, capsys, words):
+    monkeypatch.setenv("ANDY_HOME", str(home))
+    monkeypatch.setattr("sys.argv", ["andy", *words])
+    with pytest.raises(SystemExit) as exited:
+        cli.main()
+    assert exited.value.code == 1
+    assert "of a user who is not known" in capsys.readouterr().err
+
+
+def test_a_directory_that_was_removed_is_told_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("ANDY_HOME", raising=False)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr("sys.argv", ["andy", "status"])
+    with pytest.raises(SystemExit) as exited:
+        cli.main()
+    assert exited.value.code == 1
+    assert "has been removed" in capsys.readouterr().err
+
+
 def test_an_interruption_before_the_command_has_begun_ends_without_a_traceback(monkeypatch):
     """Modules are imported for half of the time that a short command takes."""
 
