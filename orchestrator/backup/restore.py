@@ -17,8 +17,6 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from zoneinfo import ZoneInfo
 
-from pydantic import ValidationError
-
 from orchestrator.backup import archive, outgoing
 from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
 from orchestrator.backup.swap import STORE, RestoreRecord, Stage, recover, swap
@@ -35,7 +33,8 @@ SQLITE = b"SQLite format 3\0"
 REPLACED = ("data/sessions", "data/context", "data/archive", outgoing.FOLDER, "data/ipc", "data/env")
 """Folders that a restore replaces besides groups and database; the last two have requests of the old state.
 """
-UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValidationError, UnicodeError)
+UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, OverflowError)
+"""Errors of a broken archive; `ValueError` is that of a number in a header, of a text, and of a manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from enum import StrEnum
 from functools import cache
@@ -126,7 +127,7 @@ def command_to_remove() -> str:
     """Return the shell command that removes the program; it leaves the owner's data."""
     match installer():
         case Installer.CLONE:
-            return f"rm -r {clone()}"
+            return f"rm -r {shlex.quote(str(clone()))}"
         case Installer.PIPX:
             return f"pipx uninstall {PACKAGE}"
         case Installer.UV:

@@ -36,8 +36,9 @@ def add(
     """
     from orchestrator.cli import terminal
 
-    new_address = asyncio.run(terminal.change(home, partial(_add, group, name)))
+    # First, for its error: an address that was made and cannot be shown would be of no use to anybody.
     origin = terminal.web_origin(home)
+    new_address = asyncio.run(terminal.change(home, partial(_add, group, name)))
     row = _address_row(new_address.address) | {"address": f"{origin}{new_address.path}"}
     show(row, partial(_new_address_lines, is_public=origin.startswith("https:")), as_json=as_json)
 

@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import HomeOption, JsonOption, show
-from orchestrator.cli.terminal import home_of, settings_of, typed
+from orchestrator.cli.terminal import home_of, settings_of, settings_to_show, typed
 from orchestrator.domain.errors import NotRunning, SettingError
 from orchestrator.domain.home import Home
 
@@ -40,7 +40,7 @@ def _channel_rows(home: Home) -> list[dict[str, Any]]:
     """
     from orchestrator.channels import discovery
 
-    switched_on = settings_of(home).channels
+    switched_on = settings_to_show(home).channels
     rows: list[dict[str, Any]] = []
     for name in discovery.names():
         try:
@@ -231,7 +231,7 @@ async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
     """
     from orchestrator.channels import discovery
 
-    names = [name] if name else settings_of(home).channels
+    names = [name] if name else settings_to_show(home).channels
     described = [discovery.find(channel_name) for channel_name in names]
     channels = [channel for channel in described if not channel.is_always_on]
     rows = [{"name": channel.name} | await connection_status(home, channel) for channel in channels]

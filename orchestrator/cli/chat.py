@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import secrets
@@ -252,15 +253,25 @@ async def _converse(home_option: Path | None, group: str, *, sender: str) -> int
     async with Client.of(home) as client:
         await client.open_chat(group)
         say_aside(f"You are in '{group}'. Write; Ctrl-D ends.")
-        async with asyncio.TaskGroup() as tasks:
-            listening = tasks.create_task(_show_sent(client, home, group), name="listen")
-            typed_lines = _lines_of_terminal()
-            # An empty text is the end of the input.
-            while text := (await typed_lines.readline()).decode(errors="replace"):
-                if text.strip():
-                    await _send_line(home_option, client, text.strip(), group=group, sender=sender)
-            listening.cancel()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                listening = tasks.create_task(_listen(client, home, group), name="listen")
+                typed_lines = _lines_of_terminal()
+                # An empty text is the end of the input.
+                while text := (await typed_lines.readline()).decode(errors="replace"):
+                    if text.strip():
+                        await _send_line(home_option, client, text.strip(), group=group, sender=sender)
+                listening.cancel()
+        except BaseExceptionGroup as errors:
+            # `Client.of` and the caller handle single errors, such as a connection that broke.
+            raise leaves(errors)[0] from None
     return 0
+
+
+async def _listen(client: Any, home: Home, group: str) -> None:
+    """Print what Andy sends to a group, until cancelled. Raises `NotRunning` once he has ended."""
+    await _show_sent(client, home, group)
+    raise NotRunning("Andy has ended, and so has this conversation: what you wrote is stored.")
 
 
 def _lines_of_terminal() -> asyncio.StreamReader:
@@ -288,6 +299,8 @@ async def _send_lines_of_pipe(home_option: Path | None, group: str, *, sender: s
 
     Print the replies, and return the highest exit code of all lines; 0 without any.
     """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # one line that is not UTF-8 must not lose those after it
     codes = [0]
     while text := typed(sys.stdin.readline):
         if text.strip():
@@ -321,7 +334,7 @@ async def _say_as_andy(home_option: Path | None, group: str, text: str) -> TextQ
 
 
 async def _show_sent(client: Any, home: Home, group: str) -> None:
-    """Print what Andy sends to a group, until cancelled."""
+    """Print what Andy sends to a group, until he ends or this is cancelled."""
     async for event in client.events():
         if event.get("kind") == "message.sent" and event.get("group") == group:
             # Indented, so that a line of a reply cannot look like another message.

@@ -208,14 +208,28 @@ def _checked_content(response: httpx.Response) -> dict[str, Any]:
 
 
 def _parse_answer(status: int, body: bytes) -> dict[str, Any]:
-    """Return the JSON object in an answer's body. Raises `AndyError` if it is an error, or no JSON."""
+    """Return the JSON object in an answer's body.
+
+    Raises:
+        AndyError: it is an error.
+        NotRunning: it is no answer of Andy's.
+    """
     try:
-        content: dict[str, Any] = json.loads(body)
-    except ValueError as error:
-        raise AndyError(f"Andy failed to answer (HTTP {status}): its log says why.") from error
-    if status >= 400:
-        raise AndyError(content["error"]["message"])
-    return content
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        content = None
+    is_object = isinstance(content, dict)
+    if is_object and status < 400:
+        return cast("dict[str, Any]", content)
+    error = content.get("error") if is_object else None
+    if isinstance(error, dict) and isinstance(error.get("message"), str):
+        raise AndyError(error["message"])
+    if status >= 500:
+        raise AndyError(f"Andy failed to answer (HTTP {status}): its log says why.")
+    # After Andy was killed, another program may have got the port that his file still names.
+    raise NotRunning(
+        f"Another program answers in the place of Andy (HTTP {status}): 'andy doctor' says what is wrong."
+    )
 
 
 def _not_running(home: Home) -> NotRunning:

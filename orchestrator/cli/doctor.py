@@ -23,7 +23,7 @@ from orchestrator.cli.exit_codes import FAILED
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, settings_of_environment
 from orchestrator.domain import settings as config
-from orchestrator.domain.errors import AndyError, NotRunning, SettingError
+from orchestrator.domain.errors import AndyError, SettingError
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 
@@ -106,13 +106,13 @@ def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
 
 
 async def _running_status(home: Home) -> dict[str, Any] | None:
-    """Return the status of the Andy that runs on a home; None if none answers."""
+    """Return the status of the Andy that runs on a home; None if none answers, or only with an error."""
     try:
         async with Client.of(home) as client:
             # An older Andy that still runs may leave fields of its status out, so the checks get a plain
             # dict.
             return dict(await client.status())
-    except NotRunning:
+    except AndyError:
         return None
 
 
@@ -180,6 +180,9 @@ async def _run_check(name: str, check: Check) -> DoctorFinding:
         return await check()
     except AndyError as error:
         return bad(name, str(error), fix="see above")
+    except PermissionError as error:
+        fix = "call andy as the user who owns the home"
+        return bad(name, f"this user may not read {error.filename or 'what is checked'}", fix=fix)
     except Exception as error:  # noqa: BLE001 - one failing check must not prevent the others
         return bad(name, f"the check itself failed: {error!r}", fix="report it to the makers of Andy")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import sqlite3
 import time
@@ -121,7 +122,7 @@ def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> Doctor
     for folder in (home.groups, home.data, home.database.parent):
         existing_folder = next(candidate for candidate in (folder, *folder.parents) if candidate.exists())
         if not os.access(existing_folder, os.W_OK | os.X_OK):
-            fix_for_folder = f"sudo chown -R {os.getuid()} {folder}"
+            fix_for_folder = f"sudo chown -R {os.getuid()} {shlex.quote(str(folder))}"
             # A folder above the home may be shared, such as /srv: its owner must not be changed.
             fix_for_parent = "fix its permissions, or choose another home with ANDY_HOME"
             return bad(
@@ -131,7 +132,7 @@ def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> Doctor
             )
     logins = [home.root / path for messenger in messengers for path in messenger.secret_files]
     secrets = (home.token_file, home.root / ".env", home.database, *logins)
-    unreadable = " ".join(str(path) for path in secrets if path.exists() and not os.access(path, os.R_OK))
+    unreadable = shlex.join(str(path) for path in secrets if path.exists() and not os.access(path, os.R_OK))
     if unreadable:
         fix = f"sudo chown {os.geteuid()} {unreadable} && sudo chmod 600 {unreadable}"
         return bad("permissions", f"this user may not read {unreadable}", fix=fix)
@@ -139,7 +140,7 @@ def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> Doctor
         path for path in secrets if path.exists() and path.stat().st_mode & ACCESS_OF_OTHERS
     ]
     if readable_by_others:
-        paths = " ".join(str(path) for path in readable_by_others)
+        paths = shlex.join(str(path) for path in readable_by_others)
         is_own = all(path.stat().st_uid == os.geteuid() for path in readable_by_others)
         chown_part = "" if is_own else f"sudo chown {os.geteuid()} {paths} && sudo "
         return bad("permissions", f"others may read {paths}", fix=f"{chown_part}chmod 600 {paths}")

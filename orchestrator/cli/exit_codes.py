@@ -30,8 +30,9 @@ class UsageError(BadRequest):
 def exit_after(command: Callable[[], int]) -> NoReturn:
     """Run a command and exit with the code that it returns, or with the code of the error that it raises.
 
-    If the reader of its output is gone, it exits with 0; after Ctrl-C, with `INTERRUPTED`. An error that is
-    neither Andy's nor one of the output is raised again.
+    If the reader of its output is gone, it exits with 0; after Ctrl-C, with `INTERRUPTED`; after the end of
+    the input at a question, with `FAILED`. An error that is neither Andy's nor one of the output is raised
+    again.
     """
     with escaped_output():
         try:
@@ -50,6 +51,9 @@ def exit_after(command: Callable[[], int]) -> NoReturn:
             _fail(own_errors[0])
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
+        except EOFError:  # Ctrl-D at a question
+            print("\nandy: Nothing was typed, so nothing more is done.", file=sys.stderr)
+            sys.exit(FAILED)
         except OSError as error:
             end_unwritten(error)
         except SystemExit as ended:

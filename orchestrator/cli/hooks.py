@@ -44,8 +44,10 @@ def add(
     """
     from orchestrator.cli import terminal
 
+    # First, for its error: an address that was made and cannot be shown would be of no use to anybody.
+    origin = terminal.web_origin(home)
     new_address = asyncio.run(terminal.change(home, partial(_add, group, name, asks)))
-    row = _hook_row(new_address.address) | {"address": f"{terminal.web_origin(home)}{new_address.path}"}
+    row = _hook_row(new_address.address) | {"address": f"{origin}{new_address.path}"}
     show(row, _new_hook_lines, as_json=as_json)
 
 

@@ -8,6 +8,7 @@ import asyncio
 import gc
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -113,7 +114,7 @@ async def _serve(home_option: Path | None, overrides: Mapping[str, Any], *, is_v
 def warn_of_open_secrets(path: Path) -> None:
     """Print how to protect the file of secrets at `path`, if other users may read it. Blocks."""
     if path.exists() and path.stat().st_mode & 0o077:
-        say_aside(f"⚠️  Others may read {path}: chmod 600 {path}")
+        say_aside(f"⚠️  Others may read {path}: chmod 600 {shlex.quote(str(path))}")
 
 
 def announce_migration(path: Path) -> None:

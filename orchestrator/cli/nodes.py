@@ -24,13 +24,13 @@ def nodes(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
 
     Example: `andy nodes`
     """
-    from orchestrator.cli.terminal import home_of, settings_of
+    from orchestrator.cli.terminal import home_of, settings_to_show
     from orchestrator.containers.swarm.nodes import inspect_nodes
     from orchestrator.store.database import refuse_missing
 
     own_home = home_of(home)
     refuse_missing(own_home.database)
-    slots = settings_of(own_home).max_containers_per_node
+    slots = settings_to_show(own_home).max_containers_per_node
     report = inspect_nodes(own_home.data, install=own_home.install_id(), slots=slots)
     show(report, _report_lines, as_json=as_json)
 

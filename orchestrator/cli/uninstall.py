@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import glob
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,7 @@ from orchestrator.cli.options import HomeOption
 from orchestrator.cli.terminal import home_of, settings_of
 from orchestrator.domain.errors import BadRequest, ContainerError, SettingError
 from orchestrator.domain.home import Home
+from orchestrator.groups import owner
 
 
 def uninstall(
@@ -104,14 +106,19 @@ def _image_name(home: Home) -> str:
         return str(Settings.model_fields["andy_image"].default)
 
 
+def _removal(folder: Path) -> str:
+    """Return the shell command that removes a folder, whatever is in its name."""
+    return f"rm -r {shlex.quote(str(folder))}"
+
+
 def _remaining_lines(home: Home) -> list[str]:
     """Return the lines about what an uninstallation leaves, each with the command that removes it."""
-    lists_folder = Path.home() / ".config" / "andy"
+    lists_folder = owner.owner_directory()
     earlier_homes = sorted(home.root.parent.glob(f"{glob.escape(home.root.name)}.before-restore-*"))
     candidates = [
-        ("messages, memory and settings", f"rm -r {home.root}") if home.data.is_dir() else None,
-        *(("what was there before a restore", f"rm -r {folder}") for folder in earlier_homes),
-        ("your lists", f"rm -r {lists_folder}") if lists_folder.is_dir() else None,
+        ("messages, memory and settings", _removal(home.root)) if home.data.is_dir() else None,
+        *(("what was there before a restore", _removal(folder)) for folder in earlier_homes),
+        ("your lists", _removal(lists_folder)) if lists_folder.is_dir() else None,
         ("the images", f"docker image rm {_image_name(home)}"),
         ("the program", installation.command_to_remove()),
     ]

@@ -6,6 +6,7 @@ It loads quickly, so commands that need only the time zone use it; `settings.py`
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> SettingError:
     if os.environ.get("ANDY_HOME") == COMPOSE_HOME:  # the path is the container's, not the host's
         instruction, file_name = "on the host, beside docker-compose.yml", path.name
     else:
-        instruction, file_name = "type", str(path)
+        instruction, file_name = "type", shlex.quote(str(path))
     command = f"sudo chown {os.geteuid()} {file_name} && sudo chmod 600 {file_name}"
     return SettingError(f"{path} cannot be read, for it is another user's: {instruction}: {command}")
 

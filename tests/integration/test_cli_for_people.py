@@ -36,7 +36,7 @@ from orchestrator.cli.client import AnswerLost, Client
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
 from orchestrator.cli.options import is_confirmed
-from orchestrator.domain.errors import AndyError, BadRequest, NotRunning
+from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, SettingError
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
@@ -765,6 +765,71 @@ def test_a_message_is_sent_again_with_its_key_where_the_host_ends_before_it_answ
     assert (len(host.keys), len(set(host.keys))) == (3, 1)
 
 
+def test_a_conversation_ends_in_one_line_once_andy_has_ended(tmp_path, monkeypatch):
+    """Also where the connection breaks off, and not only where the events end in good order."""
+    home = Home(tmp_path)
+    home.make()
+    home.address_file.write_text("http://127.0.0.1:1")
+    home.token()
+
+    async def opens(*_: object) -> None:
+        """Nothing is listening."""
+
+    async def breaks_off(_: object) -> AsyncGenerator[dict[str, Any]]:
+        yield {}
+        raise httpx.ReadError("the host was killed")
+
+    async def ends(_: object) -> AsyncGenerator[dict[str, Any]]:
+        yield {}
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(chat, "_lines_of_terminal", asyncio.StreamReader)
+    monkeypatch.setattr(chat.Client, "open_chat", opens)
+    for events in (breaks_off, ends):
+        monkeypatch.setattr(chat.Client, "events", events)
+        with pytest.raises(NotRunning):
+            asyncio.run(chat._converse(tmp_path, "main", sender="you"))
+
+
+def test_a_line_of_a_pipe_that_is_no_utf_8_loses_no_other(monkeypatch):
+    said = []
+
+    async def say(_: object, __: object, text: str, **___: object) -> int:
+        said.append(text)
+        return 0
+
+    monkeypatch.setattr(chat, "_say", say)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\nhello\n"), encoding="utf-8"))
+    assert chat.chat("main") == 0
+    assert said == ["caf\ufffd", "hello"]
+
+
+def test_ctrl_d_at_a_question_ends_a_command_in_one_line(home, monkeypatch, capsys):
+    def no_more(_: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", no_more)
+    monkeypatch.setattr("sys.argv", ["andy", "context", "reset", "family", "--home", str(home)])
+    with pytest.raises(SystemExit) as exited:
+        cli.main()
+    assert exited.value.code == 1
+    assert "nothing more is done" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [("hooks", "add", "family", "--name", "door"), ("calendar", "add", "family")]
+)
+def test_an_address_that_cannot_be_shown_is_not_made(home, monkeypatch, capsys, words):
+    (home / ".env").write_text("ANDY_PORT=x\n")
+    with pytest.raises(SettingError):
+        app([*words, "--home", str(home)], result_action="return_value")
+    (home / ".env").unlink()
+    capsys.readouterr()
+    app([words[0], "list", "--json", "--home", str(home)], result_action="return_value")
+    assert json.loads(capsys.readouterr().out) == []
+
+
 @pytest.mark.parametrize("has_browser", [True, False])
 def test_without_a_browser_the_console_says_what_to_do_with_its_address(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], has_browser: bool
@@ -793,6 +858,16 @@ def test_pairing_says_that_whatsapp_is_off():
 
     with pytest.raises(AndyError, match="WhatsApp is off in ANDY_CHANNELS"):
         asyncio.run(pair())
+
+
+def test_uninstall_names_no_folder_that_its_lines_would_remove_besides(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "andy").mkdir(parents=True)
+    home = Home(tmp_path / "my andy")
+    home.make()
+    told = "\n".join(uninstall._remaining_lines(home))
+    assert f"rm -r '{home.root}'" in told
+    assert f"rm -r {tmp_path}/config/andy" in told
 
 
 def test_uninstall_names_a_clone_that_is_its_own_home_once(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import os
 import socket
@@ -18,9 +20,10 @@ from typing import Any
 import pytest
 
 from orchestrator.channels.whatsapp import doctor_checks
-from orchestrator.cli import doctor
+from orchestrator.cli import client, doctor
 from orchestrator.cli import doctor_checks as checks
 from orchestrator.cli.doctor_checks import DoctorFinding, permissions
+from orchestrator.domain.errors import NotRunning
 from orchestrator.domain.home import Home
 from orchestrator.domain.model_services import ModelService, WorkKind
 from orchestrator.domain.settings import load
@@ -230,6 +233,37 @@ async def test_a_port_that_another_has_is_named(home, monkeypatch):
         monkeypatch.setenv("ANDY_PORT", str(other.getsockname()[1]))
 
         await only(home, "port", says="is taken", fix="ANDY_PORT")
+
+
+async def test_another_program_at_the_port_of_a_killed_andy_does_not_end_the_checks(home):
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as other:
+        home.address_file.write_text(f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}")
+        home.token()
+        findings = await found(home)
+        with pytest.raises(NotRunning, match="Another program"):
+            await asyncio.to_thread(client.running_status, home)
+    assert findings["parts"].text == "checked only while Andy runs"
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b"[]"), (404, b'{"detail":"Not Found"}'), (404, b'{"error":"no"}'), (200, b"")]
+)
+def test_what_is_no_answer_of_andy_is_told(status, body):
+    with pytest.raises(NotRunning, match="Another program"):
+        client._parse_answer(status, body)
+
+
+async def test_what_the_user_may_not_look_at_is_told_with_the_mend(home, monkeypatch):
+    def refuses(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/srv/andy/store")
+
+    monkeypatch.setattr(checks, "_store", refuses)
+    await only(home, "store", says="may not read /srv/andy/store", fix="the user who owns")
 
 
 async def test_an_engine_that_is_gone_is_named(home, monkeypatch, tmp_path):

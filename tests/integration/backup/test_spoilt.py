@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import sqlite3
@@ -66,6 +67,18 @@ def test_an_archive_that_reaches_out_is_refused_and_changes_nothing(home, tmp_pa
 
     source = rewritten(made.path, tmp_path / "evil.tar.gz", plant)
     refused(home, tmp_path, source, match="it holds|is no plain file|something in it")
+
+
+def test_a_number_that_is_none_in_a_header_is_refused(home, tmp_path):
+    with (home.groups / "main" / "with-holes").open("wb") as file:
+        file.truncate(2**21)
+    made = make(home, tmp_path / "b.tar.gz")
+    whole = gzip.decompress(made.path.read_bytes())
+    size = b"GNU.sparse.realsize=2097152"
+    assert size in whole
+    source = tmp_path / "spoilt.tar.gz"
+    source.write_bytes(gzip.compress(whole.replace(size, size.replace(b"9", b"x"))))
+    refused(home, tmp_path, source, match="it is broken")
 
 
 def test_a_link_that_something_lies_under_is_refused(home, tmp_path):
