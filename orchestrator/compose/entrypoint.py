@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,7 +94,8 @@ def _give(folder: Path, user: User) -> None:
         if os.fstat(descriptor).st_uid == ROOT:
             os.fchown(descriptor, user.uid, user.gid)
         for name in names:
-            _give_file(descriptor, name, user)
+            with suppress(FileNotFoundError):  # an agent that still runs has removed it meanwhile
+                _give_file(descriptor, name, user)
 
 
 def _give_file(folder_fd: int, name: str, user: User) -> None:

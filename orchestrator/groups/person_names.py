@@ -68,8 +68,28 @@ def without(text: str, names: Iterable[str], *, word: str) -> str:
     """Return a text with `word` in place of each of the `names`; the same text if it contains none."""
     for name in _longest_first(names):
         if is_named(text, name):
-            text = _pattern(name).sub(word, normalized("NFKC", text))
+            text = _replaced(normalized("NFKC", text), name, word)
     return text
+
+
+def _replaced(text: str, name: str, word: str) -> str:
+    """Return a text with `word` in place of a folded name, which is found in the folded text.
+
+    One character may be several there: "ß" becomes "ss", so that a pattern would not find "Groß" by "gross".
+    """
+    folded_text = text.casefold()
+    # The place in `text` of each folded character; None where the places are the same.
+    places = None
+    if len(folded_text) != len(text):
+        places = [place for place, character in enumerate(text) for _ in character.casefold()]
+    parts, end = [], 0
+    for match in _pattern(name).finditer(folded_text):
+        first, last = match.start(), match.end() - 1
+        if places is not None:
+            first, last = places[first], places[last]
+        parts += [text[end:first], word]
+        end = last + 1
+    return "".join([*parts, text[end:]])
 
 
 @lru_cache(maxsize=1_024)

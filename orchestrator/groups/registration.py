@@ -226,11 +226,7 @@ def _checked(group: Group) -> Group:
     Raises `BadRequest` if one of them cannot be used.
     """
     checked_folder(group.folder)
-    if not _ADDRESS.fullmatch(group.jid) or not group.jid.isprintable():
-        raise BadRequest(
-            f"{group.jid!r} is no address of a chat: it has no spaces, nothing that cannot be seen, and at"
-            " most 200 characters."
-        )
+    _checked_address(group.jid)
     config = settings.checked(group.container_config).to_fields()
     return replace(
         group,
@@ -238,6 +234,16 @@ def _checked(group: Group) -> Group:
         trigger=_checked_trigger(group.trigger),
         container_config=config,
     )
+
+
+def _checked_address(jid: str) -> ChatJid:
+    """Return a chat's address unchanged. Raises `BadRequest` if it cannot be one."""
+    if not _ADDRESS.fullmatch(jid) or not jid.isprintable():
+        raise BadRequest(
+            f"{jid!r} is no address of a chat: it has no spaces, nothing that cannot be seen, and at most 200"
+            " characters."
+        )
+    return ChatJid(jid)
 
 
 def _checked_name(text: str) -> str:
@@ -394,7 +400,8 @@ async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat
         AlreadyRegistered: the chat belongs to another group.
     """
     group = await groups.known(tx, folder)
-    wanted = _checked(replace(group, jid=ChatJid(jid)))
+    # Only the address is checked: a group whose settings cannot be read must not lose its chats by that.
+    wanted = replace(group, jid=_checked_address(jid))
     await _check_free(tx, wanted)
     if wanted.jid not in group.chats:
         if len(group.chats) >= MAX_CHATS:
@@ -506,7 +513,7 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
         AlreadyRegistered: the chat belongs to another group.
     """
     main = next(group for group in await groups.every(tx) if group.is_main)
-    moved = _checked(replace(main, jid=ChatJid(jid)))
+    moved = replace(main, jid=_checked_address(jid))
     if moved.jid == main.jid:
         return main
     await _check_free(tx, moved)
@@ -534,7 +541,7 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
     """
     group = await groups.by_jid(tx, old)
     if group is not None:
-        moved = _checked(replace(group, jid=new))
+        moved = replace(group, jid=_checked_address(new))
         await _check_free(tx, moved)
         if new not in group.chats:
             await _give_chat(tx, moved, now_ms=now_ms)

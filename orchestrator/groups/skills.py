@@ -58,12 +58,14 @@ def check_known(home: Path, wanted: object) -> None:
         ConfigRefused: one does not exist; the text names those that do.
     """
     known = available(home)
-    unknown = [name for name in wanted if name not in known] if isinstance(wanted, list) else []
+    # What is no text in the list is left to that validation, too.
+    names = [name for name in wanted if isinstance(name, str)] if isinstance(wanted, list) else []
+    unknown = [name for name in names if name not in known]
     if unknown:
-        names = ", ".join(repr(name) for name in unknown)
+        shown_names = ", ".join(repr(name) for name in unknown)
         raise ConfigRefused(
-            f"There is no skill {names}: there are {', '.join(known)}. A skill of yours is a folder with"
-            f" a {SKILL} in {home / FOLDER}."
+            f"There is no skill {shown_names}: there are {', '.join(known)}. A skill of yours is a folder"
+            f" with a {SKILL} in {home / FOLDER}."
         )
 
 
@@ -124,7 +126,9 @@ def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:
     """
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"{file.place}\0{len(file.content)}\0".encode() + file.content)
+        # The name of a file need not be UTF-8, as in an archive of another system.
+        head = f"{file.place}\0{len(file.content)}\0".encode("utf-8", "surrogateescape")
+        digest.update(head + file.content)
     target = folder / digest.hexdigest()[:16]
     if not target.is_dir():
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)

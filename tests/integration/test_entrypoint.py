@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -91,6 +92,21 @@ def test_what_an_agent_planted_is_given_to_nobody(home, tmp_path):
 
     assert secret.stat().st_uid == 0
     assert tmp_path.stat().st_uid == 0
+
+
+def test_what_an_agent_that_still_runs_removes_meanwhile_ends_nothing(home, monkeypatch):
+    for name in ("gone", "note"):
+        (home / "groups" / "family" / name).touch()
+    look = os.stat
+
+    def sees(path: object, **options: object) -> os.stat_result:
+        if path == "gone":
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", sees)
+    take_over(home, User(ORDINARY, ORDINARY))
+    assert (home / "groups" / "family" / "note").lstat().st_uid == ORDINARY
 
 
 def test_what_belongs_to_others_stays_theirs(home):

@@ -65,6 +65,7 @@ async def test_it_is_left_alone_where_it_runs_or_was_stopped_or_cannot(double, s
 
 async def test_it_is_tried_again_and_an_engine_that_is_away_ends_nothing(double):
     double.answers["GET /containers/json"] = []  # it does not even know the filter yet
+    double.answers[f"GET /containers/{SELF}/json"] = "no answer of an engine"
     async with Engine(str(double.socket)) as engine:
         retrying = asyncio.create_task(retry_starts(engine, own_id=SELF, every_seconds=0.01), name="retry")
         async with asyncio.timeout(DEADLINE_SECONDS):

@@ -482,6 +482,19 @@ async def test_of_nodes_andy_sees_what_he_needs(door, tmp_path):
     assert [(one["name"], one["groups"]) for one in await through(door, listing)] == [("one", ("family",))]
 
 
+async def test_a_node_that_was_never_reached_hides_no_other(door, engine, tmp_path):
+    (known,) = engine.answers["GET /nodes"]
+    silent = known | {"ID": "silent", "Description": {}, "Status": {"State": "unknown"}}
+    engine.answers["GET /nodes"] = [known, silent]
+    assert [one.name for one in await through(door, read_nodes)] == ["one", "silent"]
+
+
+@pytest.mark.parametrize("answer", [{}, [], "x", [{"ID": 1}]])
+async def test_an_answer_of_the_engine_that_cannot_be_read_is_said_so(door, engine, answer):
+    engine.answers["GET /info"] = answer
+    assert (await ask(door, plain("GET", "/v1.41/info"))).startswith("HTTP/1.1 502")
+
+
 @pytest.mark.parametrize("path", ["services", "secrets"])
 async def test_what_of_a_swarm_is_not_andys_cannot_be_removed(door, engine, path):
     assert (await ask(door, plain("DELETE", f"/v1.41/{path}/theirs"))).startswith("HTTP/1.1 404")

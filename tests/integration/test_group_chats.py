@@ -74,6 +74,16 @@ async def test_a_group_has_a_chat_in_each_messenger_and_each_chat_one_group(fami
         await add_chat(family, "two words")
 
 
+async def test_a_group_whose_settings_cannot_be_read_keeps_and_gets_its_chats(family):
+    async with family.database.transaction() as tx:
+        await groups.set_config(tx, Folder("family"), {"of a later version": 1}, now_ms=1)
+    assert (await add_chat(family)).chats == (HOME, PHONE)
+    moved = ChatJid("tg:-100777")
+    async with family.database.transaction() as tx:
+        await registration.move_chat(tx, ChatJid(PHONE), moved, now_ms=family.clock.now_ms())
+        assert (await groups.known(tx, "family")).chats == (HOME, moved)
+
+
 async def test_the_owner_says_which_chat_is_told_what_nobody_asked(family):
     assert (await add_chat(family, is_notify_chat=True)).chats == (PHONE, HOME)
     assert (await add_chat(family, HOME, is_notify_chat=True)).chats == (HOME, PHONE)

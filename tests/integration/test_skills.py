@@ -107,6 +107,14 @@ def test_a_link_in_a_skill_leads_nowhere_and_what_is_laid_can_be_read_by_any_use
     assert modes == {0o755, 0o644}
 
 
+def test_a_file_of_a_skill_whose_name_is_no_utf_8_is_copied_too(tmp_path: Path) -> None:
+    own = a_skill(tmp_path, "garden")
+    (own / "caf\udce9.txt").write_text("more")
+    made = skills.make_plugin(tmp_path, "family", ("garden",), is_in_use=False)
+    assert made is not None
+    assert (made / "skills" / "garden" / "caf\udce9.txt").read_text() == "more"
+
+
 def test_skills_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skills, "MAX_BYTES", 10)
     with pytest.raises(OSError, match="above"):
@@ -158,6 +166,7 @@ def test_a_chart_is_drawn_as_a_picture(tmp_path: Path, kind: str) -> None:
         ({"labels": [], "series": {"a": []}}, "labels has to be"),
         ({"labels": ["x"], "series": {"a": [1, 2]}}, "'a' has to have 1 numbers"),
         ({"labels": ["x"], "series": {"a": ["1"]}}, "no number"),
+        ({"labels": ["x"], "series": {"a": [10**400]}}, "too large"),
         ({"labels": ["x"], "series": {"a": [1]}, "kind": "3d"}, "kind has to be"),
         ({"labels": ["x"], "series": {"a": [-1]}, "kind": "pie"}, "none below zero"),
     ],
@@ -200,6 +209,8 @@ def test_a_skill_that_is_not_there_is_refused_with_the_names_there_are(
         ConfigRefused, match="no skill 'garden': there are chart, summarise-pdf, weekly-review"
     ):
         andy("groups", "config", "family", "--set", '{"skills": ["chart", "garden"]}')
+    with pytest.raises(ConfigRefused, match="valid string"):
+        andy("groups", "config", "family", "--set", '{"skills": [["chart"]]}')
     a_skill(tmp_path, "garden")
     andy("groups", "config", "family", "--set", '{"skills": ["chart", "garden"]}')
     andy("groups", "config", "family", "--set", '{"skills": null}')

@@ -65,6 +65,18 @@ def test_what_is_taken_out_is_there_no_more_and_nothing_else_changes(name: str, 
     assert person_names.found_in(text, [name, name]) in ([], [person_names.folded(name)])
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "left"),
+    [
+        ("Großmann", "Herr Großmann kam, GROSSMANN ging.", "Herr [someone] kam, [someone] ging."),
+        ("Grossmann", "Großmann's Straße", "[someone]'s Straße"),
+        ("İbrahim", "Evet, İbrahim geldi.", "Evet, [someone] geldi."),
+    ],
+)
+def test_a_name_is_taken_out_in_each_of_its_spellings(name: str, text: str, left: str) -> None:
+    assert person_names.without(text, [name], word="[someone]") == left
+
+
 @given(st.lists(st.tuples(NAMES, st.text(min_size=1, max_size=8)), min_size=1, unique_by=lambda one: one[1]))
 def test_an_address_always_finds_its_own_person(listed: list[tuple[str, str]]) -> None:
     known = [a_person(f"local:{address}", name) for name, address in listed]

@@ -29,6 +29,9 @@ ASK_SECONDS = 30.0
 RUNS = (httpx.codes.NO_CONTENT, httpx.codes.NOT_MODIFIED)
 """Statuses of an answer to a start: the container was started, or ran already."""
 
+UNKNOWN_ANSWER = (AttributeError, LookupError, TypeError, ValueError)
+"""Errors of an engine's answer that is no JSON, or has other fields than are known here."""
+
 
 class Engine:
     """Asks the engine the filter's own questions. Answers are the engine's JSON, None for what is missing."""

@@ -11,7 +11,7 @@ import asyncio
 import httpx
 import structlog
 
-from orchestrator.compose.socket_filter.inventory import Engine, orchestrators
+from orchestrator.compose.socket_filter.inventory import UNKNOWN_ANSWER, Engine, orchestrators
 from orchestrator.compose.socket_filter.requests import RequestForbidden
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,8 @@ async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EV
         await asyncio.sleep(every_seconds)
         try:
             await start_if_port_was_taken(engine, own_id=own_id)
-        except (httpx.HTTPError, RequestForbidden) as error:
+        # Also an answer of the engine that cannot be read must not end the tries for good.
+        except (httpx.HTTPError, RequestForbidden, *UNKNOWN_ANSWER) as error:
             log.warning("filter.not_looked", reason=str(error) or repr(error))
 
 

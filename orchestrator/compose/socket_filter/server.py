@@ -18,6 +18,7 @@ import httpx
 import structlog
 
 from orchestrator.compose.socket_filter.checks import Checks
+from orchestrator.compose.socket_filter.inventory import UNKNOWN_ANSWER
 from orchestrator.compose.socket_filter.requests import (
     EngineRequest,
     FilteredResponse,
@@ -111,6 +112,9 @@ class FilterServer:
         except httpx.HTTPError as error:
             log.warning("filter.engine_gone", reason=repr(error))
             return await _answer(writer, BAD_GATEWAY, f"The engine does not answer: {error!r}")
+        except UNKNOWN_ANSWER as error:
+            log.warning("filter.engine_unknown", target=received.target[:300], reason=repr(error))
+            return await _answer(writer, BAD_GATEWAY, f"The engine's answer cannot be read: {error!r}")
         if isinstance(checked, FilteredResponse):
             return await _respond(writer, 200, checked.document)
         return await self._pass_on(checked, received.early_stdin, reader, writer)

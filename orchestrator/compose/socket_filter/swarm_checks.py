@@ -200,11 +200,12 @@ def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> Non
 def _plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a node that Andy needs, without its certificates and its engine's abilities.
 
-    A missing availability becomes None, and so do missing labels.
+    A missing availability becomes None, and so do missing labels and the host name, which a node that was
+    never reached has none of.
     """
     return {
         "ID": node["ID"],
         "Spec": {name: node["Spec"].get(name) for name in ("Availability", "Labels")},
         "Status": node["Status"],
-        "Description": {"Hostname": node["Description"]["Hostname"]},
+        "Description": {"Hostname": (node.get("Description") or {}).get("Hostname")},
     }

@@ -334,7 +334,8 @@ def _node(engine_node: Mapping[str, Any]) -> Node:
         )
     return Node(
         id=engine_node["ID"],
-        name=engine_node["Description"]["Hostname"],
+        # A node that was never reached has not said its name.
+        name=(engine_node.get("Description") or {}).get("Hostname") or engine_node["ID"],
         address=engine_node["Status"].get("Addr", ""),
         state=state if availability == "active" else f"{state}, {availability}",
         labels=tuple(

@@ -35,7 +35,7 @@ def main() -> int:
             svg = svg_of(json.loads(svg))
         fonts = [str(path) for path in sorted(FONTS.glob("*.ttf"))]
         target.write_bytes(bytes(resvg_py.svg_to_bytes(svg_string=svg, font_files=fonts or None)))
-    except (OSError, ValueError, BadChart, RuntimeError) as error:
+    except (OSError, ValueError, ArithmeticError, BadChart, RuntimeError) as error:
         print(f"It cannot be drawn: {error}", file=sys.stderr)
         return 1
     print(f"{target}: {target.stat().st_size:,} bytes")
