@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -244,7 +244,8 @@ async def open_store(
     # Also for a home that exists: one that cannot be written is refused here, with what to do.
     home.make()
     announced: list[Announcement] = []
-    with nullcontext() if has_lock else _migrating_alone(home):
+    alone: AbstractContextManager[None] = nullcontext() if has_lock else _migrating_alone(home)
+    with alone:
         database = await Database.open(home.database, announce=announced.append)
     try:
         with without_service_logs():

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_what_an_agent_that_still_runs_removes_meanwhile_ends_nothing(home, monk
         (home / "groups" / "family" / name).touch()
     look = os.stat
 
-    def sees(path: object, **options: object) -> os.stat_result:
+    def sees(path: Any, **options: Any) -> os.stat_result:
         if path == "gone":
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return look(path, **options)

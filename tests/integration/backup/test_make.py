@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+from typing import Any
 
 import pytest
 
@@ -161,7 +162,7 @@ def test_what_an_agent_closed_to_the_owner_leaves_out_itself_alone(home, tmp_pat
     (home.groups / "main" / "closed").write_text("x")
     look = os.stat
 
-    def refuses(path: object, **options: object) -> os.stat_result:
+    def refuses(path: Any, **options: Any) -> os.stat_result:
         if path == "closed":
             raise PermissionError(errno.EACCES, "Permission denied", path)
         return look(path, **options)
