@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -249,7 +250,8 @@ def _give_to_container(descriptor: int, path: Path, owner: ContainerUser) -> Non
             with suppress(FileNotFoundError):  # another container of the group works there, and removed it
                 _give_entry(descriptor, name, owner)
     elif os.fstat(descriptor).st_uid != owner.uid:
-        raise ContainerError(f"{path} belongs to another user: sudo chown -R {owner.uid} {path}")
+        command = f"sudo chown -R {owner.uid} {shlex.quote(str(path))}"
+        raise ContainerError(f"{path} belongs to another user: {command}")
 
 
 def _give_entry(parent_fd: int, name: str, owner: ContainerUser) -> None:

@@ -248,7 +248,8 @@ def _check_program(server: McpServer, home: Path) -> None:
             " must be stored there, where no agent can change it."
         )
     if not all(_is_readable(path) for path in (folder.parent, folder, *named_files)):
-        raise BadRequest(f"The user of containers cannot read {short_name}: chmod -R a+rX {home / 'mcp'}")
+        command = f"chmod -R a+rX {shlex.quote(str(home / 'mcp'))}"
+        raise BadRequest(f"The user of containers cannot read {short_name}: {command}")
 
 
 def _files_named_by(folder: Path, word: str) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.containers import mounts
-from orchestrator.containers.mounts import FileRights, plan_mounts, prepare
+from orchestrator.containers.mounts import ContainerUser, FileRights, plan_mounts, prepare
 from orchestrator.domain import home
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.values import ChatJid, Folder, Group
@@ -190,3 +190,17 @@ def test_a_file_that_is_gone_before_it_is_given_away_is_no_error(
     prepare(FAMILY, home=tmp_path, uid=12345)
 
     assert len(given) == 4  # the directories that a container writes
+
+
+def test_the_command_that_gives_a_folder_to_its_user_changes_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my andy"
+    folder.mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with pytest.raises(ContainerError, match=f"sudo chown -R 1234 '{folder}'"):
+            mounts._give_to_container(descriptor, folder, ContainerUser(uid=1234, gid=1234))
+    finally:
+        os.close(descriptor)
