@@ -38,6 +38,8 @@ class SettingSource:
         return {key: value for key, value in self.entries.items() if value is not None and value != ""}
 
 
+DEFAULT_NAME = "Andy"
+"""What the assistant is called unless the owner sets `ASSISTANT_NAME`."""
 COMMAND_LINE: Literal["command line"] = "command line"
 """Kind of the command line's settings, which a later start of the same host uses again."""
 
@@ -87,12 +89,14 @@ def zone(home: Path, environment: Mapping[str, str] = os.environ) -> ZoneInfo:
 
 
 def assistant_name(home: Path, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the name by which people call the assistant: that of the setting, unchecked, else `Andy`.
+    """Return what the assistant is called, for a command that shows it; nothing is validated.
 
     Raises:
-        SettingError: a file cannot be read.
+        SettingError: a file of settings cannot be read.
     """
-    return str(merged(read_sources(home, environment)).get("assistant_name") or "Andy")
+    # As in `zone`, without pydantic.
+    name = merged(read_sources(home, environment)).get("assistant_name")
+    return name.strip() if isinstance(name, str) else DEFAULT_NAME
 
 
 def known_zone(name: str) -> str:

@@ -28,6 +28,7 @@ from orchestrator.domain.home import HOME_KEY
 from orchestrator.domain.model_services import is_near
 from orchestrator.domain.setting_sources import (
     COMMAND_LINE,
+    DEFAULT_NAME,
     SettingSource,
     known_zone,
     merged,
@@ -207,7 +208,7 @@ class Settings(BaseModel):
         return self
 
     assistant_name: Annotated[str, AfterValidator(_plain_name)] = Field(
-        "Andy", max_length=40, description="What the assistant is called: `@Andy`."
+        DEFAULT_NAME, max_length=40, description="What the assistant is called: `@Andy`."
     )
     max_concurrent_containers: int = Field(
         5, ge=1, le=1000, description="Containers that live at once, idle ones counted, on all machines."
