@@ -6,6 +6,7 @@ Pure.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from orchestrator.domain import schedule_tag
@@ -159,6 +160,8 @@ def _open_marks(text: str, end: int) -> list[str]:
     stop = after.start() if after else len(text)
     # The marks that are open at the place that is read, and those that the cut divides, with their indexes.
     opened: list[tuple[str, int]] = []
+    # How often each mark is open: to search the list for each mark would take quadratic time.
+    open_counts: Counter[str] = Counter()
     divided: list[tuple[int, str]] = []
     read_to = start
     for place in _MARK.finditer(text, start, stop):
@@ -170,14 +173,16 @@ def _open_marks(text: str, end: int) -> list[str]:
             read_to = closed + len(mark) if closed >= 0 else place.end()
             if place.end() <= end <= closed:
                 divided.append((place.start(), mark))
-        elif _can_close(text, place) and any(mark == open_mark for open_mark, _ in opened):
+        elif _can_close(text, place) and open_counts[mark]:
             # Marks that were opened later and are not closed are no marks.
             while (last := opened.pop())[0] != mark:
-                pass
+                open_counts[last[0]] -= 1
+            open_counts[mark] -= 1
             if last[1] + len(mark) <= end <= place.start():
                 divided.append((last[1], mark))
         elif _can_open(text, place):
             opened.append((mark, place.start()))
+            open_counts[mark] += 1
     return [mark for _, mark in sorted(divided)]
 
 

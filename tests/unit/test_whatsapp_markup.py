@@ -14,6 +14,8 @@ from orchestrator.channels.whatsapp.markup import MAX_GROWTH, to_whatsapp
     [
         ("# Title\n\ntext", "*Title*\n\ntext"),
         ("### A **bold** title ###", "*A bold title*"),
+        ("# Notes on C#", "*Notes on C#*"),
+        ("# ##", ""),
         ("a **bold** word", "a *bold* word"),
         ("a __bold__ word", "a *bold* word"),
         ("**bold** and *italic*", "*bold* and _italic_"),
@@ -79,6 +81,8 @@ def test_a_stand_in_that_someone_writes_points_at_nothing():
     assert to_whatsapp("\ue0007\ue001 **b** `c`") == "7 *b* `c`"
 
 
+BLANKS = " " * 30_000
+
 PIECES = st.sampled_from(
     [
         *"ab *_~`#|->[]()!.1\n ",
@@ -91,3 +95,19 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=30).map("".join))
 def test_no_text_gets_longer_than_what_closes_its_last_code_block(text):
     assert len(to_whatsapp(text)) <= len(text) + MAX_GROWTH
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (f"# a{BLANKS}b", f"*a{BLANKS}b*"),
+        (f"# a{BLANKS}#", "*a*"),
+        (f"#{BLANKS}#{BLANKS}b", f"*#{BLANKS}b*"),
+        (f"a\n{BLANKS}b", f"a\n{BLANKS}b"),
+        (f"a\n|{BLANKS}--{BLANKS}|{BLANKS}b", f"a\n|{BLANKS}--{BLANKS}|{BLANKS}b"),
+    ],
+    ids=["in a heading", "before its end", "around a sign", "before a text", "in a table"],
+)
+def test_many_blanks_in_a_line_do_not_hold_up_the_host(line, shown):
+    # With a pattern that tries each way to divide the blanks, this would take hours.
+    assert to_whatsapp(line) == shown

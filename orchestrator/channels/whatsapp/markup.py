@@ -23,10 +23,11 @@ _LINK = re.compile(
     r"\((?:<(?P<in_angles>[^<>\n]+)>|(?P<plain>[^()\s]*(?:\([^()\s]*\)[^()\s]*)*))(?:\s+\"[^\"\n]*\")?\)"
 )
 _ESCAPED = re.compile(r"\\([\\*_~`\[\]()#>+.!|{}-])")
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$")
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*)")
 _BULLET = re.compile(r"^([ \t]*)[*+-][ \t]+(?:\[([ xX])\][ \t]+)?")
 _RULE = re.compile(r"^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$")
-_TABLE_RULE = re.compile(r"^[ \t]*\|?(?:[ \t]*:?-{2,}:?[ \t]*\|)+(?:[ \t]*:?-{2,}:?[ \t]*)?$")
+# For a line without white space around it: many blanks before an optional part would take quadratic time.
+_TABLE_RULE = re.compile(r"^\|?(?:[ \t]*:?-{2,}:?[ \t]*\|)+(?:[ \t]*:?-{2,}:?[ \t]*)?$")
 _TABLE_ROW = re.compile(r"^[ \t]*\|(.+)\|[ \t]*$")
 _BOTH = re.compile(r"(?<![\w*])\*\*\*(?=\S)(.+?)(?<=\S)\*\*\*(?![\w*])")
 _STRONG = re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*|(?<!\w)__(?=\S)(.+?)(?<=\S)__(?!\w)")
@@ -79,7 +80,7 @@ def _convert_prose(text: str, *, is_markdown: bool) -> str:
     # Of an escaped sign, such as `\*`, only the sign remains, which later conversions do not take for a mark.
     text = _ESCAPED.sub(lambda match: protect(match[1]), text)
     # The rule under the head of a table, such as `|---|---|`, is left out.
-    lines = [_convert_line(line) for line in text.split("\n") if not _TABLE_RULE.match(line)]
+    lines = [_convert_line(line) for line in text.split("\n") if not _TABLE_RULE.match(line.strip(" \t"))]
     text = _convert_marks("\n".join(lines), is_markdown=is_markdown)
     # More than once: a protected span may contain the placeholder of another.
     while _PLACEHOLDER.search(text):
@@ -129,7 +130,7 @@ def _convert_line(line: str) -> str:
     heading = _HEADING.match(line)
     if heading is not None:
         # Bold marks inside the heading are removed, since the heading as a whole becomes bold.
-        heading_text = _STRONG.sub(lambda match: match[1] or match[2], heading[1])
+        heading_text = _STRONG.sub(lambda match: match[1] or match[2], _heading_text(heading[1]))
         return f"{_BOLD}{heading_text}{_BOLD}" if heading_text else ""
     row = _TABLE_ROW.match(line)
     if row is not None:
@@ -138,6 +139,17 @@ def _convert_line(line: str) -> str:
         # The text must not grow: the longest message is cut before it is converted.
         return joined if len(joined) <= len(line) else "|".join(cells)
     return _BULLET.sub(_convert_bullet, line)
+
+
+def _heading_text(text: str) -> str:
+    """Return the text of a heading without white space around it, and without the signs that close it.
+
+    In `Title ##` these are `##`. In `C#` the sign is part of the text, since no white space precedes it.
+    """
+    text = text.strip(" \t")
+    without_signs = text.rstrip("#")
+    is_closed = not without_signs or without_signs.endswith((" ", "\t"))
+    return without_signs.rstrip(" \t") if is_closed else text
 
 
 def _convert_bullet(match: re.Match[str]) -> str:
