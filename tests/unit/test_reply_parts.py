@@ -140,3 +140,12 @@ def test_a_fence_goes_on_in_the_next_part_with_its_language_and_its_indent() -> 
     assert all(part.startswith("```python\n    line_") for part in parts[1:])
     assert parts[-1].endswith("That is all.")
     assert [line for part in parts for line in part.splitlines() if line in lines] == lines
+
+
+def test_many_marks_that_nothing_closes_do_not_hold_up_the_host():
+    # To search the open marks for each mark that closes none would take a quarter of an hour.
+    first, second = "*a " * 140_000, "b~~ " * 140_000
+
+    parts = split(first + second, len(first))
+
+    assert "".join(parts).replace(" ", "") == (first + second).replace(" ", "")
