@@ -37,6 +37,7 @@ from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import Attachment
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
+from orchestrator.store.conversation import chats
 from orchestrator.store.database import Database
 from tests.support.json_schemas import any_of, examples, load, valid
 from tests.support.store_harness import a_group
@@ -305,6 +306,54 @@ def test_a_message_that_breaks_the_reader_is_stepped_over(migrated_database, tmp
             await database.close()
 
     assert [row["id"] for row in asyncio.run(taken())] == ["$good"]
+
+
+async def test_a_file_that_arrives_amid_a_page_stores_no_position_ahead_of_its_other_messages(
+    database, tmp_path
+):
+    clock, wakeups = SystemClock(), Wakeups()
+    context = ChannelContext(
+        home=tmp_path,
+        database=database,
+        clock=clock,
+        bus=EventBus(clock),
+        assistant="Andy",
+        has_own_number=True,
+        attachment_bytes=1_000,
+        wake_outbox=wakeups.outbox.set,
+    )
+    intake = Intake(database, clock=clock, name="Andy", wakeups=wakeups, bus=context.bus)
+    async with database.transaction() as tx:
+        await registration.register(tx, a_group("family", jid=address_of(ROOM), requires_trigger=False))
+    file = {"msgtype": "m.image", "url": "mxc://a.b/c", "body": "p"}
+    picture = {**GOOD, "event_id": "$pic", "content": file}
+    places: list[str | None] = []
+
+    async def receive(message: Any, *, cursor: str | None = None) -> None:
+        if message.id == "$good":
+            # This message is not stored before the file of the first one has come, or never will.
+            await asyncio.gather(*receiver._fetching)
+            async with database.reading() as tx:
+                places.append(await chats.cursor(tx, "matrix"))
+        await intake.receive(message, cursor=cursor)
+
+    session: Any = QuietSession()
+    async with asyncio.TaskGroup() as tasks:
+        receiver = RoomReceiver(context, session, ANDY, receive, tasks=tasks)
+        await receiver.resume()
+        await receiver.deliver(
+            SyncChanges(
+                position="s1",
+                rooms=[RoomEvents(room_id=ROOM, events=[picture, GOOD])],
+                invited_by={},
+                left=frozenset(),
+                typed_in=[],
+            )
+        )
+
+    assert places == [None]
+    async with database.reading() as tx:
+        assert await chats.cursor(tx, "matrix") == f"{receiver.position_prefix}s1"
 
 
 async def test_a_session_that_is_over_opens_no_new_connection(tmp_path):

@@ -74,6 +74,8 @@ class RoomReceiver:
         self._fetching: set[asyncio.Task[None]] = set()
         self._download_slots = asyncio.Semaphore(attachments.MAX_FETCHES)
         self._position = ""
+        """The position in the stream of events up to which everything is delivered; empty before the first.
+        """
         self._invitations: dict[str, str] = {}
         """The rooms that wait for an answer, with the inviting account: the homeserver reports each once."""
         self._has_invitations = asyncio.Event()
@@ -123,12 +125,14 @@ class RoomReceiver:
         room_messages = [
             (room_id, message) for room_id, message in room_messages if message.sender != self._login.user_id
         ]
-        self._position = changes.position
+        # Set only at the end: a file that arrives meanwhile stores it, and a position ahead of messages that
+        # are not delivered yet would lose these if the host died then.
+        cursor = self.position_prefix + changes.position
         is_position_stored = False
         for number, (room_id, message) in enumerate(room_messages, start=1):
             try:
                 is_position_stored = await self._deliver_message(
-                    room_id, message, is_last=number == len(room_messages)
+                    room_id, message, cursor=cursor if number == len(room_messages) else None
                 )
             except (ChannelError, StoreError):
                 raise
@@ -136,6 +140,7 @@ class RoomReceiver:
                 # Skip it: otherwise it would come again with each sync, and hold up all other messages.
                 log.exception("matrix.message_not_read", room=room_id, message=message.event_id)
                 is_position_stored = False
+        self._position = changes.position
         if not is_position_stored and not self._fetching:
             await self._store_position()
         # Of several messages of a room, the dictionary contains the newest.
@@ -143,7 +148,9 @@ class RoomReceiver:
         return len(room_messages)
 
     async def _store_position(self) -> None:
-        """Store the position in the stream of events up to which everything is delivered."""
+        """Store the position in the stream of events up to which everything is delivered, if there is one."""
+        if not self._position:
+            return
         async with self._context.database.transaction() as tx:
             await chats.set_cursor(tx, CHANNEL.name, self.position_prefix + self._position)
 
@@ -240,22 +247,21 @@ class RoomReceiver:
 
     # One message
 
-    async def _deliver_message(self, room_id: str, message: RoomMessage, *, is_last: bool) -> bool:
+    async def _deliver_message(self, room_id: str, message: RoomMessage, *, cursor: str | None) -> bool:
         """Deliver a message to the host and start to fetch its file.
 
         A room that cannot be read is left, and a request to compare keys with Andy is declined.
 
-        Return whether the position in the stream of events was stored with the message. That is so only for
-        the last message of a sync (`is_last`), and only while no file is being fetched.
+        `cursor` is the position after a sync in the stream of events, for the sync's last message; None for
+        any other. Return whether it was stored with the message: that is not done while files are fetched.
         """
         inbound = await self._inbound(room_id, message)
         if inbound.is_unreadable and not self._session.is_readable(room_id):
             await self._leave_unreadable_room(room_id)
         # `file_until_ms` is set only if the file is to be fetched.
         file = message.file if inbound.file_until_ms is not None else None
-        cursor = (
-            self.position_prefix + self._position if is_last and file is None and not self._fetching else None
-        )
+        if file is not None or self._fetching:
+            cursor = None
         if message.compares_keys_with == self._login.user_id:
             await self._session.decline_verification(room_id, message.event_id)
         if not await hand_in(self._receive, inbound, cursor=cursor):
