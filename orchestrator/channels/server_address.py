@@ -18,16 +18,17 @@ def checked_address(text: str, *, credential_kind: str) -> str:
         BadRequest: `text` is no address, has more than an address (a user name or a query), or would send the
             secret unencrypted to another machine.
     """
-    refused = BadRequest(f"'{text}' is no address of a server, such as https://matrix.org.")
+    text = text.strip()
     try:
         parts = urlsplit(text if "://" in text else f"https://{text}")
-        # Reading the port checks it: it may be no number, or too large.
-        is_address = bool(parts.hostname) and parts.port != 0
+        # Clients raise errors of their own for a port that is no number, and for a name with an empty part.
+        _ = parts.port
+        (parts.hostname or "").encode("idna")
     except ValueError as error:
-        raise refused from error
-    if not is_address or parts.scheme not in ("https", "http") or parts.username or parts.query:
-        raise refused
-    if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+        raise BadRequest(f"'{text}' is no address of a server, such as https://matrix.org.") from error
+    if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
+        raise BadRequest(f"'{text}' is no address of a server, such as https://matrix.org.")
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
         raise BadRequest(
             f"The {credential_kind} would cross the network in the open: use https://{parts.netloc}."
         )

@@ -1,4 +1,4 @@
-"""The address of a messenger's server, as a person types it."""
+"""The address of a messenger's server is checked before a secret is sent there."""
 
 from __future__ import annotations
 
@@ -8,19 +8,35 @@ from orchestrator.channels.server_address import checked_address
 from orchestrator.domain.errors import BadRequest
 
 
-@pytest.mark.parametrize("text", ["https://[", "https://[::1", "matrix.org:99999", "matrix.org:x", "//", ""])
-def test_what_is_no_address_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(BadRequest, match="is no address of a server"):
-        checked_address(text, credential_kind="password")
+@pytest.mark.parametrize(
+    ("typed", "address"),
+    [
+        ("matrix.org", "https://matrix.org"),
+        (" https://matrix.org/ \n", "https://matrix.org"),
+        ("https://matrix.example:8448/path/", "https://matrix.example:8448/path"),
+        ("http://[::1]:8008", "http://[::1]:8008"),
+        ("https://münchen.example.", "https://münchen.example."),
+    ],
+)
+def test_an_address_gets_its_scheme_and_loses_what_is_around_it(typed, address):
+    assert checked_address(typed, credential_kind="password") == address
 
 
 @pytest.mark.parametrize(
-    ("text", "address"),
+    "typed",
     [
-        ("matrix.org", "https://matrix.org"),
-        ("http://[::1]:8008/", "http://[::1]:8008"),
-        ("https://a.example:8448", "https://a.example:8448"),
+        "//[",
+        "https://[",
+        "https://[::1",
+        "https://℀.example",
+        "matrix.org:port",
+        "matrix.org:99999",
+        "https://matrix..org",
+        f"https://{'a' * 64}.example",
+        "https://me@matrix.org",
+        "",
     ],
 )
-def test_an_address_is_taken_without_its_slash(text: str, address: str) -> None:
-    assert checked_address(text, credential_kind="password") == address
+def test_what_is_no_address_is_refused_with_a_sentence(typed):
+    with pytest.raises(BadRequest, match="is no address of a server"):
+        checked_address(typed, credential_kind="password")
