@@ -722,6 +722,45 @@ async def test_a_channel_whose_description_has_no_advice_says_why_it_is_down(hom
         await connected(home)
 
 
+async def test_an_answer_that_is_none_of_telegrams_is_an_outage_that_ends(home, no_pauses):
+    # `{"ok": false}` with status 200: what a proxy or another service might say.
+    home.api.fail("getMe", 200)
+    home.api.fail("getUpdates", 200)
+    async with home.living():
+        await connected(home)
+    home.api.fail("getMe", 200)
+    with pytest.raises(ChannelDown, match="no Bot API"):
+        await login.log_in(home.home, {"token": TOKEN, "owner": "42", "server": home.api.url})
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "mime", "reason"),
+    [
+        ("sendPhoto", "long.png", "image/png", "PHOTO_INVALID_DIMENSIONS"),
+        ("sendVoice", "voice.ogg", "audio/ogg", "VOICE_MESSAGES_FORBIDDEN"),
+    ],
+)
+async def test_a_file_that_is_not_taken_in_its_form_is_sent_as_a_document(
+    home, tmp_path, method, name, mime, reason
+):
+    path = tmp_path / name
+    path.write_bytes(b"x")
+    home.api.fail(method, 400, text=f"Bad Request: {reason}")
+    async with home.living() as channel:
+        await connected(home)
+        file = Attachment(path=path, name=name, mime=mime)
+        await channel.send(JID, "See", MessageId("3EB0A"), attachment=file)
+        home.api.fail(method, 400, text="Bad Request: chat not found")
+        with pytest.raises(ChannelRefused):
+            await channel.send(JID, "See", MessageId("3EB0B"), attachment=file)
+    assert [called for called, _ in home.api.calls if called.startswith("send")] == [
+        method,
+        "sendDocument",
+        method,
+    ]
+    assert home.api.shown(CHAT) == ["See"]
+
+
 @pytest.mark.parametrize("status", [401, 404])
 async def test_one_answer_that_the_token_is_not_known_ends_nothing(home, no_pauses, status):
     for _ in range(4):

@@ -65,6 +65,15 @@ NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 ALREADY_DELETED = "message to delete not found"
 TOPIC_GONE = ("message thread not found", "topic_deleted", "topic_closed")
 """Parts of Telegram's errors about a topic that takes no message."""
+FORM_REFUSED = (
+    "photo_invalid_dimensions",
+    "photo_save_file_invalid",
+    "image_process_failed",
+    "voice_messages_forbidden",
+)
+"""Parts of Telegram's errors about a file that it takes as a document: a picture that is too long, say, or a
+voice note to somebody who takes none.
+"""
 TOO_LARGE = "Entity Too Large"
 """A part of the library's text for status 413, from Telegram or a proxy."""
 MOVED_PAUSE_SECONDS = 0.2
@@ -584,7 +593,8 @@ async def _request(request: Any) -> Any:
     Raises:
         LoggedOut: Telegram does not know the token.
         PauseRequested: Telegram asks for a pause.
-        ChannelDown: the request failed otherwise, or another program receives this bot's messages.
+        ChannelDown: the request failed otherwise, its answer is none of Telegram's, or another program
+            receives this bot's messages.
     """
     try:
         return await request
@@ -602,23 +612,31 @@ async def _request(request: Any) -> Any:
         ) from error
     except TelegramError as error:
         raise ChannelDown(" ".join(str(error).split())[:200] or type(error).__name__) from error
+    except login.UNREADABLE as error:
+        raise ChannelDown(f"the answer was none of Telegram's ({type(error).__name__})") from error
 
 
 async def _send_file(bot: telegram.Bot, file: Attachment, target: dict[str, Any]) -> Any:
     """Send a file as a picture, voice note, music, film or document, as its MIME type says.
 
-    Return the sent message. `target` has the chat, the caption and more, as arguments of the library.
+    A file that Telegram does not take in its own form is sent as a document. Return the sent message.
+    `target` has the chat, the caption and more, as arguments of the library.
     """
     content = await asyncio.to_thread(file.path.read_bytes)
     kind = file.mime.partition("/")[0]
-    if file.mime in {"image/jpeg", "image/png"} and len(content) <= MAX_PHOTO_BYTES:
-        return await bot.send_photo(photo=content, filename=file.name, **target)
-    if file.mime == "audio/ogg":
-        return await bot.send_voice(voice=content, filename=file.name, **target)
-    if kind == "audio":
-        return await bot.send_audio(audio=content, filename=file.name, **target)
-    if kind == "video":
-        return await bot.send_video(video=content, filename=file.name, **target)
+    try:
+        if file.mime in {"image/jpeg", "image/png"} and len(content) <= MAX_PHOTO_BYTES:
+            return await bot.send_photo(photo=content, filename=file.name, **target)
+        if file.mime == "audio/ogg":
+            return await bot.send_voice(voice=content, filename=file.name, **target)
+        if kind == "audio":
+            return await bot.send_audio(audio=content, filename=file.name, **target)
+        if kind == "video":
+            return await bot.send_video(video=content, filename=file.name, **target)
+    except BadRequest as error:
+        if not any(phrase in str(error).casefold() for phrase in FORM_REFUSED):
+            raise
+        log.info("telegram.sent_as_document", mime=file.mime, reason=str(error))
     return await bot.send_document(document=content, filename=file.name, **target)
 
 

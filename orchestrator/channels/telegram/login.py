@@ -32,6 +32,8 @@ REQUEST_SECONDS = 30.0
 UNNAMED_PAUSE_SECONDS, LEAST_PAUSE_SECONDS = 5.0, 1.0
 """Seconds of a pause that is asked for without a number, and of the shortest pause."""
 TOO_MANY_REQUESTS = 429
+UNREADABLE = (KeyError, RecursionError, TypeError, ValueError)
+"""Errors of the library for an answer of another form than Telegram's, such as that of a proxy."""
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
 
 
@@ -175,18 +177,20 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
     try:
         async with make_bot(token, server) as bot:
             me = await bot.get_me()
+        login = TelegramLogin(
+            token=token,
+            bot_id=me.id,
+            username=me.username or "",
+            owner=int(owner),
+            server=server,
+            nonce=secrets.token_hex(8),
+        )
     except InvalidToken as error:
         raise ChannelRefused("Telegram does not know this token: ask @BotFather for /token.") from error
     except TelegramError as error:
         raise ChannelDown(f"Telegram cannot be reached ({error}).") from error
-    login = TelegramLogin(
-        token=token,
-        bot_id=me.id,
-        username=me.username or "",
-        owner=int(owner),
-        server=server,
-        nonce=secrets.token_hex(8),
-    )
+    except UNREADABLE as error:
+        raise ChannelDown(f"What answers at {server} is no Bot API of Telegram's.") from error
     await asyncio.to_thread(write, home, login)
     hint = (
         ""
