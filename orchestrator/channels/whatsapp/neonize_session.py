@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import sqlite3
 import time
 from base64 import b64decode
 from collections import Counter
@@ -69,6 +70,8 @@ UNREADABLE_SECONDS = 60.0
 """Seconds to wait until a message that could not be decrypted is sent again; then it is reported as lost."""
 MAX_UNREADABLE = 1_000
 """Messages that are waited for at a time; further ones that cannot be decrypted are dropped."""
+SPOOL_PAUSE_SECONDS = 5.0
+"""Seconds between two tries to store an event while the spool cannot be written."""
 RECEIPT_EVERY_SECONDS = 10.0
 """Seconds between two reports of receipts to the host."""
 NOT_CONNECTED = "WhatsApp is not connected"
@@ -178,14 +181,28 @@ class NeonizeSession:
                 task.cancel()
 
     async def _handle_events(self) -> None:
-        """Handle the queued events in order until cancelled; one that fails is logged and counted."""
+        """Handle the queued events in order until cancelled.
+
+        While the spool cannot be written, such as on a full disk, the next event waits: WhatsApp counts a
+        message as delivered, and does not send it again. An event that fails otherwise is logged and counted.
+        """
         while True:
             name, event = await self._events.get()
-            try:
-                await getattr(self, f"_on_{name}")(event)
-            except Exception:
-                self.failed += 1
-                log.exception("an event could not be handled: %s (%d so far)", name, self.failed)
+            # Nobody tells when the disk has room again.
+            while not await self._handle_event(name, event):  # noqa: ASYNC110
+                await asyncio.sleep(SPOOL_PAUSE_SECONDS)
+
+    async def _handle_event(self, name: str, event: Any) -> bool:
+        """Handle an event; return False if the spool cannot be written, so that it is to be handled again."""
+        try:
+            await getattr(self, f"_on_{name}")(event)
+        except sqlite3.OperationalError as error:
+            log.warning("an event waits, since it cannot be stored: %s (%s)", name, error)
+            return False
+        except Exception:
+            self.failed += 1
+            log.exception("an event could not be handled: %s (%d so far)", name, self.failed)
+        return True
 
     async def _run_slow_calls(self) -> None:
         """Run the queued calls of the library, one after another, until cancelled.
@@ -257,13 +274,15 @@ class NeonizeSession:
     async def _on_lost(self, event: UndecryptableEvent) -> None:
         """Deliver a message without its text, because its sender's device has not sent it again in time."""
         # Without an entry, the message came at the last moment, and `_on_message` has removed the timer.
-        if self._unreadable.pop(event.Info.ID, None) is None:
+        if event.Info.ID not in self._unreadable:
             return
         message = convert.unreadable(event, people=self._people.directory)
         if isinstance(message, IgnoredEvent):
             self.dropped[message.reason] += 1
         else:
             self._emit(self._spool.add(message))
+        # At the end: if the spool cannot be written, this is called again.
+        del self._unreadable[event.Info.ID]
 
     async def _read_vote(self, event: MessageEvent) -> Vote | None:
         """Return the decrypted vote in a message, or None if it is no vote.
@@ -445,13 +464,12 @@ class NeonizeSession:
 
         An acknowledged message is deleted here. An acknowledgement gets no response.
         """
-        if isinstance(request, SetAsideAcknowledged):
-            self._spool.note_reported(request.numbers)
-            return
-        if isinstance(request, MessageAcknowledged):
-            self._spool.remove(request.n)
-            if request.read is not None and self._is_connected:
-                self._slow_calls.put_nowait(functools.partial(self._mark_read, request.read))
+        if isinstance(request, SetAsideAcknowledged | MessageAcknowledged):
+            try:
+                self._note_acknowledged(request)
+            except sqlite3.OperationalError as error:
+                # On a full disk, for example. The next process delivers it again, which does no harm.
+                log.warning("an acknowledgement could not be stored: %s", error)
             return
         try:
             response = await self._respond(request)
@@ -460,6 +478,20 @@ class NeonizeSession:
                 id=request.id, ok=False, code="down", text=" ".join(str(error).split())[:300]
             )
         self._emit(response)
+
+    def _note_acknowledged(self, acknowledgement: SetAsideAcknowledged | MessageAcknowledged) -> None:
+        """Store that the host needs a message no longer, or knows of some that cannot be read.
+
+        The read receipt of a message is queued, if it gets one.
+
+        Raises `sqlite3.OperationalError` when the spool cannot be written.
+        """
+        if isinstance(acknowledgement, SetAsideAcknowledged):
+            self._spool.note_reported(acknowledgement.numbers)
+            return
+        if acknowledgement.read is not None and self._is_connected:
+            self._slow_calls.put_nowait(functools.partial(self._mark_read, acknowledgement.read))
+        self._spool.remove(acknowledgement.n)
 
     async def _mark_read(self, read: Read) -> None:
         """Send the receipt that a message was read to its sender; ignore one with an invalid address."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from typing import Any
 
 import pytest
@@ -57,6 +58,33 @@ async def test_one_bad_message_stops_no_other(bridge, whatsapp, monkeypatch):
 
     await until(lambda: bridge.texts() == ["one", "two"], "the good ones")
     assert bridge.session.failed == 1
+
+
+async def test_a_full_disk_loses_no_message_and_does_not_end_the_session(bridge, whatsapp, monkeypatch):
+    monkeypatch.setattr(neonize_session, "SPOOL_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(neonize_session, "UNREADABLE_SECONDS", 0.01)
+    add, failed = bridge.session._spool.add, []
+
+    def add_at_the_second_try(message):
+        if message.id not in failed:
+            failed.append(message.id)
+            raise sqlite3.OperationalError("database or disk is full")
+        return add(message)
+
+    def remove_nothing(n):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(bridge.session._spool, "add", add_at_the_second_try)
+    monkeypatch.setattr(bridge.session._spool, "remove", remove_nothing)
+    await whatsapp.tell(wa.heard("one", message_id="3A1"))
+    await whatsapp.tell(unreadable("3A2"))
+    await until(lambda: len(bridge.texts()) == 2, "both messages")
+    await bridge.session.handle(MessageAcknowledged(n=1))
+    await whatsapp.tell(wa.heard("two", message_id="3A3"))
+
+    await until(lambda: bridge.texts() == ["one", "", "two"], "the messages in order")
+    assert failed == ["3A1", "3A2", "3A3"]
+    assert bridge.session.failed == 0
 
 
 async def test_a_number_behind_a_lid_is_looked_up_in_the_librarys_store(bridge, whatsapp):
