@@ -283,6 +283,7 @@ async def _compose_chat(
         left_out = await prompt_messages.count(tx, turn, cursor) - MAX_MESSAGES
     board = None if brief is None or not reads_history else await brief(tx, turn, group)
     shown = _with_requests(context, requests, zone, places)
+    left_out += len(context) - len(shown)  # those for which there was no room
     notes = await _notes_of(tx, group, requests) if reads_history else []
     notice = None
     if turn.is_restricted:

@@ -241,6 +241,7 @@ async def test_a_question_is_not_crowded_out_by_long_talk_after_it(family):
     assert "what is for dinner?" in order.prompt
     assert len(order.prompt) < MAX_PROMPT_CHARS + 1_000
     assert "talk 11 " in order.prompt
+    assert f'<messages older_left_out="{13 - order.prompt.count("<message ")}">' in order.prompt
 
 
 async def test_a_backlog_of_questions_is_asked_in_several_turns_each_once(family):
