@@ -29,6 +29,7 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.matrix import events, login
 from orchestrator.channels.matrix import session as session_module
+from orchestrator.channels.matrix.content import MESSAGE_ID_KEY
 from orchestrator.channels.matrix.incoming import RoomReceiver, address_of
 from orchestrator.channels.matrix.login import MatrixLogin
 from orchestrator.channels.matrix.screening import original_event, parse_hostile_json, with_parsable_events
@@ -37,7 +38,7 @@ from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import Attachment
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
-from orchestrator.store.conversation import chats
+from orchestrator.store.conversation import chats, outbox
 from orchestrator.store.database import Database
 from tests.support.json_schemas import any_of, examples, load, valid
 from tests.support.store_harness import a_group
@@ -228,11 +229,10 @@ class QuietSession:
         raise ChannelRefused("There are no files here.")
 
 
-async def take_all(home: Path, database: Database, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Hand events in as one page of a registered room; return the rows that there are then."""
+def a_host(home: Path, database: Database) -> tuple[ChannelContext, Intake]:
+    """Return what a channel gets of a host, and the intake of that host."""
     clock, wakeups = SystemClock(), Wakeups()
     bus = EventBus(clock)
-    intake = Intake(database, clock=clock, name="Andy", wakeups=wakeups, bus=bus)
     context = ChannelContext(
         home=home,
         database=database,
@@ -243,19 +243,25 @@ async def take_all(home: Path, database: Database, found: list[dict[str, Any]]) 
         attachment_bytes=1_000,
         wake_outbox=wakeups.outbox.set,
     )
+    return context, Intake(database, clock=clock, name="Andy", wakeups=wakeups, bus=bus)
+
+
+def a_page(*found: dict[str, Any]) -> SyncChanges:
+    """Return a page of the stream with these events of one room, after which the position is `s1`."""
+    rooms = [RoomEvents(room_id=ROOM, events=list(found))]
+    return SyncChanges(position="s1", rooms=rooms, invited_by={}, left=frozenset(), typed_in=[])
+
+
+async def take_all(home: Path, database: Database, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Hand events in as one page of a registered room; return the rows that there are then."""
+    context, intake = a_host(home, database)
     async with database.transaction() as tx:
         await registration.register(tx, a_group("family", jid=address_of(ROOM), requires_trigger=False))
     session: Any = QuietSession()
     async with asyncio.TaskGroup() as tasks:
         receiver = RoomReceiver(context, session, ANDY, intake.receive, tasks=tasks)
         await receiver.resume()
-        changes = SyncChanges(
-            position="s1",
-            rooms=[RoomEvents(room_id=ROOM, events=[*found, GOOD])],
-            invited_by={},
-            left=frozenset(),
-            typed_in=[],
-        )
+        changes = a_page(*found, GOOD)
         await receiver.deliver(changes)
     async with database.reading() as tx:
         rows = await tx.execute_fetchall("SELECT * FROM messages")
@@ -308,21 +314,60 @@ def test_a_message_that_breaks_the_reader_is_stepped_over(migrated_database, tmp
     assert [row["id"] for row in asyncio.run(taken())] == ["$good"]
 
 
+class SessionWithEvents(QuietSession):
+    """A session whose homeserver has some events."""
+
+    def __init__(self, *found: dict[str, Any]) -> None:
+        self._events = {event["event_id"]: event for event in found}
+
+    async def event(self, room_id: str, event_id: str) -> dict[str, Any] | None:
+        assert room_id == ROOM
+        return self._events.get(event_id)
+
+
+async def test_a_reply_to_a_message_whose_event_is_not_known_yet_calls_andy_and_no_forged_one_does(
+    database, tmp_path
+):
+    context, intake = a_host(tmp_path, database)
+    jid = address_of(ROOM)
+    async with database.transaction() as tx:
+        await registration.register(tx, a_group("family", jid=jid))
+        await outbox.add(tx, chat_jid=jid, text="Shall I?", dedupe_key="a", now_ms=context.clock.now_ms())
+        (unsent,) = await outbox.heads(tx)
+    question = {
+        **GOOD,
+        "content": {"msgtype": "m.text", "body": "Shall I?", MESSAGE_ID_KEY: unsent.message_id},
+    }
+    own, forged = (
+        {**question, "event_id": "$own", "sender": ANDY.user_id},
+        {**question, "event_id": "$forged"},
+    )
+    replies = [
+        {
+            **GOOD,
+            "event_id": f"$to{name}",
+            "content": {
+                "msgtype": "m.text",
+                "body": "yes",
+                "m.relates_to": {"m.in_reply_to": {"event_id": f"${name}"}},
+            },
+        }
+        for name in ("own", "forged")
+    ]
+    session: Any = SessionWithEvents(own, forged)
+    async with asyncio.TaskGroup() as tasks:
+        receiver = RoomReceiver(context, session, ANDY, intake.receive, tasks=tasks)
+        await receiver.resume()
+        await receiver.deliver(a_page(*replies))
+    async with database.reading() as tx:
+        rows = await tx.execute_fetchall("SELECT id, quoted_id, is_request FROM messages ORDER BY seq")
+    assert [tuple(row) for row in rows] == [("$toown", unsent.message_id, 1), ("$toforged", "$forged", 0)]
+
+
 async def test_a_file_that_arrives_amid_a_page_stores_no_position_ahead_of_its_other_messages(
     database, tmp_path
 ):
-    clock, wakeups = SystemClock(), Wakeups()
-    context = ChannelContext(
-        home=tmp_path,
-        database=database,
-        clock=clock,
-        bus=EventBus(clock),
-        assistant="Andy",
-        has_own_number=True,
-        attachment_bytes=1_000,
-        wake_outbox=wakeups.outbox.set,
-    )
-    intake = Intake(database, clock=clock, name="Andy", wakeups=wakeups, bus=context.bus)
+    context, intake = a_host(tmp_path, database)
     async with database.transaction() as tx:
         await registration.register(tx, a_group("family", jid=address_of(ROOM), requires_trigger=False))
     file = {"msgtype": "m.image", "url": "mxc://a.b/c", "body": "p"}
@@ -341,15 +386,7 @@ async def test_a_file_that_arrives_amid_a_page_stores_no_position_ahead_of_its_o
     async with asyncio.TaskGroup() as tasks:
         receiver = RoomReceiver(context, session, ANDY, receive, tasks=tasks)
         await receiver.resume()
-        await receiver.deliver(
-            SyncChanges(
-                position="s1",
-                rooms=[RoomEvents(room_id=ROOM, events=[picture, GOOD])],
-                invited_by={},
-                left=frozenset(),
-                typed_in=[],
-            )
-        )
+        await receiver.deliver(a_page(picture, GOOD))
 
     assert places == [None]
     async with database.reading() as tx:

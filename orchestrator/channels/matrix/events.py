@@ -252,6 +252,14 @@ def with_call(text: str, names: Collection[str], *, call_text: str) -> str:
     return text
 
 
+def host_id_of(event: dict[str, Any]) -> str:
+    """Return the host's id of a message that Andy sent as this event; empty if the event has none.
+
+    Anyone can write such an id into an event: it counts only in one that Andy's account has sent.
+    """
+    return _valid_id(_json_object(event.get("content")).get(MESSAGE_ID_KEY))
+
+
 def match_own_message(
     event: dict[str, Any], message_id: str, *, since_ms: int
 ) -> Literal["yes", "perhaps", "no", "too_old"]:

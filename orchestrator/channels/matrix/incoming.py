@@ -398,8 +398,11 @@ class RoomReceiver:
             return Quote(message_id=answered, sender=stored.sender_name, text=stored.text)
         event = await self._session.event(room_id, message.answers)
         quoted = events.read_event(event) if event else None
-        if quoted is None:
+        if event is None or quoted is None:
             return Quote(message_id=answered, sender="", text="")
+        if quoted.sender == self._login.user_id and (own_id := MessageId(events.host_id_of(event))):
+            # Its event's id is not stored yet, as when the homeserver's answer to the send was lost.
+            return Quote(message_id=own_id, sender=self._context.assistant, text=quoted.text)
         return Quote(
             message_id=answered, sender=self._session.member_name(room_id, quoted.sender), text=quoted.text
         )
