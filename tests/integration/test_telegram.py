@@ -833,6 +833,17 @@ async def test_marks_leave_as_places_and_a_person_is_mentioned(home):
     ]
 
 
+async def test_a_person_is_mentioned_in_a_text_with_as_many_marks_as_telegram_shows(home):
+    jane = ChatMember(jid=f"tg:{JANE['id']}", name="Jane")
+    words = [f"w{number}" for number in range(100)]
+    async with home.living() as channel:
+        await connected(home)
+        text = f"Jane: {' '.join(f'**{word}**' for word in words)}"
+        await channel.send(JID, text, MessageId("3EB0A"), mention=jane)
+    assert [sent["text"] for sent in home.api.sent] == [f"Jane: {' '.join(words[:99])}", "w99"]
+    assert home.api.sent[0]["given_entities"][0]["url"] == "tg://user?id=77"
+
+
 async def test_logging_in_asks_who_the_bot_is_and_keeps_the_token_closed(home):
     answers = {"token": TOKEN, "owner": "42", "server": f"{home.api.url}/"}
     said = await login.log_in(home.home, answers)

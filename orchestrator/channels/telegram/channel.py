@@ -653,7 +653,9 @@ def _with_mention(
     name = mention.name or mention.jid
     url = f"tg://user?id={mention.jid.removeprefix(PREFIX)}"
     if (name_index := text.find(name)) >= 0:
-        return text, (*marks, Mark("text_link", utf16_units(text[:name_index]), utf16_units(name), url))
+        link = Mark("text_link", utf16_units(text[:name_index]), utf16_units(name), url)
+        # In order, as a long text is cut by its marks.
+        return text, tuple(sorted((*marks, link), key=lambda mark: (mark.offset, -mark.length)))
     shift_units = utf16_units(f"{name}: ")
     moved_marks = [
         Mark(mark.kind, mark.offset + shift_units, mark.length, mark.url, mark.language) for mark in marks
