@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,10 +36,10 @@ from orchestrator.channels.matrix.login import MatrixLogin
 from orchestrator.channels.matrix.screening import original_event, parse_hostile_json, with_parsable_events
 from orchestrator.channels.matrix.session import MatrixSession, RoomEvents, SyncChanges, _json_of
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
-from orchestrator.domain.values import Attachment
+from orchestrator.domain.values import Attachment, MessageId
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
-from orchestrator.store.conversation import chats, outbox
+from orchestrator.store.conversation import chats, messages, outbox
 from orchestrator.store.database import Database
 from tests.support.json_schemas import any_of, examples, load, valid
 from tests.support.store_harness import a_group
@@ -312,6 +313,30 @@ def test_a_message_that_breaks_the_reader_is_stepped_over(migrated_database, tmp
             await database.close()
 
     assert [row["id"] for row in asyncio.run(taken())] == ["$good"]
+
+
+async def test_a_database_that_cannot_be_read_for_a_moment_loses_no_message(database, tmp_path, monkeypatch):
+    context, intake = a_host(tmp_path, database)
+    async with database.transaction() as tx:
+        await registration.register(tx, a_group("family", jid=address_of(ROOM), requires_trigger=False))
+    find = messages.find
+
+    async def fails(*_: object) -> None:
+        monkeypatch.setattr(messages, "find", find)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(messages, "find", fails)
+    session: Any = QuietSession()
+    async with asyncio.TaskGroup() as tasks:
+        receiver = RoomReceiver(context, session, ANDY, intake.receive, tasks=tasks)
+        await receiver.resume()
+        with pytest.raises(sqlite3.OperationalError):
+            await receiver.deliver(a_page(GOOD))
+        async with database.reading() as tx:
+            assert await chats.cursor(tx, "matrix") is None
+        await receiver.deliver(a_page(GOOD))
+    async with database.reading() as tx:
+        assert await messages.find(tx, address_of(ROOM), MessageId("$good")) is not None
 
 
 class SessionWithEvents(QuietSession):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import sqlite3
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -106,7 +107,8 @@ class RoomReceiver:
         owner is notified of replaced rooms, and the newest message of each registered room is marked as read.
 
         Raises:
-            ChannelError, StoreError: the changes could not be delivered, and have to be fetched again.
+            ChannelError, StoreError, sqlite3.OperationalError: the changes could not be delivered, and have
+                to be fetched again.
         """
         for room_id in changes.typed_in:
             self._context.on_typing(address_of(room_id))
@@ -134,8 +136,8 @@ class RoomReceiver:
                 is_position_stored = await self._deliver_message(
                     room_id, message, cursor=cursor if number == len(room_messages) else None
                 )
-            except (ChannelError, StoreError):
-                raise
+            except (ChannelError, StoreError, sqlite3.OperationalError):
+                raise  # no fault of the message, which comes again with the next session
             except Exception:
                 # Skip it: otherwise it would come again with each sync, and hold up all other messages.
                 log.exception("matrix.message_not_read", room=room_id, message=message.event_id)

@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from orchestrator.base.supervision import reason_of
 from orchestrator.base.tables import counted
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.channels.context import ChannelContext
@@ -160,7 +161,7 @@ class WhatsAppChannel:
             except Exception as error:
                 log.exception("whatsapp.broke")
                 # No account: only a login that is known to have failed is compared with the stored one.
-                account, end = None, StateReport(state="disconnected", reason=f"{error}"[:300])
+                account, end = None, StateReport(state="disconnected", reason=reason_of(error))
             await self._pause(end, account)
 
     async def _wait_for_pairing(self) -> None:

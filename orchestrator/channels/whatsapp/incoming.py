@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sqlite3
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
@@ -400,6 +401,6 @@ class MessageReceiver:
         try:
             receipt = await self._reader.read_receipt(delivered.message)
             await self._bridge.notify(MessageAcknowledged(n=delivered.n, read=receipt))
-        except ChannelDown:
+        except (ChannelDown, StoreError, sqlite3.Error) as error:
             # The next bridge delivers the message again, and the host's intake recognises its id.
-            log.info("whatsapp.not_acknowledged", message=delivered.message.id)
+            log.info("whatsapp.not_acknowledged", message=delivered.message.id, reason=str(error))

@@ -65,6 +65,15 @@ async def test_a_broken_login_is_tried_again_by_the_one_loop(harness, phone, mon
     assert phone.logins == 3
 
 
+async def test_a_process_that_cannot_be_started_says_why(phone, build, monkeypatch):
+    phone.pair()
+    harness = build()
+    monkeypatch.setattr(harness.channel, "_command", lambda *_: ("/no/such/program",))
+    async with living(harness):
+        await harness.until_state("disconnected")
+        assert "No such file or directory" in harness.channel.status()["last_error"]
+
+
 async def test_a_login_that_is_refused_waits_longer_each_time_and_harms_nothing(phone, build, monkeypatch):
     monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.001)
     phone.pair()

@@ -6,7 +6,9 @@ import asyncio
 import json
 import sqlite3
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import structlog
@@ -140,6 +142,32 @@ async def test_a_message_that_the_host_could_not_keep_comes_again(phone, build, 
     async with living(build()) as sound:
         await until(lambda: has_messages(sound, 1), "the message")
         assert await sound.texts() == ["kept"]
+
+
+async def test_a_database_that_cannot_be_read_for_an_acknowledgement_ends_no_connection():
+    tried: list[str] = []
+
+    class Reader:
+        async def read(self, message: BridgeMessage) -> None:
+            return None
+
+        async def read_receipt(self, message: BridgeMessage) -> None:
+            tried.append(message.id)
+            raise sqlite3.OperationalError("disk I/O error")
+
+    bridge: Any = SimpleNamespace(is_alive=True)
+    reader: Any = Reader()
+    async with asyncio.TaskGroup() as tasks:
+        receiver = incoming.MessageReceiver(
+            tasks, bridge, AsyncMock(), reader=reader, on_received=lambda: None
+        )
+        for n, message_id in ((1, "3A1"), (2, "3A2")):
+            message = BridgeMessage(
+                chat=FAMILY, is_group=True, id=message_id, sender="1@lid", sender_name="Jane", sent_ms=1,
+                is_from_me=False,
+            )  # fmt: skip
+            receiver.put(protocol.Delivered(n=n, message=message))
+    assert tried == ["3A1", "3A2"]
 
 
 async def test_a_reaction_comes_with_the_text_it_belongs_to(harness, phone):
