@@ -371,7 +371,8 @@ class Intake:
         await messages.complete(tx, known, message)
         turn_id = known.turn_id
         is_call = message.spoken and triggers.is_called_aloud(message.spoken, group, name=self._name)
-        if asker.may_ask and is_call and known.ignored_reason == triggers.NO_TRIGGER:
+        # A text that is empty by now was deleted while the file was fetched: it asks for nothing any more.
+        if asker.may_ask and is_call and known.text and known.ignored_reason == triggers.NO_TRIGGER:
             now_ms = self._clock.now_ms()
             turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
             await messages.claim(tx, known.seq, turn_id)

@@ -159,6 +159,20 @@ async def test_talk_that_is_edited_into_a_question_is_asked(family):
     assert [request.text for request in order.requests] == ["what's on?"]
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_voice_note_that_was_deleted_before_its_words_came_asks_nothing(family, is_deleted):
+    note = a_message("", file="[voice note: not fetched yet]", file_until_ms=9_999_999_999_999)
+    await family.intake.accept(note)
+    if is_deleted:
+        await family.intake.accept(deleted(note))
+
+    whole = a_message("", id=note.id, file="[voice note: Andy, buy milk]", spoken="Andy, buy milk")
+    accepted = await family.intake.accept(whole)
+
+    assert (accepted.turn_id is None) is is_deleted
+    assert len(await family.queued()) == (not is_deleted)
+
+
 async def test_talk_that_is_deleted_is_in_no_prompt(family):
     talk = a_message("a secret")
     await family.intake.accept(talk)
