@@ -844,6 +844,17 @@ async def test_a_person_is_mentioned_in_a_text_with_as_many_marks_as_telegram_sh
     assert home.api.sent[0]["given_entities"][0]["url"] == "tg://user?id=77"
 
 
+async def test_who_is_not_named_is_not_the_owner_where_the_owner_is_not_known_either(home):
+    login.write(home.home, a_login(home.api.url, owner=0))
+    nobody = {"id": 0, "is_bot": False, "first_name": "Nobody"}
+    home.api.write(CHAT, "one", sender=nobody)
+    chat = {"id": CHAT, "type": "supergroup", "title": "Family"}
+    home.api.add_raw({"message": {"message_id": 9, "date": 1_780_000_000, "chat": chat, "text": "two"}})
+    async with home.living():
+        await home.until_row("SELECT 1 FROM messages WHERE content = 'two'")
+    assert [row["is_from_me"] for row in await home.rows("SELECT is_from_me FROM messages")] == [0, 0]
+
+
 async def test_logging_in_asks_who_the_bot_is_and_keeps_the_token_closed(home):
     answers = {"token": TOKEN, "owner": "42", "server": f"{home.api.url}/"}
     said = await login.log_in(home.home, answers)

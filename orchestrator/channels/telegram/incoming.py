@@ -196,7 +196,7 @@ class UpdateReceiver:
             sender_name=answer.sender_name,
             text=vote_text(poll, answer.chosen) if is_valid else UNREADABLE_VOTE,
             sent_ms=self._context.clock.now_ms(),
-            is_from_me=answer.sender_id == self._login.owner,
+            is_from_me=self._login.is_owner(answer.sender_id),
             channel=CHANNEL.name,
             is_group=is_group,
             is_direct=not is_group,
@@ -237,7 +237,7 @@ class UpdateReceiver:
         kinds = [name[:40] for name in update if name != "update_id"][:3]
         log.warning("telegram.unreadable", kinds=kinds, reason=f"{type(error).__name__}: {error}"[:200])
         self._context.bus.publish("channel.unreadable", detail=f"{CHANNEL.name} {' '.join(kinds)}"[:100])
-        inbound = _recover_message(update, owner=self._login.owner)
+        inbound = _recover_message(update, self._login)
         if inbound is None or not await hand_in(self._receive, inbound, cursor=position):
             await self._store_position(position)
 
@@ -278,7 +278,7 @@ class UpdateReceiver:
             sender_name=update.sender_name,
             text=f"[reacted {update.sign}]" if update.sign else update.text,
             sent_ms=update.sent_ms,
-            is_from_me=update.sender_id == self._login.owner,
+            is_from_me=self._login.is_owner(update.sender_id),
             chat_name=update.chat_name,
             channel=CHANNEL.name,
             is_group=update.is_group,
@@ -446,10 +446,10 @@ def _number_of(update: Any) -> int | None:
     return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None
 
 
-def _recover_message(update: dict[str, Any], *, owner: int) -> Inbound | None:
+def _recover_message(update: dict[str, Any], login: TelegramLogin) -> Inbound | None:
     """Return an unreadable message with the chat and the sender of an update that the library cannot parse.
 
-    None if the update has no message, or no valid chat, sender and number. `owner` is the owner's user id.
+    None if the update has no message, or no valid chat, sender and number. `login` knows who the owner is.
     """
     message = update.get("message")
     if not isinstance(message, dict):
@@ -469,7 +469,7 @@ def _recover_message(update: dict[str, Any], *, owner: int) -> Inbound | None:
         sender_name=name[:100] if isinstance(name, str) and name else "Somebody",
         text="",
         sent_ms=date * 1000 if isinstance(date, int) and 0 <= date < 2**40 else 0,
-        is_from_me=sender_id == owner,
+        is_from_me=login.is_owner(sender_id),
         chat_name=title[:100] if isinstance(title, str) else None,
         channel=CHANNEL.name,
         is_group=chat.get("type") != "private",
