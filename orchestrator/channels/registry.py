@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import structlog
 from pydantic import BaseModel
 
+from orchestrator.base.supervision import reason_of
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.channels.discovery import find, switched_on
@@ -48,13 +49,17 @@ def _build_channel(description: ChannelDescription, context: ChannelContext) -> 
     except ImportError as error:
         # Without a traceback: it would show no more than the name of the missing module.
         log.error("channel.library_missing", channel=description.name, reason=str(error))  # noqa: TRY400
-        return UnusableChannel(description)
+        return UnusableChannel(description, advice=description.missing_library)
     except SettingError:
         raise
-    except Exception:
+    except Exception as error:
         # A channel of another package may be broken in any way; Andy starts all the same.
         log.exception("channel.not_built", channel=description.name)
-        return UnusableChannel(description)
+        advice = (
+            f"{description.title} cannot be started ({reason_of(error)}): fix or remove its package, then"
+            " start Andy again."
+        )
+        return UnusableChannel(description, advice=advice)
 
 
 def build_transcriber(host: HostContext) -> VoiceTranscriber | None:

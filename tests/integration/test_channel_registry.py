@@ -6,7 +6,9 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,10 +81,9 @@ def test_a_channel_that_is_not_on_is_not_loaded():
     assert not own & loaded
 
 
-async def test_a_channel_without_its_library_lets_the_host_start_and_says_what_to_install(
-    pigeons, tmp_path, database, clock
-):
-    context = ChannelContext(
+@pytest.fixture
+def context(tmp_path, database, clock) -> ChannelContext:
+    return ChannelContext(
         home=tmp_path,
         database=database,
         clock=clock,
@@ -92,6 +93,9 @@ async def test_a_channel_without_its_library_lets_the_host_start_and_says_what_t
         attachment_bytes=0,
         wake_outbox=lambda: None,
     )
+
+
+async def test_a_channel_without_its_library_lets_the_host_start_and_says_what_to_install(pigeons, context):
     channels = registry.Channels(registry.build(context, ["pigeon"]))
 
     owner = channels.owner(ChatJid("pigeon:north"))
@@ -101,6 +105,21 @@ async def test_a_channel_without_its_library_lets_the_host_start_and_says_what_t
         await owner.send(ChatJid("pigeon:north"), "x", MessageId("1"))
     assert channels.pairings == {}
     assert [one.name for one in channels.messengers] == ["pigeon"]
+
+
+async def test_a_channel_that_breaks_lets_the_host_start_and_names_the_error(pigeons, context, monkeypatch):
+    def build(_: ChannelContext) -> Any:
+        raise RuntimeError("no wind")
+
+    broken = replace(discovery.find("pigeon"), build=build)
+    monkeypatch.setattr(registry, "switched_on", lambda _: [broken])
+    (channel,) = registry.build(context, ["pigeon"])
+
+    advice = channel.status()["advice"]
+    assert "Pigeon cannot be started (RuntimeError: no wind)" in advice
+    assert "library" not in advice
+    with pytest.raises(ChannelDown, match="no wind"):
+        await channel.send(ChatJid("pigeon:north"), "x", MessageId("1"))
 
 
 def test_a_channel_is_added_looked_at_and_removed(pigeons, home, monkeypatch, capsys):

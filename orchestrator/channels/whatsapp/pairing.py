@@ -14,6 +14,7 @@ from typing import Literal
 import structlog
 from pydantic import BaseModel, ConfigDict
 
+from agent_runner.wire.unicode_forms import normalized
 from orchestrator.base.clock import Clock
 from orchestrator.channels.whatsapp import addresses, bridge_process
 from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
@@ -26,7 +27,7 @@ log = structlog.get_logger(__name__)
 EXPIRED = "The code has expired and nobody took it: ask for a new one."
 _UNREACHABLE = ("failed to dial", "no such host", "network is unreachable", "connection refused",
                 "i/o timeout", "proxyconnect", "tls: ", "x509: ")  # fmt: skip
-_NUMBER = re.compile(r"[1-9]\d{6,14}")
+_NUMBER = re.compile(r"[1-9][0-9]{6,14}")
 
 
 class PairingRefused(BadRequest):
@@ -202,7 +203,8 @@ def number_of(text: str) -> str:
 
     Raises `PairingRefused` for a text that is no such number.
     """
-    digits = re.sub(r"[\s()./-]", "", text.strip()).removeprefix("+")
+    # East Asian keyboards also write wide digits.
+    digits = re.sub(r"[\s()./-]", "", normalized("NFKC", text.strip())).removeprefix("+")
     if not _NUMBER.fullmatch(digits):
         raise PairingRefused(
             f"'{text[:40]}' is no phone number: write it with its country, such as +49 170 1234567."

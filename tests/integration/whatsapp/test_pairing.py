@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from orchestrator.base.clock import SystemClock
 from orchestrator.channels.whatsapp import bridge_process, library, pairing
 from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
-from orchestrator.channels.whatsapp.pairing import Pairing, PairingProgress, PairingRefused
+from orchestrator.channels.whatsapp.pairing import Pairing, PairingProgress, PairingRefused, number_of
 from orchestrator.channels.whatsapp.protocol import PairingCode
 from orchestrator.cli import whatsapp as screen
 from orchestrator.domain.errors import ChannelDown
@@ -287,6 +287,17 @@ def test_a_program_asks_and_looks_in_json():
     assert client.post("/whatsapp/pair", json={"phone": "491701"}).json()["state"] == "starting"
     assert harness.asked == ["491701"]
     assert client.post("/whatsapp/pair", content=b"{").status_code == 400
+
+
+@pytest.mark.parametrize("typed", ["+49 (170) 123-4567", "49170.1234567", "\uff0b４９１７０１２３４５６７"])
+def test_a_number_of_a_phone_has_the_digits_that_whatsapp_knows(typed):
+    assert number_of(typed) == "491701234567"
+
+
+@pytest.mark.parametrize("typed", ["0170", "+1", "+٤٩١٧٠١٢٣٤٥٦٧", "49170123456789012"])
+def test_what_is_no_number_of_a_phone_is_refused_with_an_example(typed):
+    with pytest.raises(PairingRefused, match="is no phone number"):
+        number_of(typed)
 
 
 def test_what_is_no_number_of_a_phone_is_read_no_further_and_refused():
