@@ -999,3 +999,26 @@ async def test_a_vote_that_comes_before_its_poll_is_known_counts_after_it_and_af
         assert stored["content"] == "[voted for No]"
     left = await home.rows("SELECT key FROM router_state WHERE key LIKE '%telegram.vote%'")
     assert len(left) == 1, "the vote in a poll that nobody knows waits on"
+
+
+async def test_a_changed_vote_counts_also_after_the_clock_was_set_back(home):
+    poll = Poll(
+        question="Tea?",
+        options=("Yes", "No"),
+        folder=Folder("family"),
+        chat_jid=JID,
+        message_id=MessageId("P"),
+    )
+    async with home.database.transaction() as tx:
+        await polls.add(tx, poll)
+        await polls.note_ref(tx, MessageId("P"), "telegram 77")
+    home.api.vote("77", 0)
+    async with home.living():
+        await home.until_row("SELECT 1 FROM poll_votes WHERE chosen_json = '[0]'")
+        async with home.database.transaction() as tx:
+            # As if the clock had been an hour ahead when the first vote came.
+            await tx.execute("UPDATE poll_votes SET voted_ms = voted_ms + 3600000")
+        home.api.vote("77", 1)
+        home.api.write(CHAT, "after it")
+        await home.until_row("SELECT 1 FROM messages WHERE content = 'after it'")
+    assert [row["chosen_json"] for row in await home.rows("SELECT chosen_json FROM poll_votes")] == ["[1]"]

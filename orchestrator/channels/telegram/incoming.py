@@ -179,23 +179,28 @@ class UpdateReceiver:
     async def _vote(self, answer: PollAnswer) -> Inbound | None:
         """Return a vote as a message in the chat of its poll; None if the poll is not known.
 
-        Votes have no time, so the message gets the present one. For an invalid vote, the message has a text
-        but no `vote`.
+        Votes have no time, so the message gets the present one, but none before the voter's previous vote.
+        For an invalid vote, the message has a text but no `vote`.
         """
+        sender = f"{PREFIX}{answer.sender_id}"
         async with self._context.database.reading() as tx:
             poll = await polls.of_ref(tx, f"{CHANNEL.name} {answer.poll_id}")
-        if poll is None:
-            return None
+            if poll is None:
+                return None
+            previous = await polls.vote_of(tx, poll, sender)
+        # Votes come in their order: a later one is no older than the one before, also after the clock was set
+        # back. An older one would not count.
+        previous_ms = previous.voted_ms if previous is not None else 0
         # Telegram numbers groups below zero.
         is_group = poll.chat_jid.startswith(f"{PREFIX}-")
         is_valid = poll.takes(answer.chosen)
         return Inbound(
             chat_jid=poll.chat_jid,
             id=MessageId(f"v{answer.update_id}"),
-            sender=f"{PREFIX}{answer.sender_id}",
+            sender=sender,
             sender_name=answer.sender_name,
             text=vote_text(poll, answer.chosen) if is_valid else UNREADABLE_VOTE,
-            sent_ms=self._context.clock.now_ms(),
+            sent_ms=max(self._context.clock.now_ms(), previous_ms),
             is_from_me=self._login.is_owner(answer.sender_id),
             channel=CHANNEL.name,
             is_group=is_group,
