@@ -41,6 +41,7 @@ from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Folder, Message, MessageId, Seq
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
+from orchestrator.outbound import speech
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.store.conversation import chats, outbox, polls
 from orchestrator.store.database import Database
@@ -738,6 +739,7 @@ async def test_an_answer_that_is_none_of_telegrams_is_an_outage_that_ends(home, 
     [
         ("sendPhoto", "long.png", "image/png", "PHOTO_INVALID_DIMENSIONS"),
         ("sendVoice", "voice.ogg", "audio/ogg", "VOICE_MESSAGES_FORBIDDEN"),
+        ("sendVoice", "voice.ogg", speech.VOICE_NOTE, "VOICE_MESSAGES_FORBIDDEN"),
     ],
 )
 async def test_a_file_that_is_not_taken_in_its_form_is_sent_as_a_document(

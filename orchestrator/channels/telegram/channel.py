@@ -623,11 +623,12 @@ async def _send_file(bot: telegram.Bot, file: Attachment, target: dict[str, Any]
     `target` has the chat, the caption and more, as arguments of the library.
     """
     content = await asyncio.to_thread(file.path.read_bytes)
-    kind = file.mime.partition("/")[0]
+    mime = file.mime.partition(";")[0].strip()  # of a spoken reply it is `audio/ogg; codecs=opus`
+    kind = mime.partition("/")[0]
     try:
-        if file.mime in {"image/jpeg", "image/png"} and len(content) <= MAX_PHOTO_BYTES:
+        if mime in {"image/jpeg", "image/png"} and len(content) <= MAX_PHOTO_BYTES:
             return await bot.send_photo(photo=content, filename=file.name, **target)
-        if file.mime == "audio/ogg":
+        if mime == "audio/ogg":
             return await bot.send_voice(voice=content, filename=file.name, **target)
         if kind == "audio":
             return await bot.send_audio(audio=content, filename=file.name, **target)
@@ -636,7 +637,7 @@ async def _send_file(bot: telegram.Bot, file: Attachment, target: dict[str, Any]
     except BadRequest as error:
         if not any(phrase in str(error).casefold() for phrase in FORM_REFUSED):
             raise
-        log.info("telegram.sent_as_document", mime=file.mime, reason=str(error))
+        log.info("telegram.sent_as_document", mime=mime, reason=str(error))
     return await bot.send_document(document=content, filename=file.name, **target)
 
 
