@@ -58,6 +58,8 @@ class FakeWhatsApp:
     groups: list[GroupInfo] = field(default_factory=list)
     files: dict[bytes, bytes] = field(default_factory=dict)
     """By media key."""
+    uploaded_as: dict[bytes, Any] = field(default_factory=dict)
+    """By media key, the kind of file that the library was told."""
     votes: dict[str, list[bytes]] = field(default_factory=dict)
     """By the message that votes: the hashes of the options it is for. Of others it cannot be read."""
     shown: list[tuple[str, str, Message]] = field(default_factory=list)
@@ -184,6 +186,7 @@ class FakeWhatsApp:
     async def _upload(self, binary: bytes, media_type: Any = None) -> UploadResponse:
         key = f"up{len(self.files)}".encode()
         self.files[key] = binary
+        self.uploaded_as[key] = media_type
         return UploadResponse(
             url="https://mmg.example/u", DirectPath="/u", MediaKey=key, FileLength=len(binary)
         )

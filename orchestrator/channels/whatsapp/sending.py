@@ -13,7 +13,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.channels.whatsapp import addresses, message_text, neonize_database
 from orchestrator.channels.whatsapp.addresses import Address
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VOICE_NOTE = "audio/ogg; codecs=opus"
+PICTURES = frozenset({"image/jpeg", "image/png", "image/webp", "image/gif"})
+"""MIME types of the pictures that phones show; a drawing such as SVG is no picture for them."""
 OPUS_RATE = 48_000
 """Samples a second by which Opus counts time, whatever the sound's own rate."""
 PROOF_SECONDS = 6.0
@@ -212,13 +214,14 @@ async def compose(client: NewAClient, request: SendRequest, context: ContextInfo
     if not request.file:
         return Message(conversation=request.text)
     content = await asyncio.to_thread(Path(request.file).read_bytes)
-    kind = request.mime.partition("/")[0]
     media_types = {
         "image": MediaType.MediaImage,
         "video": MediaType.MediaVideo,
         "audio": MediaType.MediaAudio,
+        "document": MediaType.MediaDocument,
     }
-    uploaded = await client.upload(content, media_types.get(kind, MediaType.MediaDocument))
+    # The keys depend on it: a phone can open the file only as what it was uploaded as.
+    uploaded = await client.upload(content, media_types[shown_as(request)])
     message = file_message(request, uploaded, size=len(content))
     if request.mime == VOICE_NOTE:
         message.audioMessage.PTT = True  # shown as a voice note, not as a file
@@ -237,11 +240,28 @@ def opus_seconds(content: bytes) -> int:
     return max(1, round(samples / OPUS_RATE))
 
 
-def file_message(request: SendRequest, uploaded: Any, *, size: int) -> Message:
-    """Return the library's form of a message with an uploaded file, shown by its MIME type. Pure.
+def shown_as(request: SendRequest) -> Literal["image", "video", "audio", "document"]:
+    """Return as what the file of a message is shown, by its MIME type. Pure.
 
-    `uploaded` is the library's answer to the upload: the address and the keys. `size` is in bytes. A sound
-    with a caption is sent as a document, since WhatsApp's sounds have no caption.
+    A picture of a form that phones do not show is a document, and so is a sound with a caption, since
+    WhatsApp's sounds have none.
+    """
+    mime = request.mime.partition(";")[0].strip().lower()
+    match mime.partition("/")[0]:
+        case "image" if mime in PICTURES:
+            return "image"
+        case "video":
+            return "video"
+        case "audio" if not request.text:
+            return "audio"
+        case _:
+            return "document"
+
+
+def file_message(request: SendRequest, uploaded: Any, *, size: int) -> Message:
+    """Return the library's form of a message with an uploaded file, shown as `shown_as` says. Pure.
+
+    `uploaded` is the library's answer to the upload: the address and the keys. `size` is in bytes.
     """
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
         AudioMessage,
@@ -260,12 +280,12 @@ def file_message(request: SendRequest, uploaded: Any, *, size: int) -> Message:
         "fileLength": size,
         "mimetype": request.mime,
     }
-    match request.mime.partition("/")[0]:
+    match shown_as(request):
         case "image":
             return Message(imageMessage=ImageMessage(**common, caption=request.text))
         case "video":
             return Message(videoMessage=VideoMessage(**common, caption=request.text))
-        case "audio" if not request.text:
+        case "audio":
             return Message(audioMessage=AudioMessage(**common))
     document = DocumentMessage(
         **common, caption=request.text, fileName=request.file_name, title=request.file_name

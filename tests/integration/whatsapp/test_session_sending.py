@@ -137,7 +137,13 @@ async def test_a_failed_send_can_be_sent_again(bridge, whatsapp):
 
 @pytest.mark.parametrize(
     ("mime", "field"),
-    [("image/png", "imageMessage"), ("video/mp4", "videoMessage"), ("application/pdf", "documentMessage")],
+    [
+        ("image/png", "imageMessage"),
+        ("video/mp4", "videoMessage"),
+        ("application/pdf", "documentMessage"),
+        ("image/svg+xml", "documentMessage"),
+        ("audio/mpeg", "documentMessage"),
+    ],
 )
 async def test_a_file_is_uploaded_and_shown_as_what_it_is(bridge, whatsapp, tmp_path, mime, field):
     path = tmp_path / "out"
@@ -149,6 +155,8 @@ async def test_a_file_is_uploaded_and_shown_as_what_it_is(bridge, whatsapp, tmp_
     part = getattr(whatsapp.shown[0][2], field)
     assert (part.caption, part.fileLength, part.mimetype) == ("look", 4, mime)
     assert whatsapp.files[part.mediaKey] == b"body"
+    # A phone derives the keys of the file from what the message shows it as.
+    assert field == f"{whatsapp.uploaded_as[part.mediaKey].name.removeprefix('Media').lower()}Message"
 
 
 async def test_a_spoken_reply_is_shown_as_a_voice_note_with_its_length(bridge, whatsapp, tmp_path):
