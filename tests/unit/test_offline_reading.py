@@ -156,12 +156,44 @@ def test_a_reminder_is_split_into_what_and_when(text: str, what: str, when: str)
         "remind me next month at 9am to pay",
         "다음 달 3일 오전 9시에 약 먹으라고 알려줘",
         "오후 6시 전에 약 먹으라고 알려줘",
+        "remind me to pay on the second last Friday of every month at 9am",
+        "remind me to pay on the third last day of each month at 9am",
+        "remind me to call mum the following Monday at 9am",
+        "remind me to call mum on alternate Mondays at 9am",
+        "remind me to call mum two Mondays at 9am",
+        "remind me to call mum not on the first Monday of each month at 9am",
+        "remind me to call mum on Good Friday at 9am",
+        "remind me to call mum on New Year's Eve at 9am",
+        "remind me to call mum on my birthday at 9am",
+        "remind me to call mum in fortnight at 9am",
+        "remind me to call mum mid-February at 9am",
+        "remind me to call mum late morning tomorrow",
+        "remind me to call mum starting tomorrow at 9am",
+        "내일 오전 9시에 아니다 모레 오전 9시에 약 먹으라고 알려줘",
+        "내일 오후 3시 회의 30분 뒤에 알려줘",
+        "내일 오후 3시 회의 전날에 알려줘",
+        "내일 오후 3시 회의 하루 전 저녁 7시에 알려줘",
+        "내일 오후 3시 수업 끝나고 알려줘",
+        "내일 오후 3시에 비 오면 알려줘",
     ],
 )
 def test_a_time_that_could_mean_something_else_is_asked_about(text: str) -> None:
     (parsed,) = read(text)
     assert (parsed.intent, parsed.slot("trouble"), parsed.slot("when")) == ("remind", "unsure", "")
     assert parsed.slot("what")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "add butter and cancel call mum",
+        "add butter, don't forget eggs",
+        "add butter and tick off milk",
+        "버터 아니 잼 추가해줘",
+    ],
+)
+def test_another_request_becomes_no_entry_of_a_list(text: str) -> None:
+    assert one(text) == "two_meanings"
 
 
 @pytest.mark.parametrize(

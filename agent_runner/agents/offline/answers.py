@@ -187,7 +187,7 @@ def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext
     """Return the words for the one of several possible times of a request that an answer picks.
 
     The answer may name the place of the time in the question (`the second`), the half of the day (`evening`)
-    or a time. Empty if it picks none of them, or fits several.
+    or a time. "yes" picks the only one. Empty if it picks none of them, or fits several.
     """
     earlier = context.read_time(request.slot("when"))
     is_move = request.intent == "move"
@@ -196,6 +196,8 @@ def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext
     if is_move and not choices and PATTERNS["day_and_hour"].fullmatch(request.slot("when")):
         choices = context.halves(request.slot("when"))
     choice_words = [times.say(choice, request.language) for choice in choices]
+    if len(choices) == 1 and (parsed := parse_one(answer)) is not None and parsed.intent == "yes":
+        return choice_words[0]
     places = _named_places(answer, [str(place) for place, _ in enumerate(choices, 1)])
     if not places:
         places = [place for place, choice in enumerate(choices) if _means(answer, choice, context)]
@@ -216,7 +218,7 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
     if not isinstance(parsed_time, Instant):
         return False
     # A time of day alone is read as the next one, which may be on another day than the choice.
-    has_same_clock = parsed_time.at.time() == at.time() and at.time() != _MIDNIGHT
+    has_same_clock = _is_clock(words) and parsed_time.at.time() == at.time() and at.time() != _MIDNIGHT
     return parsed_time.at == at or has_same_clock
 
 
@@ -246,7 +248,8 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     ]
     days = [form for form, parsed_time in tried if isinstance(parsed_time, DateOnly)]
     # "next Friday" with "9am" can still mean two days: returned as one text, so that the day is asked about.
-    whole_texts = (f"{before} {words}", f"{words} {before}")
+    # A bare "10am" replaces the time of day in "next Friday at 9", and leaves the day open, too.
+    whole_texts = combinations if _is_clock(words) else (f"{before} {words}", f"{words} {before}")
     several = [
         form for form, parsed_time in tried if form in whole_texts and _means_several_days(parsed_time)
     ]
@@ -275,11 +278,13 @@ def _loses_day(before: str, words: str) -> bool:
 
     Alone, the time of day would be taken as the next one, and what `before` named would be lost.
     """
+    return _is_clock(words) and bool(before.strip()) and times.leading(before) is None
+
+
+def _is_clock(words: str) -> bool:
+    """Return whether words are a time of day or a part of the day, and name no day."""
     lead = times.leading(words)
-    is_clock = (
-        lead is not None and lead.end == len(words) and lead.parts.written().keys() <= {"clock", "half"}
-    )
-    return is_clock and bool(before.strip()) and times.leading(before) is None
+    return lead is not None and lead.end == len(words) and lead.parts.written().keys() <= {"clock", "half"}
 
 
 def _means_several_days(parsed_time: times.Reading) -> bool:

@@ -175,9 +175,12 @@ class RequestHandler:
             day = times.say_day(parsed_time.day, self.parsed.language)
             return self.say("time.needs_clock", on=self.say("on_day", day=day))
         moment = self.moment(parsed_time.at) if parsed_time.at else "—"
+        form = f"time.{parsed_time.reason.value}"
+        if parsed_time.reason is times.Reason.WHICH_MEANING and len(parsed_time.choices) == 1:
+            form = "time.one_meaning"  # `the last Friday of the month` when that of this month is past
         names_choices = len(parsed_time.choices) > 1 or parsed_time.reason is times.Reason.WHICH_MEANING
         choices = times.say_choices(parsed_time, self.parsed.language) if names_choices else ""
-        return self.say(f"time.{parsed_time.reason.value}", moment=moment, on="", choices=choices).strip()
+        return self.say(form, moment=moment, on="", choices=choices).strip()
 
     def question(self, slot: str, text: str, options: Sequence[Option] = ()) -> AnswerNow:
         """Record an open question, whose answer fills `slot` of the request; return it to be raised.

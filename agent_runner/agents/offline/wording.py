@@ -516,7 +516,11 @@ def _cut_end(body: str) -> tuple[str, str] | None:
     if trail is None:
         return None if names_time else (_without_joint(body), "")
     # Beside other words of time, only a span is sure: `prepare tomorrow's talk in 10 minutes`.
-    is_unsure = (names_time and trail.parts.span is None) or PATTERNS["dangling"].search(_without_joint(what))
+    is_unsure = (
+        (names_time and trail.parts.span is None)
+        or PATTERNS["dangling"].search(_without_joint(what))
+        or _has_unread_time(what, body[trail.start :])
+    )
     return None if is_unsure else (what, body[trail.start :])
 
 
@@ -527,7 +531,7 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
     pay rent at 9am`.
     """
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
-    if _may_be_of_text(when, rest):
+    if _may_be_of_text(when, rest) or PATTERNS["takes_back_ko"].match(rest):
         return None
     trail = None if lead.parts.span else times.trailing(rest)
     if (
@@ -541,6 +545,8 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
         is_unsure = (
             PATTERNS["dangling"].search(_without_joint(what))
             or PATTERNS["words_of_time"].search(what)
+            or _has_unread_time(what, rest[trail.start :])
+            or PATTERNS["ends_in_time_ko"].search(what.strip())
             or (is_weekday and PATTERNS["plain_weekday"].match(rest[trail.start :]))
         )
         return None if is_unsure else (what, f"{when} {rest[trail.start :]}")
@@ -548,7 +554,9 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
     # The time may go on after what was read of it, unless a word such as `to` shows that the text begins.
     goes_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
     starts = (PATTERNS["before_text"].match(rest), when.endswith("에"), PATTERNS["meal_first"].match(rest))
-    if _has_time_left(rest, when) or (goes_on and not any(starts)):
+    # `내일 오후 3시 회의 30분 뒤에` ("30 minutes after the meeting at 3pm"): the time is that of the event.
+    is_of_event = PATTERNS["ends_in_time_ko"].search(rest.strip())
+    if is_of_event or _has_time_left(rest, when) or (goes_on and not any(starts)):
         return None
     return rest, when
 
@@ -563,6 +571,14 @@ def _may_be_of_text(when: str, rest: str) -> bool:
     is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
     is_day_next = is_clock and when.endswith("에") and PATTERNS["begins_day_ko"].match(rest)
     return bool(is_day_next or PATTERNS["day_after_clock_ko"].search(when))
+
+
+def _has_unread_time(what: str, time: str) -> bool:
+    """Return whether the end of a text belongs to the `time` after it, which was read without it.
+
+    In `pay on the second last Friday of every month` only `last Friday of every month` was read as the time.
+    """
+    return PATTERNS["unread_time"].search(f"{what.rstrip()} | {time}") is not None
 
 
 def _has_time_left(rest: str, when: str) -> bool:

@@ -153,7 +153,9 @@ def _minutes(match: re.Match[str]) -> int | None:
     has_words = not (match["minutes"].isdigit() and (match["hour"] or "").isdigit())
     names_time = bool(match["unit"]) or match["side"].lower() in ("past", "after")
     names_time = names_time or (has_words and minutes in _MINUTES_WITHOUT_UNIT)
-    return minutes if names_time and 0 < minutes < 60 else None
+    # `one after` and `two past` need a unit: "the one after" names one of several things.
+    is_few = minutes < _MINUTES_WITHOUT_UNIT[0] and not match["unit"] and not match["minutes"].isdigit()
+    return minutes if names_time and not is_few and 0 < minutes < 60 else None
 
 
 def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:

@@ -132,10 +132,15 @@ def _nth_day(match: re.Match[str]) -> Parts:
 
 
 def _nth_or_each(match: re.Match[str]) -> Parts:
-    """Return both meanings of `the last day of the month`: of this month, and of each month."""
+    """Return both meanings of `the last day of the month`: of this month, and of each month.
+
+    `the second last day of the month` is only that of this month: no rhythm counts from the end of a month.
+    """
     once = _nth_day(match)
     assert isinstance(once.day, NthDay)
     place, weekday_index = once.day.nth, once.day.weekday
+    if place < LAST:
+        return once
     rhythm = Rhythm(month_day=place)
     if weekday_index is not None:
         rhythm = Rhythm(weekdays=(weekday_index,), nth=place)

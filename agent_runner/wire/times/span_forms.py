@@ -31,7 +31,7 @@ FORMS: tuple[Form, ...] = (
         "that long from now; days and more keep the time of day; a couple is 2, a few is 3",
         shapes=(
             Shape(
-                rf"in\s+{_ABOUT}(?P<span>{SPAN_EN})(?:\s+from\s+now\b)?(?:'?\s+time\b)?",
+                rf"in\s+{_ABOUT}(?P<span>{SPAN_EN})(?:\s+from\s+now\b)?(?:(?:'s?)?\s+time\b)?",
                 _spanned(span_en),
                 (
                     "in 10 minutes",
@@ -42,6 +42,7 @@ FORMS: tuple[Form, ...] = (
                     "in 1h30",
                     "in 3 days",
                     "in a month",
+                    "in a fortnight's time",
                 ),
             ),
             Shape(

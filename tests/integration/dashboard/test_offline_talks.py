@@ -1276,6 +1276,32 @@ TALKS = {
         > what's on this weekend
         Nothing is on Saturday, 14 February 2026 to Sunday, 15 February 2026
     """,
+    "an answer with a day of its own is on that day": """
+        > remind me to call Ann at 5
+        Morning or evening? Tue 2026-02-10 05:00 or Mon 2026-02-09 17:00
+        > at 17:00 tomorrow
+        I'll remind you on Tue 2026-02-10 17:00: call Ann
+    """,
+    "a time of day answers no question about the day": """
+        > remind me on 3/4 at 9am to call Ann
+        Wed 2026-03-04 09:00 or Fri 2026-04-03 09:00. Which one?
+        > 10am
+        Wed 2026-03-04 10:00 or Fri 2026-04-03 10:00. Which one?
+        > the second
+        I'll remind you on Fri 2026-04-03 10:00: call Ann
+        > remind me next Friday at 9 to call Bob
+        Fri 2026-02-13 09:00 or Fri 2026-02-20 09:00. Which one?
+        > the one after
+        Still open: 'Next' can mean two days here: Fri 2026-02-13 09:00 or Fri 2026-02-20 09:00.
+        > never mind
+        All right
+    """,
+    "the only meaning that is left is asked about": """
+        > remind me the 31st day of the month at 9:00 to pay
+        That can only mean every month on the 31st at 09:00 now. Do you mean that, or when?
+        > yes
+        I'll remind you every month on the 31st at 09:00: pay. The first time is Tue 2026-03-31 09:00
+    """,
     "undo brings the reminder of a completed task back": """
         > add a task write the blog by 20 Feb
         > remind me the day before the blog is due

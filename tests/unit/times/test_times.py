@@ -142,6 +142,10 @@ def test_every_example_of_the_table_is_read(text: str) -> None:
         ("9 o clock pm", "2026-11-22 21:00:00"),
         ("2026-12-01T18:00+14:00", "2026-12-01 13:00:00"),
         ("2026-12-01T18:00-1200", "2026-12-02 15:00:00"),
+        ("the second last day of the month at 9:00", "2026-11-29 09:00:00"),
+        ("the second last Monday of the month at 9:00", "2026-11-23 09:00:00"),
+        ("in a fortnight's time at 9am", "2026-12-06 09:00:00"),
+        ("in a week’s time at 9am", "2026-11-29 09:00:00"),
     ],
 )
 def test_a_known_form_names_its_moment(text: str, expected: str) -> None:
@@ -360,6 +364,8 @@ def test_days_of_a_schedule_may_have_names() -> None:
         ("in 2 hours tomorrow", Reason.NO_TIME),
         ("in 2 hours 3 hours", Reason.NO_TIME),
         ("tomorrow at midnight", Reason.NO_TIME),
+        ("the second last Friday of the month at 9:00", Reason.PAST),
+        ("one after 9", Reason.NO_TIME),
         ("30분 후배", Reason.NO_TIME),
         ("다음 달 3일", Reason.NO_TIME),
         ("in ٢ hours", Reason.NO_TIME),
