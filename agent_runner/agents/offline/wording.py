@@ -323,6 +323,8 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
     is_clear = all(
         piece.slot("what") and piece.slot("when") and not piece.slot("trouble") for piece in pieces
     )
+    # `on May 3 and 5 at 9am`: a number alone is a part of the time, and no thing of its own.
+    is_clear = is_clear and not any(piece.slot("what").isdecimal() for piece in pieces)
     if is_clear and any(_loses_rhythm(*pair) for pair in pairwise(pieces)):
         return [pieces[0].of("two_meanings")]
     for place in range(1, len(pieces)):

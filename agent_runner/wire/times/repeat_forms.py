@@ -36,7 +36,9 @@ from agent_runner.wire.times.numbers import CARDINAL_EN, ORDINAL_EN, ORDINAL_KO,
 _EVERY = r"(?:every|each)\s+"
 _AND = r"(?:\s*,\s*and\s+|\s*,\s*|\s+and\s+|\s*&\s*)"
 _DAY_LIST = rf"{WEEKDAY_EN}(?:{_AND}{WEEKDAY_EN})*"
-_DAYS_LIST = rf"{WEEKDAY_EN}s(?:{_AND}{WEEKDAY_EN}s)*"
+# `tues`, `weds` and `thurs` are short for one day, and no plurals.
+_DAYS_EN = rf"(?!(?:tue|wed|thur)s\b){WEEKDAY_EN}s"
+_DAYS_LIST = rf"{_DAYS_EN}(?:{_AND}{_DAYS_EN})*"
 _COUNTED_DAYS = rf"(?P<days>{_DAYS_LIST}|{_DAY_LIST})"
 _EACH_MONTH = r"(?:every|each)\s+month\b"
 _OTHER = rf"(?:(?P<other>other|second|2nd|alternate)|(?P<step>\d{{1,2}}|{ORDINAL_EN}))"

@@ -144,6 +144,8 @@ def test_every_example_of_the_table_is_read(text: str) -> None:
         ("2026-12-01T18:00-1200", "2026-12-02 15:00:00"),
         ("the second last day of the month at 9:00", "2026-11-29 09:00:00"),
         ("the second last Monday of the month at 9:00", "2026-11-23 09:00:00"),
+        ("thurs 9am", "2026-11-26 09:00:00"),
+        ("on tues at 9", "2026-11-24 09:00:00"),
         ("in a fortnight's time at 9am", "2026-12-06 09:00:00"),
         ("in a week’s time at 9am", "2026-11-29 09:00:00"),
     ],
