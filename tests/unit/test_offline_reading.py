@@ -180,6 +180,8 @@ def test_a_reminder_is_split_into_what_and_when(text: str, what: str, when: str)
         "내일 오전 9시에 아니다 모레 오전 9시에 약 먹으라고 알려줘",
         "내일 오후 3시 회의 30분 뒤에 알려줘",
         "내일 오후 3시 회의 전날에 알려줘",
+        "내일 오후 3시 회의 30분 뒤에 가라고 알려줘",
+        "정오 10분 전에 밥 하라고 알려줘",
         "내일 오후 3시 회의 하루 전 저녁 7시에 알려줘",
         "내일 오후 3시 수업 끝나고 알려줘",
         "내일 오후 3시에 비 오면 알려줘",
@@ -201,6 +203,19 @@ def test_a_time_that_could_mean_something_else_is_asked_about(text: str) -> None
     ],
 )
 def test_another_request_becomes_no_entry_of_a_list(text: str) -> None:
+    assert one(text) == "two_meanings"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "add a task pay rent by Good Friday",
+        "add a task pay rent on the following Friday",
+        "add a task pay rent a week on Friday",
+        "todo call Bob by Friday and Ann by Monday",
+    ],
+)
+def test_a_deadline_that_is_read_in_part_is_asked_about(text: str) -> None:
     assert one(text) == "two_meanings"
 
 

@@ -210,7 +210,7 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     requests = []
     for item in entries(parsed.slot("items"), parsed.language, TODO):
         title, deadline = title_and_deadline(item, parsed.language, is_task=False)
-        if not deadline and PATTERNS["deadline_left"].search(item):
+        if PATTERNS["deadline_left"].search(title if deadline else item):
             return [parsed.of("two_meanings")]
         if deadline:
             requests.append(parsed.of("add_task", title=title, when=deadline))
@@ -250,7 +250,9 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
         return [parsed.of("add_task", title=title, when=deadline) for title, deadline in pieces]
     title, deadline = title_and_deadline(body, parsed.language)
     unread = (PATTERNS[name].search(title) for name in ("deadline_left", "unclear_title_ko"))
-    if any(unread):  # a deadline or a second wish that was not read would be lost in the title
+    trail = None if deadline else times.trailing(title)
+    is_unread = trail is not None and _has_unread_time(title[: trail.start], title[trail.start :])
+    if is_unread or any(unread):  # a deadline or a second wish that was not read would be lost in the title
         return [parsed.of("two_meanings")]
     parts = PATTERNS["between_todos"].split(title)
     two_match = PATTERNS["two_things"].fullmatch(title)
@@ -271,13 +273,14 @@ def title_and_deadline(body: str, language: Language, *, is_task: bool = True) -
     # First a time after a mark, then one at the end, then one at the start.
     for title, time, is_sure in _marked(body, is_korean=is_korean):
         words = same_time(time)
-        is_time = (is_sure or is_task) and times.is_time(words)
+        is_time = (is_sure or is_task) and times.is_time(words) and not _has_unread_time(title, words)
         if title and (is_time or (is_sure and PATTERNS["vague_time"].fullmatch(words))):
             return without_ending("object", title.strip(" ,")), words
     bare = body.removesuffix("까지")
     trail = times.trailing(bare) if is_task or bare != body else None
     title = bare[: trail.start].strip(" ,") if trail else ""
-    if trail and title and (is_korean or not PATTERNS["dangling"].search(title)):
+    is_read = trail and not _has_unread_time(title, bare[trail.start :])
+    if trail and title and (is_korean or (is_read and not PATTERNS["dangling"].search(title))):
         return without_ending("object", title), bare[trail.start :].strip()
     lead = times.leading(body) if is_task else None
     title = _without_joint(body[lead.end :]) if lead else ""
@@ -325,6 +328,10 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
     )
     # `on May 3 and 5 at 9am`: a number alone is a part of the time, and no thing of its own.
     is_clear = is_clear and not any(piece.slot("what").isdecimal() for piece in pieces)
+    # `내일 저녁 먹고 7시에 약 먹기`: before a Korean joint, words without a time of day are no reminder.
+    if language is Language.KOREAN and is_clear:
+        leads = [times.leading(piece.slot("when")) for piece in pieces]
+        is_clear = all(lead is not None and lead.parts.has_clock for lead in leads[:-1])
     if is_clear and any(_loses_rhythm(*pair) for pair in pairwise(pieces)):
         return [pieces[0].of("two_meanings")]
     for place in range(1, len(pieces)):
@@ -557,7 +564,9 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
     goes_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
     starts = (PATTERNS["before_text"].match(rest), when.endswith("에"), PATTERNS["meal_first"].match(rest))
     # `내일 오후 3시 회의 30분 뒤에` ("30 minutes after the meeting at 3pm"): the time is that of the event.
-    is_of_event = PATTERNS["ends_in_time_ko"].search(rest.strip())
+    is_of_event = PATTERNS["ends_in_time_ko"].search(rest.strip()) or (
+        not when.endswith("에") and PATTERNS["span_beside_ko"].search(rest)
+    )
     if is_of_event or _has_time_left(rest, when) or (goes_on and not any(starts)):
         return None
     return rest, when
