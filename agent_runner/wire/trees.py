@@ -83,10 +83,8 @@ def checked_path(path: str) -> str:
     """Return a relative path unchanged. Raises `TreeError` if it is too long, or leads out of its tree."""
     parts = path.split("/")
     is_fair = (
-        _can_be_encoded(path)
-        and len(path.encode("utf-8", "surrogateescape")) <= MAX_PATH_BYTES
+        _can_be_name(path)
         and len(parts) <= MAX_DEPTH
-        and "\0" not in path
         and not any(part in {"", ".", ".."} or part.startswith(PARTIAL) for part in parts)
     )
     if not is_fair:
@@ -94,25 +92,22 @@ def checked_path(path: str) -> str:
     return path
 
 
-def _can_be_encoded(path: str) -> bool:
-    """Return whether a path or a link's target can be passed to the system.
-
-    It cannot with half a surrogate pair, unless that stands for a byte of a name that is no text.
-    """
+def _can_be_name(text: str) -> bool:
+    """Return whether a text can be a path or the target of a link: short, without NUL, and encodable."""
     try:
-        path.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
+        return "\0" not in text and len(text.encode("utf-8", "surrogateescape")) <= MAX_PATH_BYTES
+    except UnicodeEncodeError:  # half of a character, as JSON can write it: no file can have it in its name
         return False
-    return True
 
 
-def entry_from(fields: Mapping[str, Any]) -> Entry:
+def entry_from(fields: Any) -> Entry:
     """Return the entry in fields that the other side sent. Raises `TreeError` if they are not valid."""
+    if not isinstance(fields, Mapping):
+        raise TreeError("an entry without fields")
     kind, mode, size, content = (fields.get(name) for name in ("kind", "mode", "size", "content"))
-    if kind not in {"file", "dir", "link"} or not isinstance(content, str) or len(content) > MAX_PATH_BYTES:
+    # The content of a link becomes a path on this machine. A tuple, because `kind` may have no hash.
+    if kind not in ("file", "dir", "link") or not isinstance(content, str) or not _can_be_name(content):
         raise TreeError("an entry of no known kind")
-    if kind == "link" and ("\0" in content or not _can_be_encoded(content)):
-        raise TreeError("a link to what can be no path")
     if not isinstance(mode, int) or not isinstance(size, int) or not 0 <= size <= MAX_FILE_BYTES:
         raise TreeError(f"a file of more than {MAX_FILE_BYTES // 1024**2} MiB")
     # Set-id and sticky bits are dropped: the other side must not get them onto this machine.

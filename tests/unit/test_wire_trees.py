@@ -118,8 +118,11 @@ def test_a_path_that_leads_out_of_its_tree_is_refused(path):
         {"kind": "file", "mode": 0, "size": -1, "content": ""},
         {"kind": "file", "mode": 0, "size": trees.MAX_FILE_BYTES + 1, "content": ""},
         {"kind": "link", "mode": 0, "size": 0, "content": "x" * 5_000},
-        {"kind": "link", "mode": 0, "size": 0, "content": "x\0y"},
+        {"kind": "link", "mode": 0, "size": 0, "content": "a\0b"},
         {"kind": "link", "mode": 0, "size": 0, "content": "\ud800"},
+        {"kind": ["link"], "mode": 0, "size": 0, "content": "a"},
+        ["link", 0, 0, "a"],
+        None,
     ],
 )
 def test_an_entry_that_is_none_is_refused(fields):

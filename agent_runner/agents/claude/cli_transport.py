@@ -49,10 +49,9 @@ class CliProcess:
         Raises the SDK's `ProcessError` when the CLI ends without having been told to.
         """
         async for line in await self._lines():
-            if line.startswith(b"{"):  # each message is one line of JSON; any other output is ignored
-                message = json.loads(line)
-                if not self._handle_tool_message(message):
-                    yield message
+            message = _message_in(line)
+            if message is not None and not self._handle_tool_message(message):
+                yield message
         code = await asyncio.to_thread(self._process.wait)
         if not self._is_ending:
             from claude_agent_sdk import ProcessError
@@ -139,3 +138,17 @@ class CliProcess:
             await self.write(json.dumps({"type": "control_response", "response": body}) + "\n")
         finally:
             self._answers.pop(request_id, None)
+
+
+def _message_in(line: bytes) -> dict[str, Any] | None:
+    """Return the message that a line of the CLI's output is: one line of JSON. None for any other output.
+
+    The last line of a CLI that was killed while it wrote may be a part of a message.
+    """
+    if not line.startswith(b"{"):
+        return None
+    try:
+        message: dict[str, Any] = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return message
