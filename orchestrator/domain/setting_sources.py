@@ -39,7 +39,7 @@ class SettingSource:
 
 
 DEFAULT_NAME = "Andy"
-"""What the assistant is called unless the owner sets `ASSISTANT_NAME`."""
+"""The assistant's name, unless the owner sets `ASSISTANT_NAME`."""
 COMMAND_LINE: Literal["command line"] = "command line"
 """Kind of the command line's settings, which a later start of the same host uses again."""
 

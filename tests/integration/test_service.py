@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -276,4 +277,4 @@ def test_what_a_restore_has_put_aside_stays_after_an_uninstall(tmp_path, capsys,
     home.mkdir()
     aside.mkdir()
     uninstall(yes=True, home=home)
-    assert f"what was there before a restore  rm -r {aside}\n" in capsys.readouterr().out
+    assert f"what was there before a restore  rm -r {shlex.quote(str(aside))}\n" in capsys.readouterr().out

@@ -152,7 +152,7 @@ class MemoryPipe(FrameWriter):
         self._write_frame = write
         self._lock = _NoLock()  # type: ignore[assignment]
         self._last_number = 0
-        self._waiting = self  # type: ignore[assignment]
+        self._queued = self  # type: ignore[assignment]
         self.is_broken = False
 
     def finish(self, seconds: float | None = None) -> None:

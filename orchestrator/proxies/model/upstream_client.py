@@ -33,7 +33,7 @@ UNUSABLE_PROXY = (
     "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY of the host names no proxy by http:// or https://:"
     " correct it, or name the host in NO_PROXY"
 )
-"""Why no request can be sent through the proxy that the environment names."""
+"""The reason why no request can be sent through the proxy that the environment names."""
 
 _FAULTS = (
     httpcore.NetworkError,
