@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import MAXYEAR, UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -44,10 +44,11 @@ def ms_of(moment: str) -> int:
     """Return an ISO time as epoch milliseconds; one without an offset is in UTC. 0 for an invalid time."""
     try:
         at = datetime.fromisoformat(moment)
-    except ValueError:
+        at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return 0  # the file may have been edited; a wrong time only changes the order
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return round(at.timestamp() * 1000)
+    # The end of the last year may be rounded up to a time that `iso` cannot write.
+    return round(at.timestamp() * 1000) if at.year < MAXYEAR else 0
 
 
 def question_id(turn: int) -> str:

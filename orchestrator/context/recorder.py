@@ -31,7 +31,7 @@ from orchestrator.context.files import CONTEXT, WORKFLOW, ContextRepair, context
 from orchestrator.context.models import question_id
 from orchestrator.context.snapshots import SnapshotContents
 from orchestrator.context.tokens import TokenCounter
-from orchestrator.domain.errors import ContextBusy
+from orchestrator.domain.errors import ContextBusy, StoreError
 from orchestrator.domain.values import Folder, Group, SessionCommand
 from orchestrator.groups import owner
 from orchestrator.store.conversation import exchanges
@@ -260,7 +260,10 @@ class ContextRecorder:
         ]
 
     async def _try_catch_up(self, folder: Folder) -> None:
-        """Update a group's context; if its files are busy or slow, log that, and let the next sweep do it."""
+        """Update a group's context; if that fails, log it, and let the next sweep try again.
+
+        Raises `StoreError` if the database cannot be used, as no other group can be updated then, either.
+        """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.catch_up(folder)
@@ -268,6 +271,10 @@ class ContextRecorder:
         except (ContextBusy, OSError) as error:  # `TimeoutError` is an `OSError`
             # The next pass completes it.
             log.warning("context.behind", group=folder, reason=str(error) or TOOK_TOO_LONG)
+        except StoreError:
+            raise
+        except Exception:  # such as an unreadable time in its file, which must hold up no other group
+            log.exception("context.behind", group=folder)
 
     async def catch_up(self, folder: Folder) -> None:
         """Update a group's context, and its container's copy of it, from the store.
@@ -355,15 +362,15 @@ class ContextRecorder:
     def _context_version(self, folder: Folder) -> int | None:
         """Return the version of a group's context: the time of its last write, in nanoseconds. Blocks.
 
-        None where there is no context.
+        None where there is no context, or its directory cannot be read.
         """
         path = self._paths.get(folder)
         if path is None:
             path = self._paths[folder] = str(context_path(self._contexts, folder) / CONTEXT)
         try:
             return os.stat(path).st_mtime_ns  # noqa: PTH116  # for each group in each minute
-        except FileNotFoundError:
-            return None
+        except OSError:
+            return None  # whatever reads or writes the context reports it
 
     def _register(
         self, manager: ContextManager, group: Group, turn_exchanges: Sequence[TurnExchange], now_ms: int
@@ -435,7 +442,7 @@ class ContextRecorder:
     async def _snapshot_if_due(self, folder: Folder) -> None:
         """Take a snapshot of a group's context if it is due, and record when the next one is due.
 
-        If the files are busy or slow, that is only logged.
+        If it fails, as when the files are busy or slow, that is only logged.
         """
         now_ms = self._clock.now_ms()
         if now_ms < self._snapshot_due_ms.get(folder, 0):
@@ -446,6 +453,8 @@ class ContextRecorder:
             self._snapshot_due_ms[folder] = due_ms
         except (ContextBusy, OSError) as error:  # `TimeoutError` is an `OSError`
             log.warning("context.no_snapshot", group=folder, reason=str(error) or TOOK_TOO_LONG)
+        except Exception:  # it must hold up no other group
+            log.exception("context.no_snapshot", group=folder)
 
     def _take_snapshot(self, folder: Folder, now_ms: int) -> int:
         """Take a snapshot of a group's context, unless nothing changed since the newest one.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent_runner.wire.frames import Result, TurnEnd
 from orchestrator.base import event_bus
@@ -423,6 +424,67 @@ async def test_a_look_at_all_groups_takes_a_few_at_a_time_and_leaves_none_out(ha
 
     assert sorted(seen) == sorted(folders)
     assert max(most) == recorder.MAX_GROUPS_AT_ONCE
+
+
+async def test_a_context_with_a_time_that_no_clock_shows_holds_up_no_other_group(harness):
+    store = harness.store_harness
+    await store.add_group("zoo")
+    await harness.say("hello", "hi")
+    await harness.catch_up()
+    stored = json.loads((harness.files / "context.json").read_text())
+    stored["conversation"]["recent_window"][-1]["ts"] = "9999-12-31T23:59:59-12:00"
+    (harness.files / "context.json").write_text(json.dumps(stored))
+    await harness.say("and you?", "well")
+    await store.hear("@Andy hello zoo", "zoo")
+    await store.answer("hi", folder="zoo")
+    await harness.recorder.sweep()
+    zoo = harness.recorder.manager(Folder("zoo")).load(now_ms=store.clock.now_ms()).context
+    assert len(zoo.conversation.recent_window) == 2
+    assert {text for _, text in harness.window} == {"Jane: hello", "hi", "Jane: and you?", "well"}
+
+
+async def test_an_error_in_one_group_is_logged_and_holds_up_no_other(harness, monkeypatch):
+    seen = []
+
+    async def catch_up(self, folder):
+        seen.append(folder)
+        if folder == FAMILY:
+            raise ValueError("year 10000 is out of range")
+
+    monkeypatch.setattr(ContextRecorder, "catch_up", catch_up)
+    with capture_logs() as logs:
+        await harness.recorder.sweep()
+        await harness.recorder.sweep()
+    assert seen == ["family", "main", "family"], "only what failed is tried again"
+    assert [(line["event"], line["group"]) for line in logs] == [("context.behind", FAMILY)] * 2
+
+
+async def test_a_snapshot_that_fails_for_any_reason_holds_up_no_other_group(harness, monkeypatch):
+    store = harness.store_harness
+    await harness.say("hello", "hi")
+    await store.hear("@Andy hello main", "main")
+    await store.answer("hi", folder="main")
+    take = ContextRecorder._take_snapshot
+
+    def fail_for_family(self, folder, now_ms):
+        if folder == FAMILY:
+            raise ValueError("year 10000 is out of range")
+        return take(self, folder, now_ms)
+
+    monkeypatch.setattr(ContextRecorder, "_take_snapshot", fail_for_family)
+    await harness.recorder.sweep()
+    assert harness.recorder.manager(Folder("main")).snapshots()
+
+
+async def test_a_directory_that_cannot_be_read_holds_up_no_other_group(harness):
+    store = harness.store_harness
+    (harness.home / "data/context").mkdir(parents=True)
+    (harness.home / "data/context/family").write_text("no directory")
+    await store.hear("@Andy hello main", "main")
+    await store.answer("hi", folder="main")
+    await harness.recorder.sweep()
+    main = harness.recorder.manager(Folder("main")).load(now_ms=store.clock.now_ms()).context
+    assert len(main.conversation.recent_window) == 2
 
 
 async def test_a_group_in_which_nothing_happened_costs_a_second_look_nothing(harness, monkeypatch):
