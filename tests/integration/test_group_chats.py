@@ -26,6 +26,7 @@ from orchestrator.scheduler.scheduled_task_turns import queue_turn
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.store import database as databases
 from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database, migrations
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import sessions, turns
@@ -147,6 +148,54 @@ async def test_what_another_chat_waits_for_is_asked_in_its_own_turn_alone(family
     assert "beside it" in order.prompt
     assert "before" not in order.prompt
     assert [one.text for one in order.requests] == ["what is two and two?"]
+
+
+async def move(family):
+    async with family.database.transaction() as tx:
+        await registration.move_chat(tx, PHONE, HOME, now_ms=family.clock.now_ms())
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+async def test_questions_that_wait_at_both_addresses_of_a_chat_that_moves_become_one(family, first):
+    if first == "old":
+        await on_phone(family, "@Andy from the old address")
+        await family.hear("@Andy from the new address")
+    else:
+        await family.hear("@Andy from the new address")
+        await on_phone(family, "@Andy from the old address")
+    await move(family)
+    (waiting,) = await family.queued()
+    assert waiting.chat_jid == HOME
+    assert await family.rows("SELECT seq FROM messages WHERE turn_id = ?", waiting.id) == [
+        {"seq": waiting.first_seq},
+        {"seq": waiting.last_seq},
+    ]
+    _, _, order = await family.start_next()
+    assert "from the old address" in order.prompt
+    assert "from the new address" in order.prompt
+
+
+async def test_questions_that_were_tried_become_one_with_what_their_attempts_said(family):
+    await family.hear("@Andy one")
+    await on_phone(family, "@Andy two")
+    for _ in range(2):
+        turn, run, _ = await family.start_next()
+        await family.take(run, Ack(n=1, turn=turn.id))
+        async with family.database.transaction() as tx:
+            await outbox.add(
+                tx,
+                chat_jid=turn.chat_jid,
+                folder=turn.folder,
+                text="Let me look.",
+                dedupe_key=f"said:{turn.id}",
+                now_ms=family.clock.now_ms(),
+                turn_id=turn.id,
+            )
+        await family.lose(run)
+    await move(family)
+    (waiting,) = await family.queued()
+    for table in ("messages", "outbox"):
+        assert await family.rows(f"SELECT DISTINCT turn_id FROM {table}") == [{"turn_id": waiting.id}]  # noqa: S608
 
 
 async def test_a_host_that_dies_between_two_chats_doubles_nothing(family):

@@ -214,7 +214,24 @@ async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
 
 
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
-    """Redirect the unfinished turns of a chat to the chat's new address `new`."""
+    """Redirect the unfinished turns of a chat to the chat's new address `new`.
+
+    A queued question is merged with the one that waits at the new address already, if there is one.
+    """
+    for question in await _MAPPER.fetch_all(
+        tx,
+        """
+        SELECT * FROM turns
+        WHERE group_folder = ? AND chat_jid = ? AND kind = 'chat' AND state = 'queued' AND command IS NULL
+        """,
+        (folder, old),
+    ):
+        restricted_to = question.role if question.is_restricted else None
+        other = await _queued_after(tx, new, question.after_command, restricted_to)
+        if other is not None:
+            # An attempt may have left traces, so a turn that had one is kept; otherwise the older.
+            kept, merged = sorted((question, other), key=lambda turn: (turn.run_id is None, turn.id))
+            await _merge(tx, merged, kept)
     await tx.execute(
         """
         UPDATE turns SET chat_jid = ?
@@ -456,28 +473,15 @@ async def put_back(
         await _queued_after(tx, turn.chat_jid, turn.after_command, restricted_to) if is_question else None
     )
     if younger is not None and younger.id != turn.id:
-        # First the messages, then the turn: a message without a turn needs a reason, and it has none.
-        await _move_contents(tx, younger.id, turn.id)
-        await tx.execute("DELETE FROM turns WHERE id = ?", (younger.id,))
+        await _merge(tx, younger, turn)
     await tx.execute(
         """
         UPDATE turns SET state = 'queued', attempt = attempt + ?, restarts = restarts + ?,
-                         reason = ?, not_before_ms = ?, acked_ms = NULL, role = ?
+                         reason = ?, not_before_ms = ?, acked_ms = NULL
         WHERE id = ?
         """,
-        (
-            counts_as_attempt,
-            counts_as_restart,
-            reason,
-            not_before_ms,
-            turn.role if younger is None else least((turn.role, younger.role)),
-            turn.id,
-        ),
+        (counts_as_attempt, counts_as_restart, reason, not_before_ms, turn.id),
     )
-    # A failed turn that is asked again is queued later than this one, but its messages are older.
-    for seq in (younger.first_seq, younger.last_seq) if younger else ():
-        if seq is not None:
-            await extend(tx, turn.id, seq)
 
 
 async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
@@ -512,6 +516,26 @@ async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
         """,
         (now_ms, turn_id),
     )
+
+
+async def _merge(tx: Tx, merged: Turn, kept: Turn) -> None:
+    """Move all that the queued turn `merged` asks to the turn `kept`, and delete `merged`.
+
+    `kept` gets the lower of the two roles.
+    """
+    # First the messages, then the turn: a message without a turn needs a reason, and it has none.
+    await _move_contents(tx, merged.id, kept.id)
+    # What an earlier attempt has said and done belongs to the question; the rest concerned that attempt.
+    await tx.execute("UPDATE outbox SET turn_id = ? WHERE turn_id = ?", (kept.id, merged.id))
+    await tx.execute("UPDATE OR IGNORE turn_effects SET turn_id = ? WHERE turn_id = ?", (kept.id, merged.id))
+    for table in ("dashboard_seen", "dashboard_views", "turn_stops"):
+        await tx.execute(f"DELETE FROM {table} WHERE turn_id = ?", (merged.id,))  # noqa: S608 - our own text
+    await tx.execute("DELETE FROM turns WHERE id = ?", (merged.id,))
+    await tx.execute("UPDATE turns SET role = ? WHERE id = ?", (least((kept.role, merged.role)), kept.id))
+    # A failed turn that is asked again is queued later than the kept one, but its messages are older.
+    for seq in (merged.first_seq, merged.last_seq):
+        if seq is not None:
+            await extend(tx, kept.id, seq)
 
 
 async def _move_contents(tx: Tx, old: TurnId, new: TurnId) -> None:
