@@ -232,3 +232,29 @@ def test_times_are_read(text: str | None, at_ms: int) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(BadTime):
         since_ms(text, now_ms=NOON_MS, zone=SEOUL)
+
+
+async def test_sums_beyond_what_the_database_adds_up_are_bounded_and_readable(
+    store_harness: StoreHarness,
+) -> None:
+    absurd = 2**62  # a service may report anything, and many such answers together
+    await used(
+        store_harness,
+        *(
+            an_entry(
+                cost_nano_usd=absurd,
+                **dict.fromkeys(
+                    ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), absurd
+                ),
+            )
+            for _ in range(3)
+        ),
+        an_entry(at_ms=NOON_MS - 2 * HOUR_MS, cost_nano_usd=2**53 - 1),
+    )
+    async with store_harness.database.reading() as tx:
+        sums = await usage.spent(tx, folder=Folder("family"), since_ms=NOON_MS, only_background=False)
+        earlier = await usage.summed_by_spans(tx, [NOON_MS - 3 * HOUR_MS], until_ms=NOON_MS)
+    assert sums.cost_nano_usd == sums.input_tokens == sums.output_tokens == 2**63 - 1
+    assert earlier[0].cost_nano_usd == 2**53 - 1, "what a person may spend is exact"
+    assert earlier[0].tokens == 100
+    assert (await told(store_harness, "group"))["rows"]

@@ -195,7 +195,7 @@ async def test_questions_that_were_tried_become_one_with_what_their_attempts_sai
     await move(family)
     (waiting,) = await family.queued()
     for table in ("messages", "outbox"):
-        assert await family.rows(f"SELECT DISTINCT turn_id FROM {table}") == [{"turn_id": waiting.id}]  # noqa: S608
+        assert await family.rows(f"SELECT DISTINCT turn_id FROM {table}") == [{"turn_id": waiting.id}]
 
 
 async def test_a_host_that_dies_between_two_chats_doubles_nothing(family):

@@ -19,12 +19,14 @@ LONGEST_TURN_MS = 6 * 3_600_000
 """Milliseconds that a turn is assumed to last at most: answers from longer before its end are not searched.
 """
 
+# `sum` raises an error when a sum is beyond 64 bits, as when a service reports absurd counts: then every budget
+# would be unreadable. `total` is a float, exact up to 2^53, and the cast bounds it.
 _SUMS = """
-    count(*) AS requests, coalesce(sum(input_tokens), 0) AS input_tokens,
-    coalesce(sum(output_tokens), 0) AS output_tokens,
-    coalesce(sum(cache_read_tokens), 0) AS cache_read_tokens,
-    coalesce(sum(cache_write_tokens), 0) AS cache_write_tokens,
-    coalesce(sum(searches), 0) AS searches, coalesce(sum(cost_nano_usd), 0) AS cost_nano_usd,
+    count(*) AS requests, CAST(total(input_tokens) AS INTEGER) AS input_tokens,
+    CAST(total(output_tokens) AS INTEGER) AS output_tokens,
+    CAST(total(cache_read_tokens) AS INTEGER) AS cache_read_tokens,
+    CAST(total(cache_write_tokens) AS INTEGER) AS cache_write_tokens,
+    coalesce(sum(searches), 0) AS searches, CAST(total(cost_nano_usd) AS INTEGER) AS cost_nano_usd,
     count(*) - count(cost_nano_usd) AS unpriced, coalesce(sum(is_assumed), 0) AS assumed,
     count(*) - coalesce(sum(is_whole), 0) AS cut
 """
