@@ -18,6 +18,8 @@ OF_DOTENV = "anthropic"
 
 LEAST_WINDOW = 16_000
 """Tokens that even a first request needs: instructions and tools, a question, and room for an answer."""
+MAX_WINDOW = 1_000_000_000
+"""Tokens above which a size is no window: some services report 10^30 for one they do not know."""
 
 
 def too_small_text() -> str:

@@ -14,6 +14,7 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.failures import ModelError, ServiceTrouble, service_trouble
 from orchestrator.domain.model_services import (
     LEAST_WINDOW,
+    MAX_WINDOW,
     OF_DOTENV,
     PRESETS,
     Ability,
@@ -44,6 +45,8 @@ _WORK = (
 """The kinds of work: each with its kind of turn, and whether it runs in a conversation of its own."""
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+MAX_FIRST_BYTE_SECONDS = 86_400
+"""The longest time that a service may have to begin an answer: a day."""
 
 
 def service_of(
@@ -418,8 +421,12 @@ def check(service: ModelService) -> None:
         raise BadRequest(f"'{service.model[:60]}' is no name of a model.")
     if service.window is not None and service.window < LEAST_WINDOW:
         raise BadRequest(f"A window of {service.window:,} tokens is too small: {too_small_text()}.")
+    if service.window is not None and service.window > MAX_WINDOW:
+        raise BadRequest(f"No model has a window of more than {MAX_WINDOW:,} tokens.")
     if service.first_byte_seconds is not None and service.first_byte_seconds < 1:
         raise BadRequest("A service has at least 1 second to begin an answer.")
+    if service.first_byte_seconds is not None and service.first_byte_seconds > MAX_FIRST_BYTE_SECONDS:
+        raise BadRequest(f"A service has at most {MAX_FIRST_BYTE_SECONDS:,} seconds to begin an answer.")
     _check_url(service)
 
 

@@ -71,11 +71,13 @@ def test_a_service_is_added_by_its_kind_and_its_key_is_only_named(
         (["far", "https://me:secret@models.example.org", "--kind", "gateway"], "put the key into .env"),
         (["far", "file:///etc/passwd", "--kind", "gateway"], "is no URL of a service"),
         (["near", "--kind", "ollama", "--window", "4096"], "a first request needs 16,000"),
+        (["near", "--kind", "ollama", "--window", str(10**12)], "more than 1,000,000,000 tokens"),
         (["near", "--kind", "ollama", "--key-env", "PATH"], "is no name of a key"),
         (["mine"], "Say what 'mine' is"),
         (["mine", "--kind", "gateway"], "Say where a gateway of your own is"),
         (["near", "--kind", "ollama", "--price", "cheap"], "is no price"),
         (["near", "--kind", "ollama", "--first-byte-seconds", "0"], "at least 1 second"),
+        (["near", "--kind", "ollama", "--first-byte-seconds", str(10**12)], "at most 86,400 seconds"),
     ],
 )
 def test_what_cannot_be_a_service_is_refused_with_the_fix(home: Home, words: list[str], told: str) -> None:

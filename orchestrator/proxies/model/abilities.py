@@ -14,7 +14,13 @@ from typing import Any
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import ModelError
-from orchestrator.domain.model_services import LEAST_WINDOW, Ability, ModelService, too_small_text
+from orchestrator.domain.model_services import (
+    LEAST_WINDOW,
+    MAX_WINDOW,
+    Ability,
+    ModelService,
+    too_small_text,
+)
 from orchestrator.proxies.model import forwarder, headers
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused
@@ -29,8 +35,6 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """Bytes of an answer that are read: some services list hundreds of models."""
 WINDOW = "window"
 """The name of the finding with the size of the window."""
-MAX_WINDOW = 1_000_000_000
-"""Tokens above which a reported size is no window: some services report 10^30 for one they do not know."""
 NEEDED = "Andy's agent needs it"
 MAX_EXCERPT_CHARS = 60
 """Characters of a model's answer that a finding shows."""

@@ -19,8 +19,8 @@ LONGEST_TURN_MS = 6 * 3_600_000
 """Milliseconds that a turn is assumed to last at most: answers from longer before its end are not searched.
 """
 
-# `sum` raises an error for a sum beyond 64 bits, as when a service reports absurd counts: then no budget could
-# be read. `total` is a float, exact up to 2^53, and the cast bounds it.
+# `sum` raises an error for a sum beyond 64 bits, as when a service reports absurd counts: no budget could be
+# read then. `total` is a float, exact up to 2^53, and the cast bounds it.
 _SUMS = """
     count(*) AS requests, CAST(total(input_tokens) AS INTEGER) AS input_tokens,
     CAST(total(output_tokens) AS INTEGER) AS output_tokens,
