@@ -637,7 +637,7 @@ async def mcp_servers(home: Home) -> DoctorFinding:
 
     async def rows(tx: Tx) -> list[mcp.McpServerView]:
         """Return the MCP servers, each with whether its secret is set."""
-        return await mcp.rows(tx, lambda name: source.value(name) is not None, home=home.root, now_ms=now_ms)
+        return await mcp.rows(tx, source.is_usable, home=home.root, now_ms=now_ms)
 
     servers: list[mcp.McpServerView] = []
     if home.database.exists():

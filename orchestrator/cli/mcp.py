@@ -90,7 +90,7 @@ def list_servers(*, as_json: JsonOption = False, home: HomeOption = None) -> Non
     source = CredentialSource(root, os.environ)
     read(
         home,
-        lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=root, now_ms=now_ms),
+        lambda tx: mcp.rows(tx, source.is_usable, home=root, now_ms=now_ms),
         mcp.lines,
         as_json=as_json,
     )

@@ -276,7 +276,7 @@ def _finding_line(row: dict[str, object]) -> str:
 
 def _has_key(home: Path | None, name: str) -> bool:
     """Return whether `.env` or the environment has a usable value under a name. Blocks."""
-    return _credentials(home).value(name) is not None
+    return _credentials(home).is_usable(name)
 
 
 def _credentials(home: Path | None) -> CredentialSource:

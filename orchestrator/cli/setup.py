@@ -292,7 +292,7 @@ class Setup:
         # Without a service of the owner's, the model is Claude's, whose key is asked for.
         if service is None:
             return None
-        has_key = service.key_env is None or CredentialSource(self._home.root, os.environ).value(
+        has_key = service.key_env is None or CredentialSource(self._home.root, os.environ).is_usable(
             service.key_env
         )
         return chosen if has_key else None

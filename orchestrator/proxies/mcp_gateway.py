@@ -225,14 +225,14 @@ class McpGateway:
     def _secret_of(self, server: McpServer) -> str | None:
         """Return the secret of a server; None if it needs none.
 
-        Raises `ProxyRefused` if it is not set, or `.env` cannot be read.
+        Raises `ProxyRefused` if it is not set or cannot be sent, or `.env` cannot be read.
         """
         if server.secret_env is None:
             return None
         try:
             secret = self._secret(server.secret_env)
         except SettingError as error:
-            reason = f"the MCP server '{server.name}': its owner has to make .env readable, see 'andy doctor'"
+            reason = f"the MCP server '{server.name}': its owner has to correct .env, see 'andy doctor'"
             raise ProxyRefused(error_responses.not_allowed(reason)) from error
         if not secret:
             raise ProxyRefused(

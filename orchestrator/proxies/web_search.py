@@ -282,7 +282,7 @@ def request_of(
     `secret` returns the value of a setting in `.env`, or None.
 
     Raises:
-        SearchFailed: the service's key or address is not set, or the key cannot be read.
+        SearchFailed: the service's key or address is not set, or the key cannot be read or sent.
         NothingToSearch: the query has no words.
     """
     words = clean_query(service, query)
@@ -290,7 +290,7 @@ def request_of(
         try:
             key = secret(BRAVE_KEY)
         except SettingError as error:
-            raise SearchFailed("The key of the search service cannot be read.", fix=str(error)) from error
+            raise SearchFailed("The key of the search service cannot be used.", fix=str(error)) from error
         if key is None:
             raise SearchFailed(
                 "The search service has no key.",

@@ -168,7 +168,10 @@ def problem(row: McpServerView) -> tuple[str, str] | None:
             f"put the program there, or: andy mcp remove {name}",
         )
     if row["has_secret"] is False:
-        return f"{row['secret_env']}, the secret of {name}, is not set", f"add {row['secret_env']}=… to .env"
+        return (
+            f"{row['secret_env']}, the secret of {name}, is not set or cannot be sent",
+            f"put {row['secret_env']}=… into .env",
+        )
     if row["is_logged_in"] is False:
         return f"the login at {name} counts no more", f"andy mcp login {name}"
     return None
@@ -189,7 +192,7 @@ def _secret(row: McpServerView) -> str:
         return "logged in" if row["is_logged_in"] else f"LOGIN OVER: andy mcp login {row['name']}"
     if row["secret_env"] is None:
         return "none"
-    return f"{row['secret_env']}" if row["has_secret"] else f"{row['secret_env']}, NOT SET"
+    return f"{row['secret_env']}" if row["has_secret"] else f"{row['secret_env']}, NOT SET OR UNUSABLE"
 
 
 async def _renew_containers(tx: Tx, folders: set[Folder], *, now_ms: int) -> None:

@@ -161,7 +161,7 @@ async def test_a_secret_that_cannot_be_read_is_the_owners_to_mend_and_nothing_is
     servers.secrets = Unreadable()
     response = await servers.served.call("/mcp/notes", content=json.dumps(CALL))
     assert response.status_code == 403
-    assert "its owner has to make .env readable" in response.text
+    assert "its owner has to correct .env" in response.text
     assert "/home/me" not in response.text
     assert servers.upstream.received == []
 

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.calendars.client import CalendarUnreadable
+from orchestrator.calendars.service import login_of
 from orchestrator.domain.errors import SettingError
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import Folder
+from orchestrator.domain.web_search import SearchService
+from orchestrator.proxies import web_search
 from orchestrator.proxies.model import credentials
 from orchestrator.proxies.model.credentials import (
     Credential,
@@ -15,6 +21,7 @@ from orchestrator.proxies.model.credentials import (
     KnownSecrets,
 )
 from orchestrator.proxies.run_tokens import new_token, token_hash
+from orchestrator.store.schedule.followed_calendars import FollowedCalendar
 
 
 def source(home: Path, dotenv: str | None = None, **environment: str) -> CredentialSource:
@@ -208,3 +215,28 @@ def test_a_secret_of_the_environment_that_is_no_utf_8_is_known_as_any_other(tmp_
     environment = {"FTP_PASSWORD": os.fsdecode("Käsekuchen-1971".encode("latin-1"))}
     forms = KnownSecrets(CredentialSource(tmp_path, environment))()
     assert {environment["FTP_PASSWORD"], "K%E4sekuchen-1971", "S+RzZWt1Y2hlbi0xOTcx"} <= {*forms}
+
+
+def test_a_value_that_no_header_carries_is_said_to_be_wrong_and_not_to_be_missing(tmp_path: Path) -> None:
+    found = source(tmp_path, "BRAVE_API_KEY=BSA9x2kQ77wLmZ4\u200bt\n")
+    told = "BRAVE_API_KEY holds a character that cannot be sent"
+    with pytest.raises(SettingError, match=told) as refused:
+        found.value("BRAVE_API_KEY")
+    assert "BSA9" not in str(refused.value)
+    assert not found.is_usable("BRAVE_API_KEY")
+    assert not found.is_usable("NOTES_TOKEN")
+
+    with pytest.raises(web_search.SearchFailed, match="cannot be used") as failed:
+        web_search.request_of(SearchService.BRAVE, "weather", Settings(), found.value)
+    assert told in (failed.value.fix or "")
+
+    calendar = FollowedCalendar(
+        folder=Folder("family"),
+        name="work",
+        address="https://calendar.example/a.ics",
+        user="mina",
+        password_env="BRAVE_API_KEY",
+        notice_minutes=None,
+    )
+    with pytest.raises(CalendarUnreadable, match=told):
+        login_of(calendar, found.value)

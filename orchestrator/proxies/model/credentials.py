@@ -183,11 +183,18 @@ class CredentialSource:
     def value(self, name: str) -> str | None:
         """Return the value of a setting in the environment or, if it is not there, in `.env`.
 
-        Return None if it is not set, or has characters that no header can carry. Raises `SettingError` if
+        Return None if it is not set. Raises `SettingError` if it has characters that no header can carry, or
         `.env` cannot be read.
         """
         value = (self._environment.get(name) or self.dotenv().get(name, "")).strip()
-        return value if _HEADER_VALUE.fullmatch(value) else None
+        if value and not _HEADER_VALUE.fullmatch(value):
+            raise SettingError(f"{name} holds a character that cannot be sent: copy it again.")
+        return value or None
+
+    def is_usable(self, name: str) -> bool:
+        """Return whether `value` would return a value. Raises `SettingError` if `.env` cannot be read."""
+        value = (self._environment.get(name) or self.dotenv().get(name, "")).strip()
+        return _HEADER_VALUE.fullmatch(value) is not None
 
     def credential_of(self, service: ModelService) -> Credential | None:
         """Return the credential of a model service that the owner added; None if its key is not set.

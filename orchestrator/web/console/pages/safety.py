@@ -100,7 +100,7 @@ async def show(view: View) -> Response:
     source = CredentialSource(home, os.environ)
     # `read` reads in a thread: whether a secret is set is read from a file.
     servers = await view.api.lists.read(
-        lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=home, now_ms=view.now_ms)
+        lambda tx: mcp.rows(tx, source.is_usable, home=home, now_ms=view.now_ms)
     )
     async with view.host.reader.reading() as tx:
         all_groups = await groups.every(tx)
