@@ -148,8 +148,8 @@ async def _audit(tx: Tx, kind: str, group: Group, name: str, *, now_ms: int) -> 
 def login_of(calendar: FollowedCalendar, secret: Callable[[str], str | None]) -> CalendarLogin:
     """Return the address, user and password to fetch a calendar with.
 
-    `secret` returns the value of a name in `.env`; None if there is none, or it has other characters than
-    those of ASCII. It may raise `SettingError`.
+    `secret` returns the value of a name in `.env`; None if there is none. It may raise `SettingError`, for
+    example for a value with characters that cannot be sent.
 
     Raises:
         CalendarUnreadable: the address or the password is not in `.env`, or `.env` cannot be read.
@@ -162,11 +162,7 @@ def login_of(calendar: FollowedCalendar, secret: Callable[[str], str | None]) ->
         except SettingError as error:
             raise CalendarUnreadable(str(error)) from error
         if value is None:
-            # `secret` also returns None for a value that no header could carry.
-            raise CalendarUnreadable(
-                f"{name} is not in .env, or has letters with accents or of other scripts: put it there, with"
-                " plain letters, digits and signs."
-            )
+            raise CalendarUnreadable(f"{name} is not in .env: put it there.")
         return value
 
     # A secret address is in `.env`, like a password: backups contain the store, but not `.env`.

@@ -427,7 +427,7 @@ async def test_the_owner_hears_once_of_a_calendar_that_cannot_be_read(host: Host
     ("secrets", "reason"),
     [
         (SettingError(".env cannot be read (Permission denied)."), ".env cannot be read"),
-        ({}, "WORK_CALENDAR is not in .env, or has letters with accents"),
+        ({}, "WORK_CALENDAR is not in .env: put it there"),
     ],
 )
 async def test_a_secret_that_cannot_be_read_holds_up_no_other_calendar(
