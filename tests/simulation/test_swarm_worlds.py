@@ -40,7 +40,8 @@ def test_what_is_asked_on_a_swarm_is_answered_once_and_with_its_files(seed: str)
 
 def test_a_swarm_of_a_seed_is_the_same_in_another_process() -> None:
     here = World("swarm17").run()
-    assert (here.problems, here.kills) == ([], 1)
+    assert here.problems == []
+    assert here.kills, "a world without a kill shows less"
     elsewhere = subprocess.run(
         [sys.executable, MAIN, "--seed", "swarm17", "--digest"],
         env={**os.environ, "PYTHONHASHSEED": "1"},
