@@ -113,14 +113,20 @@ def _lines_with(world: World, said: Said) -> list[str]:
     return [line for line in lines if said.token in WORD.findall(line)]
 
 
+def _perhaps_lost(world: World, jid: str) -> list[str]:
+    """Return the texts to a chat that the messenger has lost, or that the host may not send again."""
+    messenger = world.messenger_of(jid)
+    if messenger.is_idempotent:
+        return messenger.unsure
+    # A host that was killed in the midst of a send may not send again where a text could stand there twice.
+    return messenger.unsure + [
+        row["text"] for row in world.rows("SELECT text FROM outbox WHERE state = 'unknown'")
+    ]
+
+
 def _is_unsure(world: World, written: Written) -> bool:
     """Return whether the messenger itself is why an answer may be missing."""
-    messenger, token = world.messenger_of(written.said.jid), written.said.token
-    if any(token in text for text in messenger.unsure):
-        return True
-    # A host that was killed in the midst of a send may not send again where a text could stand there twice.
-    rows = world.rows("SELECT text FROM outbox WHERE state = 'unknown'")
-    return not messenger.is_idempotent and any(token in row["text"] for row in rows)
+    return any(written.said.token in text for text in _perhaps_lost(world, written.said.jid))
 
 
 def _had_no_room(world: World, jid: str) -> bool:
@@ -198,7 +204,7 @@ def _problem_of_answer(world: World, written: Written, seen: list[str]) -> str |
     said = written.said
     if said.kind in REMINDING:
         known = sentences_of(world, said)
-        texts = "\n".join((*_shown(world, said.jid), *world.messenger_of(said.jid).unsure))
+        texts = "\n".join((*_shown(world, said.jid), *_perhaps_lost(world, said.jid)))
         if "answer" not in known or any(words in texts for words in CONFIRMED_OTHERWISE):
             return None
         seen = [line for line in seen if re.fullmatch(known["answer"], line)]
