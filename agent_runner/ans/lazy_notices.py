@@ -58,7 +58,7 @@ class LazyNotices:
             if self.rules is None:
                 rules = await asyncio.to_thread(self._make, self._order, self._workspace)
                 for act in self._waiting:
-                    act(rules)
+                    _apply(act, rules)
                 self._waiting.clear()
                 self.rules = rules
         return self.rules
@@ -94,9 +94,9 @@ class LazyNotices:
             log_fault("the notices were not loaded", error)
 
     def do(self, act: Act) -> None:
-        """Apply `act` to the rules now, or once they are loaded."""
+        """Apply `act` to the rules now, or once they are loaded. An error in it is only logged."""
         if self.rules is not None:
-            act(self.rules)
+            _apply(act, self.rules)
         else:
             self._waiting.append(act)
 
@@ -127,6 +127,14 @@ class LazyNotices:
             self._warming.cancel()
         if self.rules is not None:
             self.rules.end_session(session_id=session_id)
+
+
+def _apply(act: Act, rules: NoticeRules) -> None:
+    """Apply `act` to the rules; an error in it is logged, so that it fails no turn and no later notice."""
+    try:
+        act(rules)
+    except Exception as error:  # noqa: BLE001  # the CLI's messages, which it reports, may contain anything
+        log_fault("an event was not reported", error)
 
 
 def _end_unreported(rules: NoticeRules, outcome: TurnOutcome, session_id: str | None) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import claude_agent_sdk as sdk
 
 from agent_runner.ans.lazy_notices import LazyNotices
+from agent_runner.error_log import log_fault
 from agent_runner.progress import TurnProgress
 from agent_runner.wire.notices import InjectAt
 from agent_runner.wire.order import RestoredConversation
@@ -30,6 +31,8 @@ IGNORED_KINDS = frozenset({"init", "status", "task_started", "task_progress", "t
 """Kinds of the CLI's system messages that become no event, because they are frequent and of no interest."""
 _WINDOW_FIGURES = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 """Figures of a call's usage whose sum is the size of the conversation, in tokens."""
+MAX_FIGURE = 10**12
+"""The largest figure that is believed: no model has such a window, and no turn writes so much."""
 
 Usage = Callable[[], Awaitable[Any]]
 """A function that asks the CLI how full its window is: `get_context_usage` of the SDK's client."""
@@ -76,7 +79,10 @@ class SdkStreamEvents:
 
         Of a subagent's messages, only the tool calls are reported, and how it ended.
         """
-        report_progress(self._progress, message)
+        try:
+            report_progress(self._progress, message)
+        except Exception as error:  # noqa: BLE001  # no answer may be lost because it is not shown on the way
+            log_fault("a message of the CLI was not shown", error)
         match message:
             case sdk.AssistantMessage(parent_tool_use_id=None):
                 self._noticing.do(lambda rules: self._process_model_message(rules, message))
@@ -120,12 +126,11 @@ class SdkStreamEvents:
             self._message_id = message.message_id
             rules.model_asked()
         self._expected = 0  # the resumed session's model is not expected any more: this one has answered
-        usage = message.usage or {}
-        self._context_tokens = sum(int(usage.get(part) or 0) for part in _WINDOW_FIGURES)
+        self._context_tokens = window_tokens(message.usage)
         rules.model_wrote(tokens=_tokens(message.content))
         for block in message.content:
             if isinstance(block, sdk.ToolUseBlock):
-                rules.calls.pending(ToolCall(id=block.id, name=block.name, arguments=block.input))
+                rules.calls.pending(ToolCall(id=block.id, name=block.name, arguments=_arguments(block)))
 
 
 def report_progress(progress: TurnProgress, message: sdk.Message) -> None:
@@ -136,11 +141,32 @@ def report_progress(progress: TurnProgress, message: sdk.Message) -> None:
         case sdk.AssistantMessage(content=content, parent_tool_use_id=parent):
             for block in content:
                 if isinstance(block, sdk.ToolUseBlock):
-                    progress.tool_started(block.id, block.name, block.input, parent=parent)
+                    progress.tool_started(block.id, block.name, _arguments(block), parent=parent)
         case sdk.UserMessage(content=list() as content):
             for block in content:
                 if isinstance(block, sdk.ToolResultBlock):
                     progress.tool_ended(block.tool_use_id, ok=not block.is_error)
+
+
+def figure(value: Any) -> int:
+    """Return a number of tokens that the CLI or a model service has named; 0 if it is no such number."""
+    if not isinstance(value, int | float) or not 0 <= value <= MAX_FIGURE:  # also false for NaN
+        return 0
+    return int(value)
+
+
+def window_tokens(usage: Any) -> int:
+    """Return the tokens that one call of the model read, cached ones included; 0 if that is unknown.
+
+    `usage` are the model service's figures of the call.
+    """
+    return sum(figure(usage.get(part)) for part in _WINDOW_FIGURES) if isinstance(usage, dict) else 0
+
+
+def _arguments(call: sdk.ToolUseBlock) -> dict[str, Any]:
+    """Return the arguments of a call; none if the model has sent something else in their place."""
+    arguments: Any = call.input
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _report_text(progress: TurnProgress, event: Mapping[str, Any]) -> None:
@@ -195,8 +221,8 @@ def _text_of(block: Any) -> str:
 
 def _window(usage: Any) -> ModelWindow | None:
     """Return the size of the model's window from the CLI's answer about its use; None if that has no size."""
-    tokens = int(usage.get("maxTokens") or 0)
+    tokens = figure(usage.get("maxTokens"))
     if not tokens:
         return None
     compaction_at = usage.get("isAutoCompactEnabled") and usage.get("autoCompactThreshold")
-    return ModelWindow(tokens=tokens, compaction_at=int(compaction_at) if compaction_at else None)
+    return ModelWindow(tokens=tokens, compaction_at=figure(compaction_at) or None)

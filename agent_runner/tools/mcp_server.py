@@ -47,7 +47,7 @@ class ToolServer:
         """
         if "id" not in message:
             return None
-        parameters = message.get("params") or {}
+        parameters = _object(message.get("params"))
         match message.get("method"):
             case "initialize":
                 result = _introduction(server, parameters)
@@ -57,7 +57,7 @@ class ToolServer:
                 result = {"tools": self._listing(server)}
             case "tools/call":
                 result = await self._call(
-                    server, str(parameters.get("name")), parameters.get("arguments") or {}
+                    server, str(parameters.get("name")), _object(parameters.get("arguments"))
                 )
             case method:
                 return _error(message["id"], f"no method {method}")
@@ -128,6 +128,11 @@ def _introduction(server: str, parameters: dict[str, Any]) -> dict[str, Any]:
         "capabilities": {"tools": {}},
         "serverInfo": {"name": server, "version": "1"},
     }
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """Return a part of a message that has to be an object; an empty one in place of anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def _text_result(text: str, *, is_error: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,17 @@ def test_a_file_that_is_too_long_is_cut_and_says_so(
     assert told.count("한") == MAX_FILE_CHARS
     assert "USER.md is cut here" in told
     assert "USER.md is longer" in capfd.readouterr().err
+
+
+def test_files_and_memory_that_are_full_of_wide_letters_fit_in_one_argument(workspace: Workspace) -> None:
+    for name in FILES:
+        (workspace.shared / name).write_text("한" * MAX_FILE_CHARS)
+    (workspace.shared / "CLAUDE.md").write_text("글" * 30_000)
+    order = {"egress": "allowlist", "reachable": [f"{number}.example.org" for number in range(1_000)]}
+    told = system_prompt(order, workspace)
+    assert told.count("한") == MAX_FILE_CHARS * len(FILES), "the owner's files are whole"
+    assert told.endswith("글")
+    assert subprocess.run(["true", told], check=False).returncode == 0
 
 
 def test_without_any_file_a_model_knows_how_to_answer(workspace: Workspace) -> None:

@@ -86,6 +86,15 @@ async def test_an_unknown_method_is_refused() -> None:
     assert (await ask(server(), "resources/list"))["code"] == METHOD_NOT_FOUND
 
 
+@pytest.mark.parametrize("odd", [["a list"], "a text", 7, None])
+async def test_what_is_no_object_counts_as_an_empty_one(odd: Any) -> None:
+    result = await ask(server(), "tools/call", name="list_tasks", arguments=odd)
+    assert result["isError"] is False
+    answer = await server().answer({"jsonrpc": "2.0", "id": 0, "method": "tools/call", "params": odd})
+    assert answer
+    assert answer["result"]["isError"] is True
+
+
 async def test_a_notification_gets_no_answer() -> None:
     assert await server().answer({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None
 

@@ -257,7 +257,7 @@ class ClaudeAgent:
         compacted = await self._sdk.compact(self._client, self._cli, self._record_session, self._stream)
         outcome: TurnOutcome = self._sdk.outcome_of(compacted)
         if outcome.error is None:
-            reason = " ".join((compacted.result.result or "no reason given").split())
+            reason = " ".join(str(compacted.result.result or "no reason given").split())
             await say(COMPACTED if compacted.has_boundary else f"I could not compact this: {reason}")
         return outcome
 
@@ -283,13 +283,13 @@ class ClaudeAgent:
         self.session_id = session_id
 
 
-def _spoken(*texts: str | None) -> list[str]:
+def _spoken(*texts: Any) -> list[str]:
     """Return the answers of one turn that are to be sent, without empty ones and those that are `SILENT`.
 
     There are several if the model was made to go on after its first answer. If all are `SILENT`, the last is
     returned, as the host decides what becomes of it.
     """
-    answers = [text for text in texts if text and text.strip()]
+    answers = [text for text in texts if isinstance(text, str) and text.strip()]
     # `**SILENT**` and `SILENT.` count, too.
     spoken = [text for text in answers if text.strip().strip("*.") != SILENT]
     return spoken or answers[-1:]

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from typing import IO, Any
 
 from agent_runner.agents.claude.cli_command import SERVERS, StartedCli
+from agent_runner.error_log import log_fault, one_line
 from agent_runner.tools.mcp_server import ToolServer
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -126,15 +127,19 @@ class CliProcess:
         return False
 
     async def _answer(self, request_id: str, server: str, call: dict[str, Any]) -> None:
-        """Answer one message for an MCP server of Andy's, on the CLI's stdin.
+        """Answer one message for an MCP server of Andy's, on the CLI's stdin; with an error if that fails.
 
         `request_id` is that of the CLI's request, `server` the name of the server, `call` the message itself.
         """
         try:
-            answer = await self._tools.answer(call, server=server)
-            # A notification has no answer, but the CLI waits for a response to each of its requests.
-            response = {"mcp_response": answer or {"jsonrpc": "2.0", "result": {}}}
-            body = {"subtype": "success", "request_id": request_id, "response": response}
+            # The CLI waits for a response to each request; a notification, too, which has no answer, is one.
+            try:
+                answer = await self._tools.answer(call, server=server)
+                response = {"mcp_response": answer or {"jsonrpc": "2.0", "result": {}}}
+                body = {"subtype": "success", "request_id": request_id, "response": response}
+            except Exception as error:  # noqa: BLE001  # whatever breaks, the model goes on without the answer
+                log_fault("a message of the CLI for a tool broke", error)
+                body = {"subtype": "error", "request_id": request_id, "error": one_line(error)}
             await self.write(json.dumps({"type": "control_response", "response": body}) + "\n")
         finally:
             self._answers.pop(request_id, None)

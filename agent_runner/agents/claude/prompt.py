@@ -12,7 +12,9 @@ from typing import Any
 from agent_runner.workspace import Workspace
 
 MAX_SHARED_BYTES = 64 * 1024
-"""Most bytes of shared memory: one argument of a command line can have at most 128 KiB."""
+"""Most bytes of shared memory."""
+MAX_PROMPT_BYTES = 120 * 1024
+"""Most bytes of the prompt with shared memory: one argument of a command line can have at most 128 KiB."""
 FILES = ("AGENTS.md", "SOUL.md", "USER.md", "DASHBOARD.md", "TOOLS.md")
 """The owner's files in `groups/global/`, in the order in which they are included."""
 MAX_FILE_CHARS = 4_000
@@ -66,9 +68,13 @@ def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
         *rules,
         *texts.values(),
         _outside(order),
-        MAIN_RULES.format(limit=f"{MAX_FILE_CHARS:,}") if order.get("is_main") else _shared_memory(workspace),
     ]
-    return "\n\n".join(part for part in parts if part)
+    prompt = "\n\n".join(part for part in parts if part)
+    if order.get("is_main"):
+        last = MAIN_RULES.format(limit=f"{MAX_FILE_CHARS:,}")
+    else:
+        last = _shared_memory(workspace, room=MAX_PROMPT_BYTES - len(prompt.encode("utf-8", "replace")))
+    return f"{prompt}\n\n{last}".rstrip()
 
 
 def _outside(order: Mapping[str, Any]) -> str:
@@ -111,9 +117,9 @@ def _owner_file(path: Path) -> str:
     return f"{shortened}\n({path.name} is cut here: it may have {MAX_FILE_CHARS:,} characters.)"
 
 
-def _shared_memory(workspace: Workspace) -> str:
-    """Return the memory that all groups share; empty if there is none."""
-    return _read(workspace.shared / "CLAUDE.md", limit=MAX_SHARED_BYTES)
+def _shared_memory(workspace: Workspace, *, room: int) -> str:
+    """Return the memory that all groups share, at most its first `room` bytes; empty if there is none."""
+    return _read(workspace.shared / "CLAUDE.md", limit=max(0, min(MAX_SHARED_BYTES, room)))
 
 
 def _read(path: Path, *, limit: int) -> str:

@@ -90,7 +90,9 @@ class RestoreHooks:
 
     async def _after_compaction(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
         """Give the host the summary that replaces the session's messages."""
-        summary = str(hook_input.get("compact_summary") or "")[:MAX_SUMMARY_CHARS]
+        # A text that was cut may end in half a character, which no file can have.
+        text = str(hook_input.get("compact_summary") or "").encode("utf-8", "replace").decode("utf-8")
+        summary = text[:MAX_SUMMARY_CHARS]
         await self._notify_host(Remember(tool=COMPACTED, arguments={"summary": summary}))
         return {}
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import claude_agent_sdk as sdk
+from claude_agent_sdk._errors import MessageParseError
 from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
 
 from agent_runner.agents.claude.cli_command import SETTINGS, CliSettings
@@ -22,7 +23,7 @@ from agent_runner.agents.claude.compaction import archive
 from agent_runner.agents.claude.restore import Hooks
 from agent_runner.agents.claude.shown_files import Block
 from agent_runner.ans.sdk_hooks import NoticeHooks
-from agent_runner.ans.sdk_stream import SdkStreamEvents
+from agent_runner.ans.sdk_stream import SdkStreamEvents, figure, window_tokens
 from agent_runner.error_log import log_fault
 from agent_runner.interfaces import TokenUsage, TurnOutcome
 from agent_runner.wire.order import RunOrder
@@ -39,6 +40,8 @@ NO_MORE_SUBAGENTS = (
 )
 MAX_REASON_CHARS = 500
 """Most characters of the reason for a failed turn."""
+MAX_MODELS_CHARS = 200
+"""Most characters of the names of a turn's models together, in its usage."""
 MAX_TURNS_REACHED = "error_max_turns"
 """The CLI's code for a turn that reached its limit. What it did until then stays done."""
 
@@ -220,15 +223,14 @@ class PromptOutcome:
                 return
             self.checkpoint = message.uuid or self.checkpoint
         if isinstance(message, sdk.AssistantMessage):
-            self.context_tokens = _context_tokens(message.usage or {}) or self.context_tokens
+            self.context_tokens = window_tokens(message.usage) or self.context_tokens
         elif isinstance(message, sdk.SystemMessage) and message.subtype == "compact_boundary":
             self.has_boundary = True
-            about = message.data.get("compact_metadata") or {}
-            self.context_tokens = int(about.get("post_tokens") or 0)
+            self.context_tokens = figure(_mapping(message.data.get("compact_metadata")).get("post_tokens"))
         elif isinstance(message, sdk.SystemMessage) and message.subtype == "informational":
             # Measured: the result of a dropped prompt says success. Only this message shows that it was
             # dropped: a hook gave no verdict in time, and the CLI has not kept the prompt.
-            verdict = message.data.get("prompt_submit_outcome") or {}
+            verdict = _mapping(message.data.get("prompt_submit_outcome"))
             self.is_dropped = verdict.get("kind") == "no_verdict" and not verdict.get("prompt_kept")
         elif isinstance(message, sdk.ResultMessage):
             self.result = message
@@ -273,10 +275,11 @@ async def _receive_outcome(
     the id of the session that the CLI reports; `stream` gets every message.
     """
     outcome = PromptOutcome()
-    async for message in client.receive_messages():
+    async for message in _messages(client):
         stream.process_message(message)
-        if isinstance(message, sdk.SystemMessage) and message.subtype == "init":
-            on_session(str(message.data["session_id"]))
+        match message:
+            case sdk.SystemMessage(subtype="init", data={"session_id": str(session_id)}):
+                on_session(session_id)
         # A result that names no prompt counts as this one's.
         if isinstance(message, sdk.ResultMessage) and prompt_id not in (
             message.user_message_uuids or [prompt_id]
@@ -288,13 +291,27 @@ async def _receive_outcome(
     return outcome
 
 
-def _context_tokens(usage: dict[str, Any]) -> int:
-    """Return the tokens that one call of the model read, cached ones included.
+async def _messages(client: sdk.ClaudeSDKClient) -> AsyncIterator[sdk.Message]:
+    """Yield the CLI's messages until it ends. One that the SDK cannot read is logged and left out.
 
-    `usage` are the model service's figures of the call.
+    Raises:
+        MessageParseError: the message that cannot be read is a result, for which the turn would wait in vain.
     """
-    parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return sum(int(usage.get(part) or 0) for part in parts)
+    while True:
+        try:
+            async for message in client.receive_messages():
+                yield message
+        except MessageParseError as error:
+            if _mapping(error.data).get("type") == "result":
+                raise
+            log_fault("a message of the CLI is left out", error)
+        else:
+            return
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return a field of the CLI that has to be an object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 async def _one_message(prompt: str | list[Block], prompt_id: str) -> AsyncIterator[dict[str, Any]]:
@@ -326,25 +343,26 @@ def outcome_of(prompt_outcome: PromptOutcome) -> TurnOutcome:
     if result.subtype == MAX_TURNS_REACHED:
         note = "it has asked the model as often as it may"
         return TurnOutcome(note=note, usage=usage, checkpoint=prompt_outcome.checkpoint)
-    reasons = result.errors or [result.result or "", result.subtype]
-    reason = next((" ".join(reason.split()) for reason in reasons if reason.strip()), "no reason given")
+    errors = result.errors if isinstance(result.errors, list) else [result.errors]
+    lines = (" ".join(str(reason).split()) for reason in (*errors, result.result, result.subtype) if reason)
+    reason = next(filter(None, lines), "no reason given")
     return TurnOutcome(error=reason[:MAX_REASON_CHARS], code="agent", usage=usage)
 
 
 def _usage(prompt_outcome: PromptOutcome) -> TokenUsage | None:
     """Return the tokens that a prompt used; None if the CLI did not say."""
-    usage = prompt_outcome.result.usage if prompt_outcome.result else None
+    usage = _mapping(prompt_outcome.result.usage) if prompt_outcome.result else {}
     if prompt_outcome.result is None or not usage:
         return None
-    models = prompt_outcome.result.model_usage or {}
+    models = _mapping(prompt_outcome.result.model_usage)
     # A turn may have used several models: the smallest known window is the limit.
-    windows = [int(model.get("contextWindow") or 0) for model in models.values()]
+    windows = [figure(_mapping(model).get("contextWindow")) for model in models.values()]
     return TokenUsage(
-        model=", ".join(models) or None,
-        input_tokens=int(usage.get("input_tokens") or 0),
-        output_tokens=int(usage.get("output_tokens") or 0),
-        cache_read_tokens=int(usage.get("cache_read_input_tokens") or 0),
-        cache_write_tokens=int(usage.get("cache_creation_input_tokens") or 0),
+        model=", ".join(models)[:MAX_MODELS_CHARS] or None,
+        input_tokens=figure(usage.get("input_tokens")),
+        output_tokens=figure(usage.get("output_tokens")),
+        cache_read_tokens=figure(usage.get("cache_read_input_tokens")),
+        cache_write_tokens=figure(usage.get("cache_creation_input_tokens")),
         context_tokens=prompt_outcome.context_tokens,
         context_window=min(filter(None, windows), default=0),
     )
