@@ -93,7 +93,7 @@ def test_gitignore_hides_what_is_the_users_own():
         "groups/main/note.md",
         ".env",
         "andy.toml",
-        ".venv/bin/python",
+        ".venv",
     ]
 
     assert sorted(ignored(*own)) == sorted(own)
