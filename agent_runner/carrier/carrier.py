@@ -47,7 +47,13 @@ from typing import IO, Any
 from agent_runner.carrier.dial import CarrierOrder, Refused, is_hardened, was_oom_killed
 from agent_runner.carrier.incoming import IncomingFiles
 from agent_runner.carrier.local_trees import LocalTrees, problem_of
-from agent_runner.carrier.requests import Version, file_named_in, read_request, remove_request
+from agent_runner.carrier.requests import (
+    Version,
+    file_named_in,
+    read_request,
+    remove_request,
+    request_names,
+)
 from agent_runner.carrier.runner_output import CHUNK_BYTES, RunnerOutput
 from agent_runner.carrier.waiting_runner import BOXES, hand_over
 from agent_runner.wire import START
@@ -469,7 +475,7 @@ class Carrier:
             return
         try:
             frame = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if not isinstance(frame, dict):
             return
@@ -532,18 +538,18 @@ class Carrier:
         """Have the host store the agent's changes of files, and return once it has all of them.
 
         `n` is the number of the frame that ends the turn, 0 for the changes after the last turn. If the
-        connection breaks, the changes are sent again over the next. If the files exceed a limit, the turn
-        fails instead.
+        connection breaks, the changes are sent again over the next. If the files exceed a limit, or cannot be
+        read, the turn fails instead.
         """
         link: HostLink | None = None
         while self._state in SENDING_FILES:
             link = await self._next_link(link)
             try:
                 await self._send_changes(link, n, self._trees.find_changes)
-            except TreeError as error:
+            except (TreeError, OSError) as error:
                 # These files cannot be sent, and without them the turn must not count as answered.
                 with suppress(ConnectionLost):
-                    await link.connection.send("too_much", reason=str(error))
+                    await link.connection.send("too_much", reason=_why_not_sent(error))
                 self._change_state(CarrierEvent.TOO_MUCH)
             except ConnectionLost:
                 continue  # with the next connection
@@ -612,8 +618,8 @@ class Carrier:
         """
         directory = self._box_path(box)
         async with link.requests_lock:
-            for name in sorted(path.name for path in directory.iterdir()):
-                if name.startswith(".") or (box, name) in link.requests_sent:
+            for name in request_names(directory):
+                if (box, name) in link.requests_sent:
                     continue
                 found = await asyncio.to_thread(read_request, directory / name)
                 if found is None:
@@ -652,9 +658,9 @@ class Carrier:
         """
         if (box, name) in link.requests_sent:
             version = link.requests_sent[box, name]
-            await asyncio.to_thread(remove_request, self._box_path(box) / name, version)
-            # Not before the file is removed, or it would be sent again.
-            del link.requests_sent[box, name]
+            # Only once the file is removed, or it would be sent again.
+            if await asyncio.to_thread(remove_request, self._box_path(box) / name, version):
+                del link.requests_sent[box, name]
 
     def _box_path(self, box: str) -> Path:
         """Return the local path of the mailbox directory named `box`."""
@@ -670,6 +676,13 @@ class Carrier:
                 self._process.send_signal(number)
             else:
                 os.killpg(self._process.pid, number)
+
+
+def _why_not_sent(error: TreeError | OSError) -> str:
+    """Return the reason for the host that the files of a turn cannot be sent."""
+    if isinstance(error, TreeError):
+        return str(error)
+    return f"{str(error.filename or 'a file')[:80]!r} cannot be read: {error.strerror}"
 
 
 @asynccontextmanager

@@ -15,6 +15,17 @@ Version = tuple[int, int, int]
 """Inode, size and modification time in ns of a file: a different one means another request under its name."""
 
 
+def request_names(directory: Path) -> list[str]:
+    """Return the names of the request files in a mailbox directory, the oldest first.
+
+    There are none if the agent has removed or closed the directory.
+    """
+    try:
+        return sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
+    except OSError:
+        return []
+
+
 def read_request(path: Path) -> tuple[bytes, Version] | None:
     """Return a request file's content and version; None if it is no plain file, too large, or gone."""
     try:
@@ -27,13 +38,19 @@ def read_request(path: Path) -> tuple[bytes, Version] | None:
     return (content, version) if len(content) <= MAX_REQUEST_BYTES else None
 
 
-def remove_request(path: Path, version: Version) -> None:
-    """Remove a request file that the host has stored, unless another request has its name by now."""
+def remove_request(path: Path, version: Version) -> bool:
+    """Remove a request file that the host has stored, unless another request has its name by now.
+
+    Return False if it is still there, because the agent has taken away the right to remove it.
+    """
     try:
         if _version(path.lstat()) == version:
             path.unlink()
     except FileNotFoundError:
-        pass
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _version(info: os.stat_result) -> Version:
@@ -51,6 +68,6 @@ def file_named_in(content: bytes) -> str | None:
         request = json.loads(content)
         if request["type"] == "send_file":
             return trees.checked_path(os.path.normpath(request["path"]).removeprefix("/workspace/group/"))
-    except (KeyError, TypeError, ValueError, TreeError):
+    except (KeyError, TypeError, ValueError, RecursionError, TreeError):
         return None
     return None

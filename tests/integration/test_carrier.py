@@ -8,6 +8,7 @@ import json
 import pytest
 
 from agent_runner.carrier import carrier as carrier_module
+from agent_runner.carrier import requests
 from agent_runner.carrier.local_trees import LocalTrees
 from tests.support.carrier_node import ABANDONED_SECONDS, GROUP, MAX_OUTPUT_BYTES, CarrierNode
 
@@ -204,3 +205,48 @@ def test_a_runner_ends_with_its_carrier(node):
 
     assert node.code == 0
     assert node.runner.code == -9
+
+
+def test_a_file_that_cannot_be_read_fails_the_turn_and_is_named(node, monkeypatch):
+    def find_changes(_):
+        raise PermissionError(13, "Permission denied", "private.txt")
+
+    say(node, kind="ack", n=1)
+    monkeypatch.setattr(LocalTrees, "find_changes", find_changes)
+    say(node, kind="turn_end", n=2, status="success")
+    (said,) = (message for message in node.host.inbox if message.kind == "too_much")
+    take_all(node)
+
+    assert said.fields["reason"] == "'private.txt' cannot be read: Permission denied"
+    assert b"turn_end" not in node.host.heard
+    assert node.host.exits == [137]
+
+
+def test_a_mailbox_that_the_agent_has_removed_ends_no_run(node):
+    (node.group.parent / "ipc" / "messages").rmdir()
+    node.write_request("1.json", text="still sent")
+    take_all(node)
+    assert node.stored_requests.keys() == {"1.json"}
+
+    node.runner.end(0, leaves_child=False)
+    take_all(node)
+    assert node.host.exits == [0]
+
+
+def test_a_request_that_cannot_be_removed_is_sent_once_and_breaks_no_connection(node, monkeypatch):
+    def unlink(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(requests.Path, "unlink", unlink)
+    node.write_request("1.json", text="once")
+    take_all(node)
+
+    connection = node.host.connection
+    take_all(node)
+    assert node.stored_requests.keys() == {"1.json"}
+    assert connection is not None
+    assert node.host.connection is connection
+
+
+def test_a_request_that_is_nested_too_deep_names_no_file():
+    assert requests.file_named_in(b'{"a":' * 100_000) is None

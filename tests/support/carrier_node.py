@@ -496,7 +496,7 @@ class CarrierNode:
 
     def waiting_requests(self) -> set[str]:
         """Return the names of the requests that the carrier has not removed."""
-        return {path.name for box in BOXES for path in (self._root / "ipc" / box).iterdir()}
+        return {path.name for box in BOXES for path in (self._root / "ipc" / box).glob("*")}
 
     def unsent_requests(self) -> set[str]:
         """Return the names of the requests that no host has stored."""
