@@ -125,8 +125,11 @@ def _decision_in(output: bytes) -> dict[str, Any]:
 
 
 def _with_data(turn: TurnOrder, data: Any) -> TurnOrder:
-    """Return the turn with the data that its check has found at the end of the prompt; unchanged for None."""
+    """Return the turn with the data that its check has found at the end of the prompt; unchanged for None.
+
+    Halves of characters, which a model service refuses, become `?`.
+    """
     if data is None:
         return turn
-    shown = json.dumps(data, ensure_ascii=False, indent=1)
+    shown = json.dumps(data, ensure_ascii=False, indent=1).encode("utf-8", "replace").decode("utf-8")
     return turn.model_copy(update={"prompt": f"{turn.prompt}\n\nThe check of this task found:\n{shown}"})

@@ -29,12 +29,16 @@ class FrameWriter:
         self._thread.start()
 
     def put(self, frame: type[Frame], **fields: Any) -> None:
-        """Queue a frame of this class with the next number and these fields. Never blocks."""
+        """Queue a frame of this class with the next number and these fields. Never blocks.
+
+        Raises `ValidationError` for fields that no such frame can have; the number is not used up then.
+        """
         with self._lock:
             # Counted and queued under one lock, so that the frames of several threads are written in their
             # order.
+            data = encode_frame(frame(n=self._last_number + 1, **fields))
             self._last_number += 1
-            self._queued.put(encode_frame(frame(n=self._last_number, **fields)))
+            self._queued.put(data)
 
     def finish(self, seconds: float | None = None) -> None:
         """Block until all frames are written, at most `seconds`; None for no limit.

@@ -45,6 +45,12 @@ async def test_without_data_the_prompt_is_as_it_was() -> None:
     assert verdict.turn.prompt == "Look at it."
 
 
+async def test_half_a_character_in_what_a_check_found_becomes_a_question_mark() -> None:
+    verdict = await run_check(turn('echo \'{"wakeAgent": true, "data": "a \\ud83d"}\''))
+    assert verdict.turn is not None
+    assert verdict.turn.prompt.endswith('"a ?"')
+
+
 @pytest.mark.parametrize(
     ("script", "told"),
     [

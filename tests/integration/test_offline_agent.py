@@ -180,6 +180,19 @@ async def test_a_reminder_goes_to_the_host_in_full_and_is_said_back(open_chat: O
         assert command.turn == 1
 
 
+@pytest.mark.parametrize("filling", [" ", ",", "word "])
+async def test_a_message_of_blanks_or_words_without_end_holds_up_no_agent(
+    open_chat: Open, filling: str
+) -> None:
+    # Patterns would take hours for it, and no limit of time ends a pattern.
+    long = f"hm{(filling * 65_000)[:65_000]}then"
+    async with open_chat() as chat:
+        assert await chat.say(long)
+        question = await chat.say("remind me to call mum")
+        assert question in await chat.say(long), "it is no answer"
+        assert "09:00: call mum" in await chat.say("tomorrow at 9am")
+
+
 async def test_a_korean_reminder_is_set_and_answered_in_korean(open_chat: Open) -> None:
     async with open_chat() as chat:
         said = await chat.say("내일 오전 9시에 약 먹으라고 알려줘", sender="민지")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.frame_writer import FrameWriter
@@ -72,6 +73,14 @@ class Reading:
             self.outlet.finish(60)
             os.close(self._write)
             return list(decoded(self._got + data.result()))
+
+
+def test_a_frame_that_cannot_be_leaves_no_gap_in_the_numbers() -> None:
+    reading = Reading()
+    with pytest.raises(ValidationError):
+        reading.outlet.put(Heartbeat, new_session_id="x" * 201)
+    reading.outlet.put(Ready)
+    assert [frame.n for frame in reading.frames()] == [1]
 
 
 async def live(

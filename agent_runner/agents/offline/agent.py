@@ -220,7 +220,9 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
         escaped_name = re.escape(name)
         # `@Andy` anywhere but inside of a word or an address such as `me@andy`, or `Andy:` at the start.
         address = re.compile(
-            rf"[ \t,]*(?<![^\W_])(?<!\.)@{escaped_name}{_AFTER_NAME}|^\s*{escaped_name}\s*[:,]\s+",
+            # Blanks before it are matched from their first on, or many would be looked at again and again.
+            rf"(?<![ \t,])[ \t,]*(?<![^\W_])(?<!\.)@{escaped_name}{_AFTER_NAME}"
+            rf"|^\s*{escaped_name}\s*[:,]\s+",
             re.IGNORECASE,
         )
         return tuple(

@@ -12,7 +12,7 @@ from datetime import datetime, time
 from agent_runner.agents.offline.conversation import OpenQuestion, Option
 from agent_runner.agents.offline.handler import RequestContext
 from agent_runner.agents.offline.intents import PATTERNS, ParsedRequest
-from agent_runner.agents.offline.reading import begins_request, parse_one
+from agent_runner.agents.offline.reading import MAX_CHARS, begins_request, parse_one, with_short_gaps
 from agent_runner.agents.offline.wording import after_time, entries, reminders, without_time
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
@@ -42,8 +42,11 @@ def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> l
 
     The list is empty if the answer is "no". Which texts are answers depends on the slot that the question
     asks for. A question for confirmation (slot `sure`) may also be answered with a new time: "tomorrow at 8",
-    "an hour later".
+    "an hour later". A text that is too long to be a request is no answer either.
     """
+    text = with_short_gaps(text)
+    if len(text) > MAX_CHARS:
+        return None
     parsed = parse_one(text)
     intent = parsed.intent if parsed else ""
     if intent in ("never_mind", "no", "undo"):

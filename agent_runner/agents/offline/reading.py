@@ -42,8 +42,7 @@ def read(text: str) -> list[ParsedRequest]:
     Among several, those that are not understood have the intent `unknown_part`. A text without words is a
     request of intent `called`. Never raises.
     """
-    # A pattern with several gaps would take time that grows with the cube of their length.
-    text = _LONG_GAP.sub(_short_gap, times.normalized(plain(text)).strip())
+    text = with_short_gaps(times.normalized(plain(text)).strip())
     if not text:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
     requests = _split(text) if len(text) <= MAX_CHARS else []
@@ -117,6 +116,14 @@ def _with_text_from_before(requests: list[ParsedRequest]) -> list[ParsedRequest]
         # Several to-dos, one a line, are no text for one reminder.
         completed.append(request.having(what=about) if is_bare and "\n" not in about else request)
     return completed
+
+
+def with_short_gaps(text: str) -> str:
+    """Return a text with its long white space shortened, as patterns need it.
+
+    A pattern with several gaps would take time that grows with the cube of their length.
+    """
+    return _LONG_GAP.sub(_short_gap, text)
 
 
 def _short_gap(gap: re.Match[str]) -> str:
