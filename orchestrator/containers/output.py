@@ -44,7 +44,7 @@ from orchestrator.containers.termination import (
     classify_exit,
     stop_container,
 )
-from orchestrator.domain.errors import EngineGone
+from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.failures import Outage
 from orchestrator.domain.protocols import Exit, RunningContainer
 from orchestrator.domain.values import RunState, TurnState
@@ -139,13 +139,14 @@ class OutputReader:
         Return None when the engine answers and does not have the container.
 
         Raises:
-            TimeoutError: no engine answered in time.
+            TimeoutError: no engine listed its containers in time.
         """
         import stamina
 
         async with asyncio.timeout(REJOIN_SECONDS):
+            # Also after a refusal: an engine may refuse to list a container that is being removed.
             async for attempt in stamina.retry_context(
-                on=EngineGone, attempts=None, timeout=None, wait_initial=0.5, wait_max=5
+                on=ContainerError, attempts=None, timeout=None, wait_initial=0.5, wait_max=5
             ):
                 with attempt:
                     containers = await self._context.runtime.adopt()  # every container of this install

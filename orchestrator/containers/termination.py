@@ -249,7 +249,8 @@ class Orphans:
         """Try to remove all listed containers, and forget those that no longer exist.
 
         Raises:
-            EngineGone: the runtime cannot be asked.
+            EngineGone: the runtime does not answer.
+            ContainerError: it refuses to list its containers.
         """
         async with self._removing:
             # A copy, because a container that is given up while the runtime is asked may be missing in its
@@ -443,7 +444,7 @@ class Termination:
             # verdict is being killed already.
             elif verdict.kill and live.container is not None and live.verdict is None:
                 await self.kill(live, verdict)
-        with suppress(EngineGone):  # the next call tries again
+        with suppress(ContainerError):  # the next call tries again
             await self._orphans.remove_all()
 
     async def settle(

@@ -22,6 +22,9 @@ def answer(status: int, words: str) -> APIError:
     [
         # A manager that has just started again knows for a moment of no swarm.
         (answer(503, "This node is not a swarm manager."), EngineGone),
+        # Compose's filter of Docker's socket answers so while the engine itself is away.
+        (answer(502, "The engine does not answer: ConnectError"), EngineGone),
+        (answer(504, "Gateway Timeout"), EngineGone),
         (answer(500, "no space left on device"), ContainerError),
         (answer(409, "the name is taken"), ContainerError),
         (NoConnection("refused"), EngineGone),

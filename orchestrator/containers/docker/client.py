@@ -24,7 +24,12 @@ DEFAULT_ENGINE = "unix:///var/run/docker.sock"
 CALL_SECONDS = 60
 """Seconds that the engine may take to answer a call."""
 CALL_THREADS = 8
-NOT_READY = 503
+NOT_READY = frozenset({502, 503, 504})
+"""HTTP statuses for a request that may succeed later.
+
+A manager of a swarm that has just restarted answers with 503, and Compose's filter of Docker's socket with
+502 while the engine does not answer.
+"""
 ALREADY_SO = frozenset({304, 404, 409})
 """HTTP statuses for a request that is already fulfilled: not modified, not found, and conflict."""
 
@@ -97,7 +102,7 @@ def translated() -> Iterator[None]:
     except docker.errors.NotFound as error:
         raise ContainerNotFound(f"Docker has none such: {error.explanation or error}") from error
     except docker.errors.APIError as error:
-        if error.status_code == NOT_READY:  # such as a swarm's manager that has just restarted
+        if error.status_code in NOT_READY:
             raise EngineGone(f"Docker is not ready: {error.explanation or error}") from error
         raise ContainerError(f"Docker refuses: {error.explanation or error}") from error
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
