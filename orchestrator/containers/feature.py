@@ -279,12 +279,11 @@ class ImageWatch:
         problem = None if is_there else await self._selected.image_problem()
         if not is_there and problem is None:
             return  # the image has appeared since, or the engine has gone
-        was_missing = self.is_missing
-        self.is_missing = not is_there
-        if was_missing is self.is_missing:
+        was_missing, is_missing = self.is_missing, not is_there
+        if was_missing is is_missing:
             return
         now_ms = self._host.clock.now_ms()
-        if not is_there:
+        if is_missing:
             log.warning("image.missing", image=self._selected.image)
             async with self._host.database.transaction() as tx:
                 # Once a day: a host that restarts again and again does not repeat the message.
@@ -296,6 +295,8 @@ class ImageWatch:
                     log.info("image.is_there", image=self._selected.image)
                     # This replaces the message about the missing image if it was not sent yet.
                     await owner.notify_anew(tx, IMAGE_IS_THERE, about="image", now_ms=now_ms)
+        # Only once it is stored: otherwise the owner would never read of it.
+        self.is_missing = is_missing
         self._host.wakeups.outbox.set()
         self._host.wakeups.lanes.set()
 

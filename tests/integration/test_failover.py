@@ -33,6 +33,7 @@ from orchestrator.store.settings import model_services
 from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang, reset
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text
 from tests.support.model_services_harness import ServicesHarness, said, several_services
+from tests.support.read_only import read_only
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
@@ -634,6 +635,27 @@ async def test_a_service_that_comes_and_goes_is_told_of_once_and_again_when_it_s
     works(first)
     await look()
     assert len(await harness.told("main")) == 4
+
+
+async def test_what_cannot_be_stored_of_a_service_now_is_stored_and_told_once_the_disk_takes_it(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    failover, database = harness.proxies.failover, harness.store_harness.database
+    first.behave = FAULTS["5xx"]
+    async with read_only(database):
+        failover.suspect("anthropic")
+        with pytest.raises(ExceptionGroup):
+            await failover.test_once()
+    failover.suspect("anthropic")
+    await failover.test_once()
+    assert ["does not answer" in text for text in await harness.told("main")] == [True]
+    works(first)
+    async with read_only(database):
+        with pytest.raises(ExceptionGroup):
+            await failover.test_once()
+    await failover.test_once()
+    assert [text[0] for text in await harness.told("main")] == ["⚠", "✅"]
+    assert [one["down_since_ms"] for one in await conditions(harness)] == [None, None]
 
 
 async def test_a_service_that_answers_again_does_not_wait_for_one_that_is_silent(

@@ -34,6 +34,7 @@ from tests.doubles.messages_api import (
     Step,
     Tokens,
 )
+from tests.support.read_only import read_only
 from tests.support.running_proxy import Proxied, proxied
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
@@ -359,6 +360,16 @@ async def test_a_chat_is_told_once_that_it_waits_and_not_before_half_a_minute(ha
     finally:
         telling.cancel()
     assert await harness.told("family") == [failures.WAITING[failures.Outage.MODEL]]
+
+
+async def test_an_outage_whose_end_cannot_be_stored_ends_with_the_next_answer(harness: Harness) -> None:
+    turn, run = await harness.begin()
+    await harness.ask(OVERLOADED)
+    async with read_only(harness.store_harness.database):
+        assert (await harness.ask(Say("hi"))).status_code == 500
+    assert (await harness.ask(Say("hi"))).status_code == 200
+    assert await harness.store_harness.rows("SELECT * FROM turn_outages") == []
+    await harness.store_harness.take(run, TurnEnd(n=9, turn=turn.id))
 
 
 async def test_a_service_that_takes_a_question_and_says_nothing_is_an_outage(harness: Harness) -> None:

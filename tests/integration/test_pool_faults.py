@@ -19,12 +19,13 @@ from orchestrator.containers import feature, output, pool, start
 from orchestrator.containers.feature import IMAGE_IS_THERE, ImageWatch
 from orchestrator.containers.pool import RunPool
 from orchestrator.domain import failures
-from orchestrator.domain.errors import EngineGone, ImageMissing
+from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing, StoreError
 from orchestrator.domain.protocols import ContainerSpec
 from orchestrator.domain.values import Folder, RunState, Turn, TurnState
 from orchestrator.queue.availability import Availability
 from orchestrator.store.runs import runs, sessions
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool
+from tests.support.read_only import read_only
 from tests.support.store_harness import StoreHarness
 from tests.support.until import DEADLINE_SECONDS, until
 
@@ -361,6 +362,22 @@ async def test_a_turn_waits_for_a_missing_image_and_is_tried_at_once_when_it_is_
         watching.cancel()
 
 
+async def test_a_missing_image_that_cannot_be_noted_now_is_told_once_the_disk_takes_it(
+    harness: Harness,
+) -> None:
+    store = harness.store_harness
+    await store.add_group("main", is_main=True, requires_trigger=False)
+    images = set[str]()
+    watch = ImageWatch(store, ImageOnAnEngine(images))  # type: ignore[arg-type]
+    for told in ([f"⚠️ {NO_IMAGE}"], [f"⚠️ {NO_IMAGE}", IMAGE_IS_THERE]):
+        async with read_only(store.database):
+            with pytest.raises(StoreError):
+                await watch.check()
+        await watch.check()
+        assert await harness.told_after(0) == told
+        images.add("andy-agent:latest")
+
+
 async def test_nothing_is_said_of_an_image_that_appears_between_two_looks(harness: Harness) -> None:
     store = harness.store_harness
     await store.add_group("main", is_main=True, requires_trigger=False)
@@ -483,6 +500,40 @@ async def test_a_container_that_an_engine_has_lost_is_known_to_be_gone(
         harness.store_harness.clock.now_ms(),
     )
     assert harness.states() == []
+
+
+def refuse_to_list_once(runtime: ScriptedRuntime, monkeypatch: pytest.MonkeyPatch) -> list[ContainerError]:
+    """Let an engine refuse the next list of containers; it is in the returned list until it did."""
+    answers = runtime.adopt
+    refusals = [ContainerError("Docker refuses: No such container: another, just removed")]
+
+    async def adopt() -> list[ScriptedContainer]:
+        if refusals:
+            raise refusals.pop()
+        return await answers()
+
+    monkeypatch.setattr(runtime, "adopt", adopt)
+    return refusals
+
+
+async def test_a_container_that_an_engine_refuses_to_list_once_is_found_and_read_on(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "REJOIN_SECONDS", 60)  # it answers, and is heard out
+    turn, container = await harness.start()
+    refusals = refuse_to_list_once(harness.runtime, monkeypatch)
+    container.said.put_nowait(EngineGone())
+    await until(lambda: refusals == [], "it was refused")
+    await harness.answer(turn, container)
+
+
+async def test_a_refused_list_of_containers_does_not_end_the_watch_over_them(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await given_up(harness)
+    refusals = refuse_to_list_once(harness.runtime, monkeypatch)
+    harness.runtime.is_gone = False
+    await until(lambda: refusals == [] and harness.states() == [], "it is ended at last")
 
 
 # Who waits for an engine

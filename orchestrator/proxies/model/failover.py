@@ -268,16 +268,19 @@ class Failover:
             status=status,
             has_stand_in=self._router.has_stand_in(service),
         )
+        is_due = False
         async with self._database.transaction() as tx:
             if cause is ModelError.UNKNOWN_MODEL:
                 await owner.notify(tx, text, about=f"service:{service}:{now_ms // DAY_MS}", now_ms=now_ms)
             else:
                 self._router.down.add(service)
                 await turn_moves.begin_outage(tx, service, cause=cause, status=status, now_ms=now_ms)
-                if self._is_notice_due(service, now_ms):
-                    self._notices[service] = _Notice(now_ms)
+                is_due = self._is_notice_due(service, now_ms)
+                if is_due:
                     await turn_moves.note_notified(tx, service, now_ms=now_ms)
                     await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
+        if is_due:  # only once it is stored: a notice that is not stored is sent by the next test
+            self._notices[service] = _Notice(now_ms)
         self._on_change()
 
     def _is_notice_due(self, service: str, now_ms: int) -> bool:
@@ -296,19 +299,23 @@ class Failover:
         """
         if service not in self._router.down:
             return
-        self._router.down.discard(service)
-        self._models.pop(service, None)
         now_ms = self._clock.now_ms()
         notice = self._notices.get(service)
+        # The owner needs no notice of a service that they have removed.
+        still_exists = service == OF_DOTENV or self._router.catalog.service(service) is not None
         async with self._database.transaction() as tx:
             has_ended = await turn_moves.end_outage(tx, service, now_ms=now_ms)
-            still_exists = service == OF_DOTENV or self._router.catalog.service(service) is not None
-            if not still_exists:  # the owner has removed the service, and needs no notice
-                self._notices.pop(service, None)
-            if has_ended and still_exists and notice is not None and not notice.is_taken_back:
+            is_due = has_ended and still_exists and notice is not None and not notice.is_taken_back
+            if is_due:
                 text = f"✅ The model service '{service}' answers again: it is asked from the next turn on."
                 await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
-                self._notices[service] = replace(notice, is_taken_back=True)
+        # Only once it is stored: until then the service counts as down, and is tested again.
+        self._router.down.discard(service)
+        self._models.pop(service, None)
+        if not still_exists:
+            self._notices.pop(service, None)
+        elif is_due and notice is not None:
+            self._notices[service] = replace(notice, is_taken_back=True)
         log.info("service.answers_again", service=service)
         self._on_change()
 

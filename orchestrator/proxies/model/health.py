@@ -198,10 +198,10 @@ class ModelHealth:
     async def end_outage(self, identity: RunIdentity) -> None:
         """Record that a run's turn got an answer, from any service: its outage and its refusal are over."""
         if identity.turn_id in self._waiting_turns and identity.turn_id is not None:
-            self._waiting_turns.discard(identity.turn_id)
             async with self._database.transaction() as tx:
                 await turn_outages.end(tx, identity.turn_id, Outage.MODEL)
                 await turn_outages.lift_stop(tx, identity.turn_id, turn_outages.REFUSED)
+            self._waiting_turns.discard(identity.turn_id)
 
     # It refuses
 
