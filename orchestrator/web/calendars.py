@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from zoneinfo import ZoneInfo
 
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import Group
 from orchestrator.groups import secret_addresses
 from orchestrator.reports import calendar_feed
@@ -19,6 +21,8 @@ from orchestrator.store.access.secret_addresses import AddressKind, SecretAddres
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.groups import groups
 from orchestrator.web.api.lists import ApiSource
+
+log = structlog.get_logger(__name__)
 
 RECORD_PAUSE_MS = 60_000
 """The least milliseconds between two recorded fetches of a calendar."""
@@ -40,7 +44,8 @@ class CalendarService:
     async def read(self, secret: str) -> bytes:
         """Return a group's calendar as an iCalendar text; `secret` is the secret part of its address.
 
-        The fetch is recorded, at most once a minute. Raises `UnknownAddress` if no calendar has this secret.
+        The fetch is recorded, at most once a minute, if the disk takes it. Raises `UnknownAddress` if no
+        calendar has this secret.
         """
         now_ms = self.source.clock.now_ms()
 
@@ -63,7 +68,10 @@ class CalendarService:
             feed, body = await self.source.read(read_feed)
         # `abs`, because the last use lies in the future after the clock was set back.
         if feed.used_ms is None or abs(now_ms - feed.used_ms) >= RECORD_PAUSE_MS:
-            await self.database.write(lambda tx: addresses.note_use(tx, feed.id, now_ms=now_ms))
+            try:
+                await self.database.write(lambda tx: addresses.note_use(tx, feed.id, now_ms=now_ms))
+            except StoreError as error:  # on a full disk, the calendar can still be read
+                log.warning("calendar.use_not_recorded", calendar=feed.id, reason=str(error))
         return body
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -23,9 +24,11 @@ from orchestrator.reports.upcoming import UpcomingView
 from orchestrator.store.access import secret_addresses as addresses
 from orchestrator.store.access.secret_addresses import AddressKind, UnknownAddress
 from orchestrator.web.app import web_app
+from orchestrator.web.calendars import CalendarService
 from orchestrator.web.refusals import RefusedRequest
 from tests.support.console_browser import console_browser, send_form
-from tests.support.store_harness import StoreHarness, a_group
+from tests.support.read_only import read_only
+from tests.support.store_harness import SEOUL, StoreHarness, a_group
 
 NOON = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
 NOON_MS = round(NOON.timestamp() * 1000)
@@ -156,6 +159,17 @@ async def test_a_secret_opens_one_calendar_until_it_is_revoked(store_harness: St
         assert await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed(secret)) is None
         kinds = [row["kind"] for row in await audit.rows(tx, "family", since_ms=0, limit=2)]
     assert kinds == ["calendar.added", "calendar.revoked"]
+
+
+async def test_a_calendar_is_read_while_its_use_cannot_be_recorded(store_harness: StoreHarness) -> None:
+    await store_harness.add_group("family")
+    async with store_harness.database.transaction() as tx:
+        made = await secret_addresses.add(tx, AddressKind.CALENDAR, "family", name="phone", now_ms=1)
+    source = SimpleNamespace(clock=store_harness.clock, read=store_harness.database.read)
+    service = CalendarService(database=store_harness.database, source=source, zone_of=lambda _: SEOUL)  # type: ignore[arg-type]
+    secret = made.path.removeprefix("/calendar/").removesuffix(".ics")
+    async with read_only(store_harness.database):
+        assert events(await service.read(secret)) == []
 
 
 async def test_calendars_go_with_their_group_and_are_bounded(store_harness: StoreHarness) -> None:

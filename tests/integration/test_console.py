@@ -22,6 +22,7 @@ from orchestrator.web.console.form_tokens import (
 )
 from orchestrator.web.console.live import LiveStreams
 from orchestrator.web.console.sessions import CODE_MS, SessionService, SignedIn, SignInRefused, TooManyTries
+from tests.support.read_only import read_only
 from tests.support.store_harness import StoreHarness
 
 TOKEN = "the-token"
@@ -79,6 +80,20 @@ async def test_the_store_holds_no_secret_and_the_audit_no_code(sessions, store_h
     assert signed_in.secret not in repr(stored)
     kept = [row for row in rows if row["kind"] == "web.signed_in"]
     assert kept[0]["detail"] == {"by": "code", "session": signed_in.session.id}
+
+
+async def test_pages_can_be_read_while_their_use_cannot_be_recorded(sessions, store_harness):
+    signed_in = await sessions.sign_in(TOKEN, agent="Firefox/")
+    store_harness.clock.pass_ms(2 * MINUTE_MS)
+    async with read_only(store_harness.database):
+        assert await sessions.find(signed_in.cookie, agent="Firefox/") is not None
+        assert await sessions.find(signed_in.cookie, agent="Chrome/") is not None
+    found = await sessions.find(signed_in.cookie, agent="Chrome/")
+    assert found is not None
+    async with store_harness.database.reading() as tx:
+        stored = await web_sessions.find(tx, signed_in.session.id)
+    assert stored is not None
+    assert stored.browser == "Firefox, also Chrome"
 
 
 @pytest.mark.parametrize("cookie", ["", "x", ".", "a.b", "{id}.wrong", "{id}."])

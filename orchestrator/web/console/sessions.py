@@ -10,13 +10,17 @@ import secrets
 from dataclasses import dataclass
 from hashlib import sha256
 
+import structlog
+
 from orchestrator.base.clock import Clock
 from orchestrator.base.rate_limits import TokenBucket
-from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.errors import BadRequest, StoreError
 from orchestrator.store import audit
 from orchestrator.store.access import web_sessions
 from orchestrator.store.access.web_sessions import WebSession
 from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
 
 CODE_MS = 30_000
 MAX_CODES = 20
@@ -144,7 +148,7 @@ class SessionService:
 
         `agent` is the browser's `User-Agent`. If another kind of browser sends the cookie, it may be stolen:
         the session then lists both browsers, and the audit has a row. At most once a minute, the use is
-        recorded.
+        recorded, if the disk takes it.
         """
         session_id, _, secret = cookie.partition(".")
         if not (session_id and secret):
@@ -158,13 +162,25 @@ class SessionService:
         browser = _with_browser(session.browser, browser_name(agent))
         # At most one write a minute: every page, part and stream comes here.
         if now_ms - session.seen_ms > TOUCH_MS or browser != session.browser:
-            async with self._database.transaction() as tx:
-                await web_sessions.touch(tx, session.id, browser=browser, now_ms=now_ms)
-                if browser != session.browser:
-                    detail = {"session": session.id, "browsers": browser}
-                    row = audit.AuditEvent(at_ms=now_ms, kind="web.session_shared", detail=detail)
-                    await audit.append(tx, row)
+            try:
+                await self._record_use(session, browser, now_ms=now_ms)
+            except StoreError as error:
+                # On a full disk, the pages are where the owner reads what is wrong. The next request tries
+                # again.
+                log.warning("console.use_not_recorded", session=session.id, reason=str(error))
         return SignedIn(session=session, secret=secret)
+
+    async def _record_use(self, session: WebSession, browser: str, *, now_ms: int) -> None:
+        """Record that a session was used at `now_ms`, by the browsers that the text `browser` names.
+
+        The audit gets a row if the session had other browsers so far. Raises `StoreError`.
+        """
+        async with self._database.transaction() as tx:
+            await web_sessions.touch(tx, session.id, browser=browser, now_ms=now_ms)
+            if browser != session.browser:
+                detail = {"session": session.id, "browsers": browser}
+                row = audit.AuditEvent(at_ms=now_ms, kind="web.session_shared", detail=detail)
+                await audit.append(tx, row)
 
     async def sign_out(self, signed_in: SignedIn) -> None:
         """End a browser's session, and write that to the audit.
