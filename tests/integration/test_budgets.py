@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from orchestrator.store.money.budgets import Budget, Period, Unit
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens
 from tests.support.running_proxy import Proxied, proxied
 from tests.support.store_harness import StoreHarness
+from tests.support.until import until
 
 SEOUL = ZoneInfo("Asia/Seoul")
 DAY_MS = 24 * 3_600_000
@@ -153,6 +155,28 @@ async def test_guests_have_their_part_of_a_budget_together_and_members_the_rest(
 
     harness.works_for("family", turn=gil, spend=0)
     assert (await harness.ask()).status_code == 403
+
+
+async def test_an_answer_that_is_stored_while_the_next_question_waits_counts_once_for_a_guest(
+    harness: Harness,
+) -> None:
+    store = harness.store_harness
+    async with store.database.transaction() as tx:
+        await groups.set_config(tx, Folder("family"), {"people": {"local:gil": "guest"}}, now_ms=0)
+    await harness.allow(1_000, "family")
+    await store.hear("@Andy look", sender="local:gil")
+    turn, _, _ = await store.start_next()
+    harness.works_for("family", turn=turn, spend=20)
+    assert (await harness.ask()).status_code == 200, "100 of 200 tokens"
+    async with store.database.reading() as tx:
+        all_budgets = tuple(await budgets.every(tx))
+    guest = replace(harness.served.runs[token_hash(harness.served.token)], budgets=all_budgets)
+    lock = store.database._lock
+    async with asyncio.TaskGroup() as tasks, lock:
+        tasks.create_task(harness.gate.usage_writer.flush(), name="flush")
+        await until(lambda: len(lock._waiters or ()) == 1, "the answer is about to be stored")
+        tasks.create_task(harness.gate.admit(guest), name="admit")
+        await until(lambda: len(lock._waiters or ()) == 2, "the question waits behind it")
 
 
 async def test_guests_of_each_group_have_their_own_part_of_a_budget_of_all_groups(harness: Harness) -> None:

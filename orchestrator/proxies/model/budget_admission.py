@@ -136,7 +136,6 @@ class Admission:
             raise ProxyRefused(error_responses.not_allowed(f"the model in a turn of a {identity.role}"))
         account = _account_of(identity)
         now_ms = self._clock.now_ms()
-        unstored_of_turn = [entry for entry in self.usage_writer.waiting if entry.turn_id == identity.turn_id]
         for budget in identity.budgets:
             if not rules.concerns(budget, account):
                 continue
@@ -151,9 +150,12 @@ class Admission:
                     since_ms=span.start_ms,
                     only_background=budget.is_background,
                 )
-            unstored_sums = usage.sums_of(
-                entry for entry in unstored_of_turn if rules.counts(budget, span, entry)
-            )
+                # Nothing is stored while `tx` is open, so each entry is either in the sum or still waiting.
+                unstored_sums = usage.sums_of(
+                    entry
+                    for entry in self.usage_writer.waiting
+                    if entry.turn_id == identity.turn_id and rules.counts(budget, span, entry)
+                )
             share = rules.share_of(budget, identity.spend)
             standing = rules.standing_of(share, span, stored_sums + unstored_sums)
             if standing.is_spent:
