@@ -88,13 +88,16 @@ def become(user: User) -> None:
 def _give(folder: Path, user: User) -> None:
     """Make `user` the owner of root's files and folders in a folder.
 
-    Agents write there, so no link is followed, and files with several names are skipped.
+    Agents write there, so no link is followed, and files with several names are skipped. So is what cannot be
+    given away.
     """
     for _, _, names, descriptor in os.fwalk(folder, follow_symlinks=False):
-        if os.fstat(descriptor).st_uid == ROOT:
-            os.fchown(descriptor, user.uid, user.gid)
+        # One on a read-only mount, or on a machine that grants root nothing, must not prevent the start.
+        with suppress(OSError):
+            if os.fstat(descriptor).st_uid == ROOT:
+                os.fchown(descriptor, user.uid, user.gid)
         for name in names:
-            with suppress(FileNotFoundError):  # an agent that still runs has removed it meanwhile
+            with suppress(OSError):  # or an agent that still runs has removed it meanwhile
                 _give_file(descriptor, name, user)
 
 

@@ -110,6 +110,34 @@ def test_what_an_agent_that_still_runs_removes_meanwhile_ends_nothing(home, monk
     assert (home / "groups" / "family" / "note").lstat().st_uid == ORDINARY
 
 
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EPERM])
+def test_a_folder_that_cannot_be_given_away_ends_nothing(home, monkeypatch, number):
+    for name in ("groups/family/shared", "groups/family/shared/deep"):
+        (home / name).mkdir()
+    for name in ("groups/family/shared/song", "store/messages.db"):
+        (home / name).touch()
+    shared = (home / "groups" / "family" / "shared").stat().st_ino
+    give_folder, give_file = os.fchown, os.chown
+
+    def refuse(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == shared:  # such as a read-only mount, or one of another machine
+            raise OSError(number, os.strerror(number))
+
+    def fchown(descriptor: int, *owner: int) -> None:
+        refuse(descriptor)
+        give_folder(descriptor, *owner)
+
+    def chown(name: str, *owner: int, dir_fd: int, follow_symlinks: bool) -> None:
+        refuse(dir_fd)
+        give_file(name, *owner, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(os, "fchown", fchown)
+    monkeypatch.setattr(os, "chown", chown)
+    take_over(home, User(ORDINARY, ORDINARY))
+    assert (home / "store" / "messages.db").stat().st_uid == ORDINARY
+    assert (home / "groups" / "family" / "shared" / "song").stat().st_uid == 0
+
+
 def test_what_belongs_to_others_stays_theirs(home):
     (home / "groups" / "family" / "note").touch()
     os.chown(home / "groups" / "family" / "note", 1234, 1234)

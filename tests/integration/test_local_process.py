@@ -266,6 +266,13 @@ async def test_a_leftover_without_proof_kills_nothing_and_goes(tmp_path, text):
     assert not layout.run.exists()
 
 
+async def test_a_file_beside_the_runs_stops_no_start(tmp_path):
+    beside = tmp_path / "data" / "process" / ".DS_Store"
+    beside.parent.mkdir(parents=True)
+    beside.touch()
+    assert await ProcessRuntime(home=tmp_path).adopt() == ()
+
+
 async def test_a_run_has_one_process(tmp_path):
     runtime = ProcessBench(tmp_path).runtime(SLEEP)
     spec = a_spec(run_id=RunId("r1"))

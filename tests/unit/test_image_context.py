@@ -101,6 +101,26 @@ def test_the_context_has_the_sources_and_the_hosts_authorities_and_nothing_else(
     }
 
 
+def test_an_authority_that_cannot_be_read_is_named_with_the_fix(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "authorities" / "ours.crt", "ours")
+    (tmp_path / "authorities" / "removed.crt").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "authorities" / "folder.crt").mkdir()
+    names = [Path(name).name for name in unpacked(project, tmp_path / "authorities")]
+    assert [name for name in names if name.endswith(".crt")] == ["ours.crt"], "as for the machine itself"
+    read = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "ours.crt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ImageNotBuilt, match=r"ours\.crt.*cannot be read.*readable"):
+        unpacked(project, tmp_path / "authorities")
+
+
 def test_the_context_does_not_carry_a_strict_umask_or_an_owner(project: Path, tmp_path: Path) -> None:
     (project / "agent_runner" / "__init__.py").chmod(0o600)
     member = unpacked(project, tmp_path / "none")["agent_runner/__init__.py"]

@@ -85,11 +85,12 @@ def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -
     cache, and a strict umask of this machine would apply to files in the image.
 
     Raises:
-        ImageNotBuilt: there is no Dockerfile.
+        ImageNotBuilt: there is no Dockerfile, or a file cannot be read.
     """
     files = sources.files()
     for path in authorities.rglob("*.crt"):
-        files[f"{HOST_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
+        if path.is_file():  # no link to a removed file, which the machine passes over, too
+            files[f"{HOST_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         # `docker build` and Compose send an entry for each folder, too. The Dockerfile copies the folder of
@@ -117,9 +118,19 @@ def _add_folder(tar: tarfile.TarFile, name: str) -> None:
 
 
 def _add_files(tar: tarfile.TarFile, files: Iterable[tuple[str, Path]]) -> None:
-    """Add files, as pairs of name and path, in the order of their names and with the fixed mode."""
+    """Add files, as pairs of name and path, in the order of their names and with the fixed mode.
+
+    Raises:
+        ImageNotBuilt: a file cannot be read; the text has the fix.
+    """
     for name, path in sorted(files):
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise ImageNotBuilt(
+                f"{path}, which belongs into the image, cannot be read ({error.strerror}): make it readable,"
+                " or remove it."
+            ) from error
         member = tarfile.TarInfo(name)
         member.size, member.mode = len(content), 0o644
         tar.addfile(member, io.BytesIO(content))

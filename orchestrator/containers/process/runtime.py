@@ -92,8 +92,8 @@ def _end_earlier(runs: Path, live: Container[object]) -> None:
         if run.name not in live:
             layout = ProcessLayout(run)
             # Without a readable identity, the process is not killed by its number, which may be another's by
-            # now.
-            with suppress(FileNotFoundError, ValueError):
+            # now. A file of another program, as a file manager leaves one, has none.
+            with suppress(OSError, ValueError):
                 _end_process(ProcessIdentity.parse(layout.identity.read_text(encoding="utf-8")))
             kill_marked(layout.mark)
             layout.remove()
