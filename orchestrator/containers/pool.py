@@ -44,7 +44,6 @@ WRITE_SECONDS = 0.2
 """Seconds that the queue waits until a turn is written for a live container; then
 it continues without waiting.
 """
-TURN_NOT_WRITTEN = timeouts.TimeoutVerdict(kill=True, reason="I could not write my own files.")
 
 
 class RunPool:
@@ -190,7 +189,7 @@ class RunPool:
         except Exception as error:
             log.exception("turn.not_written", turn=turn.id, run=run_id, reason=str(error))
             # The store has the turn as running in this run, so only the end of the run queues it again.
-            await self._termination.kill(live, TURN_NOT_WRITTEN)
+            await self._termination.kill_unwritten(live)
             return
         self._context.bus.publish(
             "turn.handed_over", group=turn.folder, turn=turn.id, run=run_id, attempt=turn.attempt

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import structlog
+
 from agent_runner.wire.order import TurnOrder
 from orchestrator.containers.live_runs import LiveRuns
 from orchestrator.containers.output import OutputReader
@@ -21,6 +23,8 @@ from orchestrator.domain.protocols import RunningContainer
 from orchestrator.domain.values import Group, Run, RunState, Turn
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import runs, sessions, turns
+
+log = structlog.get_logger(__name__)
 
 LOST = RunEnd(kind=RunEndKind.LOST, reason="Andy was restarted while I worked.", is_retryable=True)
 UNUSED = RunEnd(kind=RunEndKind.CLOSED, reason="closed: nobody had asked anything", is_retryable=True)
@@ -81,8 +85,9 @@ class Reattachment:
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
         """Read a container of an earlier host again, from the start of its output, in a task of its own.
 
-        If its turn may not have reached it, the turn is written again, unless its group is gone. A container
-        that was started ahead and has had no turn is removed instead.
+        If its turn may not have reached it, the turn is written again, unless its group is gone; if that
+        fails, the container is stopped, which queues the turn. A container that was started ahead and has had
+        no turn is removed instead.
         """
         ports = self._context.ports
         async with self._context.database.reading() as tx:
@@ -109,14 +114,21 @@ class Reattachment:
         live.is_retired = container.is_outdated
         if group is not None:
             live.apply_config(group)
+        is_written = True
         if order is not None:
             assert turn is not None
             # The file may never have been written; a runner takes each turn once.
             await ports.before_turn(turn)
-            await asyncio.to_thread(ports.files.write_turn, run.folder, order)
+            try:
+                await asyncio.to_thread(ports.files.write_turn, run.folder, order)
+            except OSError as error:  # one group's folder, which ends no start of the host
+                log.exception("turn.not_written", turn=turn.id, run=run.id, reason=str(error))
+                is_written = False
         self._termination.spawn(live, self._reader.follow(live, container))
         self._context.bus.publish("run.adopted", group=run.folder, run=run.id)
-        if live.is_retired and live.state is RunState.IDLE:
+        if not is_written:
+            await self._termination.kill_unwritten(live)
+        elif live.is_retired and live.state is RunState.IDLE:
             # Its remaining output is read; the next question goes to a container of the present image.
             await self._termination.close(live, reason=IMAGE_REPLACED)
 

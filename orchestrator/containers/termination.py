@@ -30,6 +30,7 @@ SIGTERM_CODE, SIGKILL_CODE = 143, 137
 MAX_DETAIL_CHARS = 500
 GROUP_CHANGED = "its group is gone or has changed"
 IMAGE_REPLACED = "its image was replaced"
+TURN_NOT_WRITTEN = timeouts.TimeoutVerdict(kill=True, reason="I could not write my own files.")
 
 
 # How a run ended
@@ -365,7 +366,8 @@ class Termination:
     async def close(self, live: LiveRunState, *, reason: str) -> None:
         """Ask a container, by a file that it reads, to close; it is killed if it takes too long.
 
-        `reason` is published, and later reported as the reason of its end.
+        `reason` is published, and later reported as the reason of its end. A failure to write the file is
+        only logged.
         """
         live.enter(RunState.CLOSING, self._context.clock.steady_ms())
         live.close_reason = reason
@@ -375,7 +377,12 @@ class Termination:
         closing = [
             other.run.id for other in self._live_runs.of(live.run.folder) if other.state is RunState.CLOSING
         ]
-        await asyncio.to_thread(self._context.ports.files.write_close, live.run.folder, closing)
+        try:
+            await asyncio.to_thread(self._context.ports.files.write_close, live.run.folder, closing)
+        except OSError as error:
+            # It must not end the loop that ends containers, nor the work on the frame that led here:
+            # `end_overdue` kills this one when it has not closed.
+            log.warning("close.not_written", run=live.run.id, group=live.run.folder, reason=str(error))
         self._context.wakeups.reaper.set()
 
     def dismiss(self, live: LiveRunState, *, reason: str) -> None:
@@ -423,6 +430,14 @@ class Termination:
             live.container, grace_seconds=grace_seconds
         ):
             live.verdict = None  # `end_overdue` tries again; it skips runs that have a verdict
+
+    async def kill_unwritten(self, live: LiveRunState) -> None:
+        """Kill a run whose turn could not be written for its container, which queues the turn again.
+
+        If the container cannot be stopped now, `end_overdue` tries again.
+        """
+        live.stop = TURN_NOT_WRITTEN
+        await self.kill(live, live.stop)
 
     async def end_overdue(self) -> None:
         """Close or kill each run that exceeds a timeout or is to stop, and try to remove orphans.

@@ -95,10 +95,17 @@ class InputFiles:
             write_close(self._input_of(folder), closing)
 
     def remove_turn(self, folder: Folder, turn_id: int) -> None:
-        """Remove the file of a turn that its container has read; a turn without a file is no error."""
+        """Remove the file of a turn that its container has read; a turn without a file is no error.
+
+        A failure is only logged: the container takes each turn once, and the file goes with its run.
+        """
         name = self._names.pop(turn_id, None)
-        if name is not None:
+        if name is None:
+            return
+        try:
             remove_turn(self._input_of(folder), name)
+        except OSError as error:
+            log.warning("input.not_cleared", group=folder, reason=str(error))
 
     def remove_run_files(self, folder: Folder, run_id: RunId) -> None:
         """Remove the input files that are for this ended run and no other, and that it has not read."""

@@ -13,11 +13,18 @@ import pytest
 from agent_runner.wire.frames import Ack, TurnEnd
 from agent_runner.wire.order import CloseOrder, TurnOrder
 from orchestrator.containers.pool import RunPool
+from orchestrator.containers.termination import TURN_NOT_WRITTEN
+from orchestrator.containers.timeouts import CLOSE_GRACE_MS
 from orchestrator.domain.failures import FailureOwner
 from orchestrator.domain.values import RunState, Turn, TurnState
 from orchestrator.ipc import input_files
 from orchestrator.queue.retries import MAX_RESTARTS, TOO_MANY_RESTARTS
-from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
+from tests.doubles.scripted_runtime import (
+    ScriptedContainer,
+    ScriptedRuntime,
+    scripted_pool,
+    scripted_ports,
+)
 from tests.support.live_files import contents
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
@@ -178,3 +185,80 @@ async def test_a_turn_during_which_the_host_always_dies_is_given_up_at_last(
     assert (found.state, found.reason, found.attempt) == (TurnState.FAILED, TOO_MANY_RESTARTS, 1)
     (notice,) = await store_harness.outgoing()
     assert TOO_MANY_RESTARTS in notice.text
+
+
+# Where the host cannot write
+
+
+@asynccontextmanager
+async def reaping(pool: RunPool) -> AsyncIterator[None]:
+    watching = asyncio.create_task(pool.reap())
+    try:
+        yield
+    finally:
+        watching.cancel()
+
+
+async def test_a_turn_that_cannot_be_written_again_at_a_start_is_put_back_and_ends_no_start(
+    hosts: Hosts,
+) -> None:
+    async with hosts.host() as pool:
+        turn = await hosts.handed_over(pool, await hosts.idle(pool))
+    hosts.input.rename(hosts.home / "away")
+    async with hosts.host():
+
+        async def is_back() -> bool:
+            return (await hosts.store_harness.turn(turn.id)).state is TurnState.QUEUED
+
+        await until(is_back, "the turn is put back")
+        assert (await hosts.store_harness.turn(turn.id)).reason == TURN_NOT_WRITTEN.reason
+
+
+async def test_a_container_of_an_old_image_that_cannot_be_asked_to_close_ends_no_start(hosts: Hosts) -> None:
+    async with hosts.host() as pool:
+        container = await hosts.idle(pool)
+    container.is_outdated = True
+    hosts.input.rename(hosts.home / "away")
+    async with hosts.host() as pool:
+        assert [one.state for one in pool.live()] == [RunState.CLOSING]
+
+
+async def test_a_container_that_cannot_be_asked_to_close_is_killed_instead(hosts: Hosts) -> None:
+    async with hosts.host() as pool:
+        container = await hosts.idle(pool)
+        hosts.input.rename(hosts.home / "away")
+        await pool.close(container.run_id)
+        assert [one.state for one in pool.live()] == [RunState.CLOSING]
+        hosts.store_harness.clock.pass_ms(CLOSE_GRACE_MS + 1)
+        async with reaping(pool):
+            await until(container.has_ended.is_set, "it is killed")
+
+
+async def test_a_container_whose_turn_was_not_written_is_ended_also_if_the_engine_refused_once(
+    hosts: Hosts,
+) -> None:
+    async with hosts.host() as pool:
+        container = await hosts.idle(pool)
+        hosts.input.rename(hosts.home / "away")
+        container.can_be_ended = False
+        turn = await hosts.handed_over(pool, container)
+        await until(container.is_stopping.is_set, "the engine refuses to stop it")
+        container.can_be_ended = True
+
+        async def is_back() -> bool:
+            return (await hosts.store_harness.turn(turn.id)).state is TurnState.QUEUED
+
+        async with reaping(pool):
+            await until(is_back, "the turn is put back")
+
+
+async def test_a_turns_file_that_cannot_be_removed_does_not_break_its_turn(hosts: Hosts) -> None:
+    async with hosts.host() as pool:
+        container = await hosts.idle(pool)
+        turn = await hosts.handed_over(pool, container)
+        hosts.input.rename(hosts.home / "away")
+        hosts.input.write_text("no folder")
+        container.say(Ack(n=3, turn=turn.id))
+        container.say(TurnEnd(n=4, turn=turn.id))
+        await until(lambda: [one.state for one in pool.live()] == [RunState.IDLE], "it is answered")
+        assert (await hosts.store_harness.turn(turn.id)).state is TurnState.ANSWERED
