@@ -11,6 +11,7 @@ from html import unescape
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -19,6 +20,7 @@ from filelock import FileLock
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
+from orchestrator.domain.errors import StoreError
 from orchestrator.domain.home import Home
 from orchestrator.groups.access import free_folder
 from orchestrator.groups.settings import GroupConfig, text_of
@@ -30,6 +32,7 @@ from orchestrator.store.groups import groups
 from orchestrator.store.reader import read_once
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
+from orchestrator.web.console.pages import chats
 from orchestrator.web.console.pages.groups import RULE_NAMES
 from tests.support.console_browser import console_browser, hidden_fields, send_form, write_beside
 from tests.support.store_harness import a_message
@@ -588,6 +591,14 @@ async def test_a_chat_names_all_that_calls_andy_there(browser):
     await saved(browser, trigger="@Bob")
     page = (await browser.get("/console/chats/work")).text
     assert "Andy answers when he is called: @Andy, @Bob." in page
+
+
+async def test_a_chat_can_be_read_while_a_full_disk_takes_no_note_of_it(browser, monkeypatch):
+    marking = AsyncMock(side_effect=StoreError("database or disk is full"))
+    monkeypatch.setattr(chats.message_store, "mark_read", marking)
+    page = await browser.get("/console/chats/family")
+    assert page.status_code == 200, page.text[-500:]
+    marking.assert_awaited_once()
 
 
 async def strangers_call(tmp_path: Path, *chats: str) -> None:

@@ -199,3 +199,19 @@ def test_compose_takes_this_machines_authorities_as_a_build_of_ours_does(
         name: packed[name].mode for name in found
     }
     assert ImageSources.below(project).hash() == before
+
+
+def test_a_source_that_cannot_be_read_is_named_already_when_the_image_is_looked_at(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "container" / "broken.txt").write_text("gone")
+    read = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "broken.txt":
+            raise OSError(5, "Input/output error", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ImageNotBuilt, match=r"broken\.txt.*cannot be read \(Input/output error\)"):
+        ImageSources.below(project).hash()

@@ -58,11 +58,11 @@ class ImageSources:
         """Return a hash of the source files' names and contents: 16 hex digits, the same on every machine.
 
         Raises:
-            ImageNotBuilt: there is no Dockerfile.
+            ImageNotBuilt: there is no Dockerfile, or a file cannot be read.
         """
         digest = hashlib.sha256()
         for name, path in self.files().items():
-            content = path.read_bytes()
+            content = _read(path)
             digest.update(f"{name}\0{len(content)}\0".encode())
             digest.update(content)
         return digest.hexdigest()[:16]
@@ -121,16 +121,25 @@ def _add_files(tar: tarfile.TarFile, files: Iterable[tuple[str, Path]]) -> None:
     """Add files, as pairs of name and path, in the order of their names and with the fixed mode.
 
     Raises:
-        ImageNotBuilt: a file cannot be read; the text has the fix.
+        ImageNotBuilt: a file cannot be read.
     """
     for name, path in sorted(files):
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise ImageNotBuilt(
-                f"{path}, which belongs into the image, cannot be read ({error.strerror}): make it readable,"
-                " or remove it."
-            ) from error
+        content = _read(path)
         member = tarfile.TarInfo(name)
         member.size, member.mode = len(content), 0o644
         tar.addfile(member, io.BytesIO(content))
+
+
+def _read(path: Path) -> bytes:
+    """Return the content of a file of the build context.
+
+    Raises:
+        ImageNotBuilt: it cannot be read; the text has the fix.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ImageNotBuilt(
+            f"{path}, which belongs into the image, cannot be read ({error.strerror}): make it readable,"
+            " or remove it."
+        ) from error

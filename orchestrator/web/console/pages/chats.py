@@ -9,10 +9,11 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, TypedDict
 from zoneinfo import ZoneInfo
 
+import structlog
 from starlette.responses import Response
 
 from orchestrator.base.clock import local_iso
-from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.errors import BadRequest, StoreError
 from orchestrator.domain.values import Group, Inbound, Run, Turn
 from orchestrator.groups import attachments, registration
 from orchestrator.queue.owner_actions import TurnActions
@@ -36,6 +37,8 @@ from orchestrator.web import downloads
 from orchestrator.web.bodies import whole_number
 from orchestrator.web.console.form_tokens import SentForm, UploadedFile
 from orchestrator.web.console.page import Page, View
+
+log = structlog.get_logger(__name__)
 
 SHOWN, MAX_SHOWN = 50, 300
 """Lines that a page shows at first, and the most that it shows after new ones arrived."""
@@ -141,11 +144,16 @@ def _call_words(view: View, group: Group) -> str:
 async def _mark_read(view: View, group: Group, lines: list[MessageView], read_seq: int) -> None:
     """Store that the owner has read a group's messages up to the last of these lines.
 
-    `read_seq` is the `seq` up to which they were read so far. The owner is one person, in whatever browser.
+    `read_seq` is the `seq` up to which they were read so far. The owner is one person, in whatever browser. A
+    failure to store it is only logged.
     """
     # The other live parts do not show the lines: loading one of them alone is no reading.
-    if lines and lines[-1]["seq"] > read_seq and view.part in (None, "lines"):
+    if not lines or lines[-1]["seq"] <= read_seq or view.part not in (None, "lines"):
+        return
+    try:
         await view.host.database.write(lambda tx: message_store.mark_read(tx, group.folder, lines[-1]["seq"]))
+    except StoreError as error:  # on a full disk, the conversation can still be read
+        log.warning("chat.not_marked", group=group.folder, reason=str(error))
 
 
 class PageWindow(NamedTuple):
