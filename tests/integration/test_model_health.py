@@ -526,3 +526,18 @@ async def test_the_model_of_the_agents_own_choice_works_again_when_a_question_is
     assert (await harness.ask(Say("ok"))).status_code == 200
     assert harness.health.refusals == []
     assert (await harness.told("main"))[1:] == [failures.WORKS_AGAIN]
+
+
+async def test_a_service_that_answers_late_is_asked_again_by_the_host_alone_and_found_to_work(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question waits a few seconds for the host's own request: cut off, it must not count as the try."""
+    monkeypatch.setattr(health, "MAX_PROBE_WAIT_SECONDS", 0.2)
+    await harness.refuse()
+    harness.store_harness.clock.pass_ms(2 * MINUTE_MS)
+    harness.api.probe = Hang()
+    assert await harness.health.refusal(None) is not None, "it did not wait for the answer"
+    harness.api.probe = Say("yes")
+    probing = asyncio.create_task(harness.health.run())
+    await until(lambda: harness.health.refusals == [], "it answers again")
+    probing.cancel()

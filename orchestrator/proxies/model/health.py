@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -60,6 +60,8 @@ class _LastProbe:
     model: str | None
     """The model of the probed refusal: a model, `OWN_CHOICE`, or None for any."""
     at_ms: int
+    is_cut_off: bool = False
+    """Whether the turn that waited for its answer has stopped waiting."""
 
 
 _KEY_CAUSES = (ModelError.NO_KEY, ModelError.KEY_UNREADABLE)
@@ -134,7 +136,7 @@ class ModelHealth:
             is_refused = bool(self._open_refusals)
             await self._wakeup.wait(at_most_seconds=PROBE_EVERY_MS / 1000 if is_refused else None)
             if is_refused:
-                await self._probe_refused_models()
+                await self._probe_refused_models(is_patient=True)
 
     @property
     def refusals(self) -> list[ModelRefusal]:
@@ -243,11 +245,11 @@ class ModelHealth:
         refusal = self._blocking_refusal(model)
         return refusal is not None and (refusal.model is None or error is ModelError.UNKNOWN_MODEL)
 
-    async def _probe_refused_models(self) -> None:
+    async def _probe_refused_models(self, *, is_patient: bool = False) -> None:
         """Test whether the recorded refusals still hold.
 
         Refusals for want of a key end if there is a key. For the others, the host's own request is sent for
-        each refused model, at most once a minute.
+        each refused model, at most once a minute. `is_patient` says that the caller waits for every answer.
         """
         if await asyncio.to_thread(self._key_problem) is None:
             await self._end_refusals(
@@ -259,22 +261,31 @@ class ModelHealth:
             # it cannot be tested until an agent asks for it again.
             models.discard(OWN_CHOICE)
         for model in sorted(models, key=str):  # None may be among them
-            await self._probe_model(model)
+            await self._probe_model(model, is_patient=is_patient)
 
-    async def _probe_model(self, model: str | None) -> None:
+    async def _probe_model(self, model: str | None, *, is_patient: bool = False) -> None:
         """Send the host's own request, at most once a minute with the same key, and record the result.
 
         `model` is the one in a refusal: a model, `OWN_CHOICE`, or None for any. An outage is not recorded.
         An answer that is no lasting refusal ends the refusals of this model and of all models.
+
+        A request whose caller stopped waiting counts as sent, but not for a caller that waits for every
+        answer (`is_patient`): `run`, which is woken for it.
         """
         async with self._probing:
             key = await asyncio.to_thread(self._present_key)
             now_ms = self._clock.now_ms()
-            if key is None or self._was_just_probed(key, model, now_ms=now_ms):
+            if key is None or self._was_just_probed(key, model, now_ms=now_ms, is_patient=is_patient):
                 return
-            # Noted before the answer: the request counts as sent also if the caller stops waiting for it.
             self._last_probe = _LastProbe(key=key, model=model, at_ms=now_ms)
-            answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
+            try:
+                answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
+            except asyncio.CancelledError:
+                # Turns that come each minute would else cut off every request to a slow service, and its
+                # recovery would never be noticed.
+                self._last_probe = replace(self._last_probe, is_cut_off=True)
+                self._wakeup.set()
+                raise
             error = answered.error
             error_name = None if error is None else error.value
             log.info("model.probed", model=model, status=answered.status, error=error_name)
@@ -298,13 +309,16 @@ class ModelHealth:
                     [refusal for refusal in self._open_refusals if refusal.model in (None, model)]
                 )
 
-    def _was_just_probed(self, key: _Key, model: str | None, *, now_ms: int) -> bool:
+    def _was_just_probed(self, key: _Key, model: str | None, *, now_ms: int, is_patient: bool) -> bool:
         """Return whether the last probe was with the same key and model, less than a minute ago.
 
-        A probe in the future, as after the clock was set back, does not count.
+        A probe in the future, as after the clock was set back, does not count; nor does one that was cut off,
+        if the caller waits for every answer (`is_patient`).
         """
         last_probe = self._last_probe
         if last_probe is None or (last_probe.key, last_probe.model) != (key, model):
+            return False
+        if last_probe.is_cut_off and is_patient:
             return False
         return 0 <= now_ms - last_probe.at_ms < PROBE_EVERY_MS
 
