@@ -207,7 +207,8 @@ def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
     except OSError as error:
         raise BackupError(f"It cannot be kept ({error.strerror}): make room, then send it again.") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses also to remove what does not exist
+            partial.unlink()
     return name
 
 
