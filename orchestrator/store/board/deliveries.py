@@ -16,6 +16,10 @@ from orchestrator.store.conversation import messages, outbox, polls
 from orchestrator.store.database import Tx, returned
 from orchestrator.store.groups import groups
 
+# The messages of a notification, by its first key. `;` follows `:`, so the range has the keys that
+# `_message_key` makes with a token.
+_OF_KEY = "(dedupe_key = :key OR (dedupe_key >= :key || ':' AND dedupe_key < :key || ';'))"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueNotification:
@@ -164,16 +168,29 @@ async def sent_ms(tx: Tx, notification: Notification) -> int | None:
 
     It may have been deleted from the dashboard since, and be imported again.
     """
-    # `;` follows `:`, so the range has the keys that `_message_key` makes with a token.
     cursor = await tx.execute(
-        """
-        SELECT max(sent_ms) AS sent_ms FROM outbox
-        WHERE state = 'sent'
-          AND (dedupe_key = :key OR (dedupe_key >= :key || ':' AND dedupe_key < :key || ';'))
-        """,
+        f"SELECT max(sent_ms) AS sent_ms FROM outbox WHERE state = 'sent' AND {_OF_KEY}",  # noqa: S608
         {"key": _first_key(notification)},
     )
     return (await returned(cursor))["sent_ms"]  # type: ignore[no-any-return]
+
+
+async def with_waiting_message(tx: Tx, notification: Notification) -> Notification:
+    """Return a notification with the message in the outbox that waits to send it; unchanged if none waits.
+
+    The message may be from before the notification was deleted from the dashboard.
+    """
+    cursor = await tx.execute(
+        f"""
+        SELECT id, message_id FROM outbox
+        WHERE state IN ('held', 'pending', 'sending') AND {_OF_KEY} ORDER BY id DESC LIMIT 1
+        """,  # noqa: S608 - a constant
+        {"key": _first_key(notification)},
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        return notification
+    return replace(notification, outbox_id=row["id"], channel_msg_id=row["message_id"])
 
 
 async def _requester_of(tx: Tx, notification: Notification) -> str | None:

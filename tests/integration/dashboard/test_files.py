@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
 from orchestrator.dashboard.files import export
 from orchestrator.dashboard.files.export import DashboardExporter
 from orchestrator.domain.dashboard import (
@@ -402,6 +403,34 @@ async def test_a_sent_reminder_that_is_imported_as_pending_is_sent_again_only_at
     await notifier(harness).send_due()
     sent = await harness.rows("SELECT text FROM outbox ORDER BY id")
     assert [row["text"].removesuffix(" (late)") for row in sent] == queued
+
+
+@pytest.mark.parametrize("state", ["held", "pending", "sending"])
+async def test_a_reminder_whose_message_still_waits_is_sent_once_when_it_is_imported(
+    home: DashboardHarness, tmp_path: Path, state: str
+) -> None:
+    harness = home.harness
+    async with harness.database.transaction() as tx:
+        group = await groups.known(tx, FOLDER)
+        now_ms = harness.clock.now_ms()
+        await put_reminder(tx, group, text="pay", due_ms=now_ms + MINUTE_MS, now_ms=now_ms)
+    harness.clock.pass_ms(MINUTE_MS)
+    await notifier(harness).send_due()
+    async with harness.database.transaction() as tx:
+        await tx.execute("UPDATE outbox SET state = ?", (state,))
+    await home.service.export("family", tmp_path)
+    await home.service.import_from("family", tmp_path, replaces=True)
+    # The messenger answers before the dispatcher looks again.
+    if state == "sending":
+        (waiting,) = await harness.outgoing()
+        async with harness.database.transaction() as tx:
+            await tx.execute("UPDATE outbox SET state = 'sent', sent_ms = ?", (harness.clock.now_ms(),))
+            await DeliveryOutcomes(wakeup=harness.wakeups.notifications).note_sent(
+                tx, waiting, now_ms=harness.clock.now_ms()
+            )
+    await notifier(harness).send_due()
+    rows = await harness.rows("SELECT state FROM outbox")
+    assert [row["state"] for row in rows] == ["sent" if state == "sending" else "pending"]
 
 
 async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHarness, tmp_path: Path) -> None:
