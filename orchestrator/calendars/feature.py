@@ -165,13 +165,16 @@ class CalendarFeature:
         # By its name: a calendar that is followed anew, as with another password, gets a new id. The start is
         # part of the key, because an event that was moved is announced again.
         source = f"{followed.calendar.folder}:{followed.calendar.name}"
-        key = f"calendar:{source}:{followed.event.id}:{followed.event.start_ms}"
+        occurrence = f"{followed.event.id}:{followed.event.start_ms}"
+        # Older versions had the calendar's id in the key: what they announced is not announced again.
+        if await outbox.by_key(tx, f"calendar:{followed.calendar.id}:{occurrence}") is not None:
+            return
         await outbox.add(
             tx,
             chat_jid=group.jid,
             folder=group.folder,
             text=service.notice(followed, self._host.zone_of(group), now_ms=now_ms),
-            dedupe_key=key,
+            dedupe_key=f"calendar:{source}:{occurrence}",
             now_ms=now_ms,
         )
 

@@ -383,6 +383,20 @@ async def test_a_calendar_that_is_followed_anew_announces_nothing_twice(host: Ho
     assert len(await host.after(0)) == 2, "the one that is due only now"
 
 
+async def test_an_event_that_an_older_version_announced_is_not_announced_again(host: Host) -> None:
+    event = host.event(20)
+    host.events = [event]
+    await host.follow()
+    assert len(await host.after(0)) == 1
+    async with host.harness.database.transaction() as tx:
+        # Older versions had the id of the calendar in the key.
+        (calendar,) = await followed_calendars.every(tx)
+        await tx.execute(
+            "UPDATE outbox SET dedupe_key = ?", (f"calendar:{calendar.id}:{event.id}:{event.start_ms}",)
+        )
+    assert len(await host.after(1)) == 1
+
+
 async def test_a_message_days_before_an_event_says_the_day(host: Host) -> None:
     host.events = [host.event(3 * 24 * 60)]
     await host.follow(notice_minutes=4 * 24 * 60)
