@@ -21,13 +21,23 @@ _PARTICLES = (
     "(?:은|는|이|가|을|를|의|에|도|만|와|과|랑|이랑|하고|한테|한테서|에게|에게서|께|께서|에게는|한테는|에게도|한테도"
     "|보다|처럼|부터|까지|로|으로|라고|이라고|야|아|이야|예요|이에요|입니다|랑은|와는|과는|에는|에도|이나|나)?"
 )
+_UNIT = re.compile("[iI]\u0307|.", re.DOTALL)
+"""What is folded as a whole: a character, or an "i" with the dot that goes with it."""
 _OF_SYLLABLE = "(?:씨|님)?(?:은|는|을|를|의|도|만|와|과|한테|에게|께서?)?"
 """Particles after a name of one syllable; 민아 and 민이 are names of their own."""
 
 
 def folded(text: str) -> str:
-    """Return a text in the form in which names are compared: composed, lower case, single spaces."""
-    return " ".join(normalized("NFKC", text).casefold().split())
+    """Return a text in the form in which names are compared: composed, lower case, single spaces.
+
+    A dotted "İ" of Turkish becomes an "i".
+    """
+    return " ".join(_without_case(normalized("NFKC", text)).split())
+
+
+def _without_case(text: str) -> str:
+    """Return a composed text in lower case, with "i" for Turkish "İ" and for an "i" with a dot of its own."""
+    return text.casefold().replace("i\u0307", "i")
 
 
 def is_searchable(name: str) -> bool:
@@ -77,18 +87,18 @@ def _replaced(text: str, name: str, word: str) -> str:
 
     One character may be several there: "ß" becomes "ss", so that a pattern would not find "Groß" by "gross".
     """
-    folded_text = text.casefold()
-    # The place in `text` of each folded character; None where the places are the same.
-    places = None
-    if len(folded_text) != len(text):
-        places = [place for place, character in enumerate(text) for _ in character.casefold()]
+    folded_text = _without_case(text)
+    # The place in `text` of each folded character, with the place after it; None where they are the same.
+    spans = None
+    if not text.isascii():
+        spans = [unit.span() for unit in _UNIT.finditer(text) for _ in _without_case(unit[0])]
     parts, end = [], 0
     for match in _pattern(name).finditer(folded_text):
-        first, last = match.start(), match.end() - 1
-        if places is not None:
-            first, last = places[first], places[last]
+        first, after = match.span()
+        if spans is not None:
+            first, after = spans[first][0], spans[after - 1][1]
         parts += [text[end:first], word]
-        end = last + 1
+        end = after
     return "".join([*parts, text[end:]])
 
 

@@ -41,6 +41,9 @@ def a_person(address: str, name: str, *aliases: str) -> GroupPerson:
         ("…", "…", False),
         ("José was here", "Jose\u0301", True),
         ("Jose\u0301 was here", "Jose", False),
+        ("Evet, ibrahim geldi.", "İbrahim", True),
+        ("Evet, İBRAHİM geldi.", "Ibrahim", True),
+        ("Evet, i\u0307brahim geldi.", "İbrahim", True),
     ],
 )
 def test_a_name_is_a_word_of_its_own(text: str, name: str, is_there: bool) -> None:
@@ -71,6 +74,8 @@ def test_what_is_taken_out_is_there_no_more_and_nothing_else_changes(name: str, 
         ("Großmann", "Herr Großmann kam, GROSSMANN ging.", "Herr [someone] kam, [someone] ging."),
         ("Grossmann", "Großmann's Straße", "[someone]'s Straße"),
         ("İbrahim", "Evet, İbrahim geldi.", "Evet, [someone] geldi."),
+        ("Ibrahim", "Evet, i\u0307brahim geldi.", "Evet, [someone] geldi."),
+        ("Ali", "İ: Ali\u0307 geldi, ALİ gitti.", "İ: [someone] geldi, [someone] gitti."),
     ],
 )
 def test_a_name_is_taken_out_in_each_of_its_spellings(name: str, text: str, left: str) -> None:
@@ -95,6 +100,11 @@ def test_a_whole_name_counts_before_the_first_word_of_another() -> None:
     with pytest.raises(UnknownPerson) as refused:
         people.named([kim], "Zoe", shows_others=False)
     assert "Mina" not in str(refused.value)
+
+
+def test_a_turkish_name_finds_its_person_with_and_without_the_dot() -> None:
+    ibrahim = a_person("1", "İbrahim")
+    assert people.named([ibrahim], "ibrahim") is ibrahim
 
 
 def test_both_addresses_find_one_person() -> None:
