@@ -154,8 +154,10 @@ class ContextManager:
             old = draft.context.conversation
             summary = merged(old.running_summary, self._redacted(session_summary))
             # The messages that the session summed up are not known. With this mark among the ids, the summary
-            # is made anew when any earlier message is deleted.
-            _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, FROM_SESSION)))
+            # is made anew when any earlier message is deleted. It comes last, because only the newest ids are
+            # stored.
+            earlier_ids = (each for each in old.folded if each != FROM_SESSION)
+            _set_summary(draft, summary, folded=(*earlier_ids, FROM_SESSION))
 
     def stored_turns(self, *, now_ms: int) -> set[int]:
         """Return the ids of the turns whose messages are in the context or in one of its readable snapshots.

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.context.deletions import DeletionSync
 from orchestrator.context.dialogue import TAKEN_BACK
-from orchestrator.context.models import Context
+from orchestrator.context.models import FROM_SESSION, Context
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, MessageId
@@ -212,6 +212,20 @@ async def test_what_a_session_said_of_itself_goes_with_words_that_it_may_have(ha
     await harness.forgetting.sweep()
     assert harness.having("blue") == []
     assert "trains" in harness.summary, "what is known to be of others is there still"
+
+
+async def test_a_second_summary_of_a_session_is_known_for_one_behind_all_earlier_messages(
+    harness: Harness,
+) -> None:
+    manager, now_ms = harness.recorder.manager(FAMILY), harness.store_harness.clock.now_ms()
+    manager.join_summary("They spoke of trains.", now_ms=now_ms)
+    for _ in range(3):
+        await harness.say(LONG)
+    manager.join_summary("They spoke of a blue code.", now_ms=now_ms)
+    folded = harness.kept.conversation.folded
+    # Only the newest ids are stored: a mark before them would be dropped.
+    assert len(folded) > 1
+    assert folded.index(FROM_SESSION) == len(folded) - 1
 
 
 async def test_words_that_no_summary_has_leave_it_as_it_is(harness: Harness) -> None:
