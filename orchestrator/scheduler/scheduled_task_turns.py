@@ -70,7 +70,7 @@ def is_failing(task: ScheduledTask) -> bool:
 
 async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str, now_ms: int) -> None:
     """Pause a scheduled task and notify its group, once."""
-    why = f"it failed {task.failures} times in a row, last with: {reason}"
+    why = f"it failed {task.failures} times in a row, last with: {reason.rstrip('.')}."
     await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
     # The time in the key makes each pause a new message, also for a task that was resumed and failed again.
     text = f"⏸️ I have paused “{shorten(task)}” ({task.id}): {why} It goes on when it is resumed."
@@ -79,7 +79,7 @@ async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str,
 
 async def pause_unusable(tx: Tx, task: ScheduledTask, group: Group, *, reason: str, now_ms: int) -> None:
     """Pause a scheduled task whose schedule cannot be used any more, for a `reason`, and notify its group."""
-    why = f"its schedule cannot be used any more: {reason}"
+    why = f"its schedule cannot be used any more: {reason.rstrip('.')}."
     await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
     text = f"⏸️ I have paused “{shorten(task)}” ({task.id}): {why} Give it a new time, and resume it."
     await outbox.add(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -476,6 +477,7 @@ async def test_a_schedule_that_is_read_no_more_stops_its_own_task_only(
     assert "cannot be used any more" in (task.status_reason or "")
     (told,) = await home.told()
     assert told.startswith(f"⏸️ I have paused “echo news” ({broken}): its schedule cannot be used any more")
+    assert re.search(r"[^.]\. Give it a new time, and resume it\.$", told)
 
 
 async def test_a_task_whose_schedule_is_read_no_more_is_not_resumed_without_a_new_one(
