@@ -105,7 +105,7 @@ class WorkerLoop:
         """Run the rules over every dashboard that is due; return how many seconds to wait for the next call.
 
         Before that, record how models' turns have ended, and follow changed time zones. An error in one
-        dashboard is logged, and does not stop the others.
+        dashboard or turn is logged, and does not stop the others.
 
         Raises:
             StoreError: the database cannot be written; some dashboards may not have been looked at.
@@ -133,23 +133,33 @@ class WorkerLoop:
     async def _follow_zones(self) -> None:
         """Recompute the deadlines of whole days of each group whose time zone was changed."""
         revision, all_groups, boards = await self._database.read(self._boards_to_follow)
-        with_board = {row.folder for row in boards}
-        zones = {
-            group.folder: self._ports.hours_of(group).zone.key
-            for group in all_groups
-            if group.folder in with_board
-        }
-        # A dashboard whose group is gone has no zone to compare with, and is left alone.
-        for folder in [row.folder for row in boards if zones.get(row.folder, row.zone) != row.zone]:
-            async with self._database.transaction() as tx:
-                dashboard = await dashboards.get(tx, folder)
-                group = await groups.known(tx, folder)
-                assert dashboard is not None
-                caller = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
-                ctx = self._ports.service_context(tx, group, caller)
-                # A dashboard without a stored zone is new: nothing says that its zone changed.
-                await tasks.follow_zone(ctx, is_changed=dashboard.zone is not None)
-        self._followed_revision = revision
+        groups_by_folder = {group.folder: group for group in all_groups}
+        has_failed = False
+        for row in boards:
+            # A dashboard whose group is gone has no zone to compare with, and is left alone.
+            group = groups_by_folder.get(row.folder)
+            try:
+                if group is not None and self._ports.hours_of(group).zone.key != row.zone:
+                    await self._follow_zone(row.folder)
+            except StoreError:  # then no other dashboard can be written, either
+                raise
+            except Exception:
+                log.exception("Worker Agent: a time zone cannot be followed", group=row.folder)
+                has_failed = True
+        # After a failure, all are compared again at the next pass.
+        if not has_failed:
+            self._followed_revision = revision
+
+    async def _follow_zone(self, folder: Folder) -> None:
+        """Recompute the deadlines of whole days of a dashboard for the present time zone of its group."""
+        async with self._database.transaction() as tx:
+            dashboard = await dashboards.get(tx, folder)
+            group = await groups.known(tx, folder)
+            assert dashboard is not None
+            caller = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
+            ctx = self._ports.service_context(tx, group, caller)
+            # A dashboard without a stored zone is new: nothing says that its zone changed.
+            await tasks.follow_zone(ctx, is_changed=dashboard.zone is not None)
 
     async def _boards_to_follow(self, tx: Tx) -> tuple[str, list[Group], list[Dashboard]]:
         """Return the revision of the groups, all groups, and the dashboards whose time zone may have changed.
@@ -178,11 +188,9 @@ class WorkerLoop:
             group = await groups.by_folder(tx, folder)
             if group is not None and self._ports.mode.does_anything:
                 await self._run_pass(tx, dashboard, group)
-            now_ms = self._clock.now_ms()
-            await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
+            await self._note_pass(tx, folder)
             # Again, because the next time was just set and a deadline may come before it.
             await dashboards.hasten_rules(tx)
-            await worker_cycles.forget_cycles(tx, folder, before_ms=now_ms - RETENTION_MS)
         self._wakeups.notifications.set()
         self._wakeups.lanes.set()
         self._bus.publish("worker.rules", group=folder)
@@ -193,7 +201,13 @@ class WorkerLoop:
         async with self._database.transaction() as tx:
             cycle_id = await worker_cycles.begin(tx, folder, "rules", trigger={}, now_ms=now_ms)
             await worker_cycles.end(tx, cycle_id, "error", detail={}, error=reason, now_ms=now_ms)
-            await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
+            await self._note_pass(tx, folder)
+
+    async def _note_pass(self, tx: Tx, folder: Folder) -> None:
+        """Set the time of the next pass over a dashboard, and delete the records of long ago."""
+        now_ms = self._clock.now_ms()
+        await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
+        await worker_cycles.forget_cycles(tx, folder, before_ms=now_ms - RETENTION_MS)
 
     async def _run_pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:
         """Run the rules over a dashboard, and queue a model's turn if one is needed."""
@@ -301,8 +315,21 @@ class WorkerLoop:
         """Record how the turns ended in which models updated dashboards; for a failed one, run the rules."""
         # Read from the store and not from events, so a turn that ended while the host was down counts too.
         for ended in await self._database.read(worker_cycles.ended_model_cycles):
-            async with self._database.transaction() as tx:
-                await self._settle(tx, ended)
+            try:
+                async with self._database.transaction() as tx:
+                    await self._settle(tx, ended)
+            except StoreError:  # then no other turn can be recorded, either
+                raise
+            except Exception as error:
+                log.exception("Worker Agent: a turn's end cannot be recorded", group=ended.folder)
+                await self._note_unsettled(ended, f"{type(error).__name__}: {error}")
+
+    async def _note_unsettled(self, ended: worker_cycles.EndedCycle, reason: str) -> None:
+        """Record that a model's turn has ended, and only why the rest of its end could not be recorded."""
+        async with self._database.transaction() as tx:
+            detail = {"turn": ended.turn_id}
+            now_ms = self._clock.now_ms()
+            await worker_cycles.end(tx, ended.cycle_id, "error", detail=detail, error=reason, now_ms=now_ms)
 
     async def _settle(self, tx: Tx, ended: worker_cycles.EndedCycle) -> None:
         """Record how a turn ended in which a model updated a dashboard.

@@ -7,12 +7,14 @@ from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 import pytest
+from structlog.testing import capture_logs
 
 from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.services import tasks
 from orchestrator.dashboard.worker import prompt
 from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationType, Priority, QuestionType
 from orchestrator.domain.values import Folder
-from orchestrator.store.board import dashboards
+from orchestrator.store.board import dashboards, worker_cycles
 from tests.support.dashboards import (
     FOLDER,
     HOUR,
@@ -312,6 +314,40 @@ async def test_a_dashboard_that_cannot_be_looked_at_keeps_no_other_from_its_aler
     assert {row["group_folder"] for row in await harness.notifications()} == {"family"}
     (failed,) = [row for row in await harness.cycles() if row["group_folder"] == "bees"]
     assert (failed["outcome"], failed["error"]) == ("error", "ValueError: year -29719 is out of range")
+
+
+async def test_passes_of_long_ago_that_failed_are_forgotten(harness):
+    await harness.put(a_task(deadline="2026-02-10", created_ms=-(10**15), status=BoardTaskStatus.SOMEDAY))
+    for day in ("2026-02-09", "2026-03-20"):
+        harness.is_now(f"{day} 08:30")
+        await harness.worker.beat()
+    (cycle,) = await harness.cycles()
+    assert (cycle["outcome"], cycle["started_ms"]) == ("error", at("2026-03-20 08:30"))
+
+
+async def test_a_zone_that_cannot_be_followed_keeps_no_dashboard_from_its_rules(harness, monkeypatch):
+    await harness.harness.add_group("bees")
+    async with harness.harness.database.transaction() as tx:
+        await dashboards.ensure(tx, Folder("bees"), now_ms=0)
+    await harness.put(a_task(deadline="2026-02-10"))
+    follow_zone = tasks.follow_zone
+    is_broken = True
+
+    async def broken(ctx, **more):
+        if is_broken and ctx.folder == "bees":
+            raise ValueError("an odd deadline")
+        await follow_zone(ctx, **more)
+
+    monkeypatch.setattr(tasks, "follow_zone", broken)
+    harness.is_now("2026-02-09 08:30")
+    with capture_logs() as logs:
+        await harness.worker.beat()
+    assert "bees" in [line.get("group") for line in logs if line["log_level"] == "error"]
+    assert {row["group_folder"] for row in await harness.notifications()} == {"family"}
+    is_broken = False
+    await harness.worker.beat()
+    rows = await harness.harness.rows("SELECT zone FROM dashboards WHERE group_folder = 'bees'")
+    assert rows[0]["zone"] == "Asia/Seoul", "it is tried again"
 
 
 async def test_a_clock_that_was_a_month_ahead_holds_up_no_alert(harness):
@@ -660,6 +696,25 @@ async def test_at_36_a_model_that_fails_is_stood_in_for_by_the_rules(judged):
     assert {row["task_id"] for row in await judged.notifications()} == {"task_001", "task_002"}
     assert (await judged.worker_turns())[0]["attempt"] == 1, "it is not tried again and again"
     assert await judged.harness.outgoing() == [], "nobody is told"
+
+
+async def test_a_models_turn_whose_end_cannot_be_recorded_keeps_no_dashboard_from_its_rules(
+    judged, monkeypatch
+):
+    await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await judged.cycle("2026-02-09 08:30")
+    turn, run, _ = await judged.start_worker()
+    await judged.put(a_task("task_002", deadline="2026-02-10"))
+
+    async def broken(*_):
+        raise ValueError("an odd answer")
+
+    monkeypatch.setattr(worker_cycles, "shown_answers", broken)
+    await judged.end_worker(turn, run)
+    await judged.cycle("2026-02-09 08:50")
+    (cycle,) = [one for one in await judged.cycles() if one["kind"] == "llm" and one["turn_id"] == turn.id]
+    assert (cycle["outcome"], cycle["error"]) == ("error", "ValueError: an odd answer")
+    assert "task_002" in {row["task_id"] for row in await judged.notifications()}
 
 
 async def test_at_36_without_the_fallback_nothing_is_done(store_harness, group, caplog):
