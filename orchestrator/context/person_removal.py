@@ -247,7 +247,13 @@ class PersonRemovals:
         if not await self._database.write(lambda tx: self._forget_rows(tx, facts, report)):
             return
         self._on_notified()
-        await self._recorder.catch_up(removal.folder)
+        # The person is forgotten by now. The context lacks only the latest messages, and gets them later.
+        try:
+            await self._recorder.catch_up(removal.folder)
+        except StoreError:
+            raise
+        except Exception:
+            log.exception("person.context_not_updated", group=removal.folder)
         log.info("person.forgotten", group=removal.folder, messages=report.counts["message"])
         self._bus.publish("person.forgotten", group=removal.folder)
         self._bus.publish("message.amended", group=removal.folder)

@@ -71,8 +71,8 @@ def delayed() -> str:
 def delayed_for_owner(folder: str, reason: str) -> str:
     """Return the message to the owner that a person of the group `folder` could not be forgotten yet."""
     return (
-        f"⚠️ Somebody in '{folder}' asked to be forgotten, and that failed: {reason}. Check that Andy can"
-        f" write groups/{folder} and data/, and that the disk has room. Andy tries again each minute."
+        f"⚠️ A person in '{folder}' could not be forgotten yet: {reason.rstrip('.')}. Andy tries again each"
+        f" minute. Please check that Andy can write to groups/{folder} and data/, and that the disk has room."
     )
 
 

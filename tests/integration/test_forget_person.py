@@ -15,7 +15,7 @@ from orchestrator.context import person_removal
 from orchestrator.context.forget_requests import ForgetRequests, Wish, read
 from orchestrator.context.person_removal import PersonRemovals, RemovalFacts
 from orchestrator.domain.polls import Poll
-from orchestrator.domain.values import ChatJid, MessageId, Role
+from orchestrator.domain.values import ChatJid, Folder, MessageId, Role
 from orchestrator.groups import memory_templates, people
 from orchestrator.inbound.intake import Intake
 from orchestrator.store.board import dashboards, worker_cycles
@@ -502,10 +502,36 @@ async def test_a_removal_that_fails_is_reported_once_to_the_chat_and_to_the_owne
     reason = error.strerror if isinstance(error, OSError) else "ValueError"
     assert "'family'" in sent[1].text
     assert f"{reason}." in sent[1].text
+    assert sent[1].text.startswith("⚠️ A person in 'family' could not be forgotten yet: ")
     monkeypatch.undo()
     await house.deletions.sweep()
     assert await house.due() == 0
     assert "Forgotten: " in (await house.harness.outgoing())[-1].text
+
+
+@pytest.mark.parametrize("error", [OSError(30, "Read-only file system"), ValueError("an odd file")])
+async def test_a_removal_that_is_done_is_not_said_to_have_failed_where_the_context_cannot_be_written_after_it(
+    house: ForgetHouse, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    await house.harness.add_group("main", is_main=True)
+    await house.tell("@Andy forget me")
+    await house.tell("yes, forget me")
+    before = await house.harness.outgoing()
+    catch_up = house.recorder.catch_up
+    problems: list[Exception | None] = [None, error]
+
+    async def broken(folder: Folder) -> None:
+        problem = problems.pop(0) if problems else None
+        if problem is not None:
+            raise problem
+        await catch_up(folder)
+
+    monkeypatch.setattr(house.recorder, "catch_up", broken)
+    with house.harness.bus.listening("person.forgotten") as events:
+        await house.deletions.sweep()
+        assert events.get_nowait().group == FAMILY
+    (report,) = (await house.harness.outgoing())[len(before) :]
+    assert report.text.startswith("Forgotten: ")
 
 
 async def test_reminders_to_itself_behind_many_other_notices_lose_them(house: ForgetHouse) -> None:
