@@ -67,15 +67,6 @@ class MoveResult:
         return asdict(self)
 
 
-class DryRunEnded(Exception):
-    """Rolls back the transaction of a dry run, and carries its result."""
-
-    def __init__(self, result: MoveResult) -> None:
-        """`result` is the one that the import would have."""
-        super().__init__()
-        self.result = result
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
     """One import of another program's home, whose files were read already."""
@@ -89,10 +80,7 @@ class Import:
         """Import everything in the transaction `tx`, and return the result.
 
         A group that cannot be imported is noted in the result's `left`, as is whatever is left out of the
-        other groups.
-
-        Raises:
-            DryRunEnded: it is a dry run; this rolls the transaction back and carries the result.
+        other groups. With `is_dry_run` no file is written; `tx` is that of a copy of the database.
         """
         result = MoveResult(
             program=self.foreign.program, is_dry_run=self.is_dry_run, left=list(self.foreign.left_out)
@@ -115,8 +103,6 @@ class Import:
             moved.messages = await self._add_messages(tx, foreign_group, group, now_ms=now_ms)
             moved.tasks = await self._add_tasks(tx, foreign_group, group, result.left.append, now_ms=now_ms)
             moved.notes = await self._add_notes(tx, foreign_group, group, result.left.append)
-        if self.is_dry_run:
-            raise DryRunEnded(result)
         return result
 
     async def _receiving_group(

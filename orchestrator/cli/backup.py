@@ -30,6 +30,8 @@ from orchestrator.domain.errors import BackupError, SettingError
 from orchestrator.domain.home import Home, expanded
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from orchestrator.backup.group_export import GroupExport
     from orchestrator.backup.move_in import MoveResult
     from orchestrator.store.database import Tx
@@ -176,11 +178,29 @@ def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run:
     # Locked, since a long transaction would keep a running Andy from storing new messages.
     lock = own_home.lock()
     try:
+        if is_dry_run:
+            return run_async(_on_copy(own_home.database, import_work.run))
         return run_async(change(home_option, import_work.run, has_lock=True))
-    except move_in.DryRunEnded as dry_run:  # raised so that the transaction is rolled back
-        return dry_run.result
     finally:
         lock.release()
+
+
+async def _on_copy(path: Path, act: Callable[[Tx, int], Awaitable[MoveResult]]) -> MoveResult:
+    """Return the result of `act` in a transaction of a copy of the database `path`, which stays as it is.
+
+    A copy, because opening an older database would migrate it. Raises `StoreError`.
+    """
+    from orchestrator.store.database import Database, copy_to
+
+    with tempfile.TemporaryDirectory(prefix="andy-import-") as scratch:
+        copy = Path(scratch) / path.name
+        copy_to(path, copy)
+        database = await Database.open(copy)
+        try:
+            async with database.transaction() as tx:
+                return await act(tx, SystemClock().now_ms())
+        finally:
+            await database.close()
 
 
 async def _export(home: Home, name: str, target: Path, at: LocalNow, tx: Tx) -> GroupExport:

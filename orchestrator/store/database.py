@@ -604,6 +604,16 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
             raise
 
 
+def copy_to(path: Path, target: Path) -> None:
+    """Copy a database, which stays as it is, to the file `target`. Blocks. Raises `StoreError`."""
+    uri = readonly_uri(path)
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            _back_up(connection, target)
+    except sqlite3.Error as error:
+        raise unusable(path, error) from error
+
+
 def _back_up(connection: sqlite3.Connection, target: Path) -> None:
     """Copy the open database to the file `target`, in place of an earlier copy."""
     target.unlink(missing_ok=True)

@@ -228,6 +228,19 @@ def test_a_dry_run_says_the_same_and_changes_nothing(home, nanoclaw, capsys):
     assert {**moved(home, capsys, "nanoclaw", str(nanoclaw)), "is_dry_run": True} == tried
 
 
+def test_a_dry_run_leaves_an_older_database_as_it_is(home, nanoclaw, capsys):
+    home.database.unlink()
+    older = len(databases.migrations()) - 1
+    with closing(sqlite3.connect(home.database)) as database:
+        for script in databases.migrations()[:older]:
+            database.executescript(script)
+        database.execute(f"PRAGMA user_version = {older}")
+    before = home.database.read_bytes()
+    assert moved(home, capsys, "nanoclaw", str(nanoclaw), "--dry-run")["is_dry_run"]
+    assert home.database.read_bytes() == before
+    assert [path.name for path in home.database.parent.glob("*.before-*")] == []
+
+
 def test_a_person_reads_what_would_come_and_what_is_left(home, nanoclaw, capsys):
     write(
         nanoclaw,
