@@ -179,13 +179,13 @@ def running_status(home: Home) -> StatusView:
 def _endpoint_of(home: Home) -> tuple[str, dict[str, str]]:
     """Return the address of the running Andy and the headers that it requires. Raises `NotRunning`."""
     try:
-        address = home.address_file.read_text()
+        address = read_address(home)
     except FileNotFoundError as error:
         raise _not_running(home) from error
     except OSError as error:
         raise _unreadable(home.address_file, error) from error
     try:
-        token = home.token_file.read_text()
+        token = _line_in(home.token_file)
     except FileNotFoundError as error:
         # Not "Andy is not running": a person who then types 'andy up' would read that Andy runs already.
         raise NotRunning(
@@ -195,6 +195,42 @@ def _endpoint_of(home: Home) -> tuple[str, dict[str, str]]:
     except OSError as error:
         raise _unreadable(home.token_file, error) from error
     return address, {"Authorization": f"Bearer {token}"}
+
+
+def read_address(home: Home) -> str:
+    """Return the address of the Andy that was started last on a home, as his file has it.
+
+    Raises:
+        NotRunning: the file is damaged.
+        OSError: it cannot be read, or is not there.
+    """
+    address = _line_in(home.address_file)
+    if not address.startswith("http://"):
+        raise _damaged(home.address_file)
+    return address
+
+
+def _line_in(path: Path) -> str:
+    """Return the only line of a file that Andy writes for his commands, without blanks around it.
+
+    Raises:
+        NotRunning: it has no such line: it is damaged.
+        OSError: it cannot be read, or is not there.
+    """
+    try:
+        line = path.read_text(encoding="ascii").strip()
+    except UnicodeDecodeError as error:
+        raise _damaged(path) from error
+    if not line.isprintable() or not line:
+        raise _damaged(path)
+    return line
+
+
+def _damaged(path: Path) -> NotRunning:
+    """Return the error for a file of the running Andy with another content than he writes."""
+    return NotRunning(
+        f"{path} is damaged: end Andy, remove the file, then start Andy with 'andy up', which writes it anew."
+    )
 
 
 def _unreadable(path: Path, error: OSError) -> NotRunning:

@@ -136,15 +136,17 @@ def web_origin(home_option: Path | None) -> str:
     """Return the address of Andy's web server, without a path.
 
     It is the one that the owner has set for a reverse proxy, else that of the running Andy, else the one that
-    the settings give to the next start.
+    the settings give to the next start. Raises `NotRunning` if Andy's file with his address is damaged.
     """
+    from orchestrator.cli.client import read_address
+
     home = home_of(home_option)
     settings = settings_of(home)
     if settings.andy_web_origin:
         return settings.andy_web_origin
     try:
-        return home.address_file.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
+        return read_address(home)
+    except OSError:
         return f"http://127.0.0.1:{settings.andy_port}"
 
 

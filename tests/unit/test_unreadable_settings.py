@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from orchestrator.cli import client, host_process
+from orchestrator.cli import client, host_process, terminal
 from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import NotRunning
 from orchestrator.domain.home import Home
@@ -54,3 +54,26 @@ def test_secrets_that_others_may_read_are_told_at_the_start(tmp_path, capsys):
     path.chmod(0o600)
     host_process.warn_of_open_secrets(path)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("damaged", ["token", "address"])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"\0\x01\n", b""])
+def test_damaged_files_of_the_running_andy_are_one_error_with_the_fix(tmp_path, damaged, content):
+    home = Home(tmp_path)
+    home.make()
+    home.address_file.write_text("http://127.0.0.1:1")
+    home.token()
+    (home.data / damaged).write_bytes(content)
+
+    with pytest.raises(NotRunning, match=f"{home.data / damaged} is damaged: .*'andy up'"):
+        client.running_status(home)
+
+
+def test_a_damaged_address_is_part_of_no_address_that_is_shown(tmp_path):
+    home = Home(tmp_path)
+    home.make()
+    assert terminal.web_origin(tmp_path) == "http://127.0.0.1:8700"
+    home.address_file.write_bytes(b"\0garbage")
+
+    with pytest.raises(NotRunning, match=f"{home.address_file} is damaged: .*'andy up'"):
+        terminal.web_origin(tmp_path)
