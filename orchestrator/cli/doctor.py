@@ -23,7 +23,7 @@ from orchestrator.cli.exit_codes import FAILED
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, settings_of_environment
 from orchestrator.domain import settings as config
-from orchestrator.domain.errors import AndyError, SettingError
+from orchestrator.domain.errors import AndyError, NotRunning, SettingError
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 
@@ -74,7 +74,7 @@ async def examine(
     """
     home = home_of(home_option)
     settings, settings_finding = _settings(home)
-    running = await _running_status(home)
+    running, error_finding = await _running_status(home)
     findings: list[DoctorFinding] = []
 
     def add(finding: DoctorFinding) -> None:
@@ -83,6 +83,8 @@ async def examine(
         on_finding(findings[-1])
 
     add(settings_finding)
+    if error_finding is not None:
+        add(error_finding)
     messengers = []
     for name in settings.channels:
         try:
@@ -90,7 +92,9 @@ async def examine(
         except SettingError as error:
             add(bad(name, str(error), fix="correct ANDY_CHANNELS: see 'andy channels list'"))
     for name, check in _checks(home, settings, running, messengers, is_online=is_online):
-        add(await _run_check(name, check))
+        # Andy has his port, also if he answers only with an error.
+        if name != "port" or error_finding is None:
+            add(await _run_check(name, check))
     return findings
 
 
@@ -105,15 +109,21 @@ def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
         return settings_of_environment(), bad("settings", str(error), fix="do what the text above says")
 
 
-async def _running_status(home: Home) -> dict[str, Any] | None:
-    """Return the status of the Andy that runs on a home; None if none answers, or only with an error."""
+async def _running_status(home: Home) -> tuple[dict[str, Any] | None, DoctorFinding | None]:
+    """Return the status of the Andy that runs on a home, and the finding that he answers with an error.
+
+    The status is None if none answers, or only with an error; the finding is None unless he does.
+    """
     try:
         async with Client.of(home) as client:
             # An older Andy that still runs may leave fields of its status out, so the checks get a plain
             # dict.
-            return dict(await client.status())
-    except AndyError:
-        return None
+            return dict(await client.status()), None
+    except NotRunning:
+        return None, None
+    except AndyError as error:
+        text = f"Andy runs, but answers the question for his state with an error: {error}"
+        return None, bad("andy", text, fix="see 'andy logs', and start Andy again")
 
 
 def _checks(

@@ -436,7 +436,7 @@ async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFind
 async def parts(running: dict[str, Any] | None) -> DoctorFinding:
     """Check that no loop (part) of the running Andy fails; `running` is its status, None without one."""
     if running is None:
-        return note("parts", "checked only while Andy runs")
+        return note("parts", "checked only while Andy runs and answers")
     failing = running.get("failing", [])
     if not failing:
         return ok("parts", "all parts of the running Andy work")

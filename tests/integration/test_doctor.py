@@ -247,7 +247,29 @@ async def test_another_program_at_the_port_of_a_killed_andy_does_not_end_the_che
         findings = await found(home)
         with pytest.raises(NotRunning, match="Another program"):
             await asyncio.to_thread(client.running_status, home)
-    assert findings["parts"].text == "checked only while Andy runs"
+    assert findings["parts"].text == "checked only while Andy runs and answers"
+    assert "andy" not in findings
+
+
+async def test_an_andy_that_answers_only_with_an_error_is_named(home, monkeypatch):
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = b'{"error": {"message": "The database is damaged."}}'
+        head = f"HTTP/1.1 500 Oops\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("ANDY_PORT", str(port))
+        home.address_file.write_text(f"http://127.0.0.1:{port}")
+        home.token()
+        findings = await found(home)
+    assert findings["andy"].is_bad
+    assert "The database is damaged." in findings["andy"].text
+    assert "andy logs" in findings["andy"].fix
+    assert findings["parts"].text == "checked only while Andy runs and answers"
+    assert "port" not in findings, "it is Andy who has it"
 
 
 @pytest.mark.parametrize(
@@ -309,8 +331,8 @@ async def test_the_runtime_is_that_of_the_running_andy_whatever_a_file_says(home
     async def answers(**_: object) -> bool:
         return True
 
-    async def of_process(_: object) -> dict[str, Any]:
-        return {"runtime": "process"}
+    async def of_process(_: object) -> tuple[dict[str, Any], None]:
+        return {"runtime": "process"}, None
 
     monkeypatch.setattr(checks.runtime, "answers", answers)
     monkeypatch.setattr(doctor, "_running_status", of_process)
