@@ -97,11 +97,15 @@ def list_services(*, as_json: JsonOption = False, home: HomeOption = None) -> No
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import models
+    from orchestrator.store.settings import model_services
 
+    services, source = terminal.read(home, model_services.every), _credentials(home)
+    # First, for the error: without the keys, nothing is listed.
+    has_key = {each.key_env: source.is_usable(each.key_env) for each in services if each.key_env is not None}
     settings = terminal.settings_to_show(terminal.home_of(home))
     read(
         home,
-        lambda tx: models.rows(tx, lambda name: _has_key(home, name), settings=settings),
+        lambda tx: models.rows(tx, lambda name: has_key.get(name, False), settings=settings),
         models.lines,
         as_json=as_json,
     )

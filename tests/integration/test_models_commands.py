@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.main import _run
-from orchestrator.domain.errors import AndyError
+from orchestrator.domain.errors import AndyError, SettingError
 from orchestrator.domain.home import Home
 from orchestrator.groups import registration
 from orchestrator.proxies.name_lookups import NameLookups
@@ -370,6 +370,17 @@ def test_services_are_listed_with_settings_that_cannot_be_read(
     shown = capsys.readouterr()
     assert json.loads(shown.out)[0]["used_for"] == ["the setting ANDY_MODEL"]
     assert "ANDY_PORT" in shown.err
+
+
+def test_keys_that_cannot_be_read_are_one_error_with_the_fix(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(["models", "add", "openrouter", "--model", "qwen/qwen3-coder"])
+    (home.root / ".env").write_bytes(b"\xff")
+    capsys.readouterr()
+    with pytest.raises(SettingError, match="Correct it as UTF-8 text"):
+        _run(["models", "list"])
+    assert capsys.readouterr() == ("", ""), "nothing is said to be listed without the settings"
 
 
 def test_a_name_of_the_internet_that_leads_home_is_not_asked(
