@@ -92,6 +92,22 @@ async def test_only_a_success_in_an_encoding_counts_as_a_models_answer(
     assert probed.error == error
 
 
+@pytest.mark.parametrize(
+    ("dotenv", "error"),
+    [
+        (b"", ModelError.NO_KEY),
+        ("ANTHROPIC_API_KEY=sk-gr\u00fcn\n".encode(), ModelError.KEY_UNREADABLE),
+        (b"ANTHROPIC_API_KEY=\xff\n", ModelError.KEY_UNREADABLE),
+    ],
+)
+async def test_the_hosts_own_request_tells_an_unusable_key_from_none(
+    tmp_path: Path, dotenv: bytes, error: ModelError
+) -> None:
+    async with proxied(tmp_path) as served:
+        (tmp_path / ".env").write_bytes(dotenv)
+        assert (await served.proxy.probe(None)).error == error
+
+
 async def test_a_refused_credential_is_told_once(tmp_path: Path) -> None:
     async with proxied(tmp_path) as served:
         served.upstream.behave = answer(401, b"{}")

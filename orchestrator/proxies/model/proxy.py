@@ -154,7 +154,7 @@ class CredentialProxy:
 
         The request costs about ten tokens. A `model` of None stands for the usual one of the service, and a
         `service` of None for the one of `.env`. A good answer is read to its end, and is an outage if it
-        breaks off. No usable credential gives `NO_KEY`.
+        breaks off. A service without a usable credential is not asked.
         """
         # Imported at the first use, here and below: httpcore and its CA file take 30 ms of the host's start.
         from orchestrator.proxies.model import forwarder
@@ -165,8 +165,8 @@ class CredentialProxy:
         started = time.perf_counter()
         try:
             target = await self._upstream_target(service)
-        except ProxyRefused:
-            return Answered(error=ModelError.NO_KEY, status=None)
+        except ProxyRefused as refused:
+            return Answered(error=_credential_error(refused), status=None)
         is_streamed = service is None or Ability.STREAM in service.abilities
         usual_model = service.model if service is not None else None
         body = json.dumps(
@@ -340,10 +340,7 @@ class CredentialProxy:
             return await self._upstream_target(identity.service)
         except ProxyRefused as error:
             if self._judge is not None and path == COSTLY and identity.service is not None:
-                is_unreadable = isinstance(error.__cause__, SettingError)
-                answered = Answered(
-                    error=ModelError.KEY_UNREADABLE if is_unreadable else ModelError.NO_KEY, status=None
-                )
+                answered = Answered(error=_credential_error(error), status=None)
                 if not await self._judge(identity, answered) and identity.may_move:
                     raise ProxyRefused(error_responses.MOVED) from error
             raise
@@ -693,6 +690,12 @@ class ProxyRouter:
             await client.refuse(error_responses.wrong_method(", ".join(endpoint.methods)))
         else:
             await endpoint.serve(path, client)
+
+
+def _credential_error(refused: ProxyRefused) -> ModelError:
+    """Return why a service has no usable credential, from the refusal that `_upstream_target` raised."""
+    # Its cause is the error of a setting that cannot be read or used; without one, there is no key.
+    return ModelError.KEY_UNREADABLE if isinstance(refused.__cause__, SettingError) else ModelError.NO_KEY
 
 
 async def _answer_probe(_path: str, client: ClientSide) -> None:
