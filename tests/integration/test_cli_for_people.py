@@ -622,19 +622,6 @@ def test_no_text_of_a_chat_passes_for_a_line_of_its_own(home, monkeypatch, capsy
     assert [line for line in said.out.splitlines() if line.startswith("FORGED")] == []
 
 
-def test_the_groups_are_listed_with_the_name_that_calls(home, monkeypatch, capsys):
-    with (home / ".env").open("a") as file:
-        file.write("ASSISTANT_NAME=Bori\n")
-    with closing(sqlite3.connect(home / "store" / "messages.db")) as database, database:
-        database.execute("UPDATE registered_groups SET requires_trigger = 1, trigger_pattern = '@house'")
-
-    given(monkeypatch, "groups", "list", "--home", str(home))
-
-    said = capsys.readouterr().out
-    assert "@Bori or @house" in said
-    assert "@Andy" not in said
-
-
 def test_a_reply_in_a_conversation_passes_for_nobody_elses_words(home, monkeypatch, capsys):
     async def events(_):
         yield {"kind": "message.sent", "group": "family", "message": "m"}
