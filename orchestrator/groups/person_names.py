@@ -22,7 +22,7 @@ _PARTICLES = (
     "|보다|처럼|부터|까지|로|으로|라고|이라고|야|아|이야|예요|이에요|입니다|랑은|와는|과는|에는|에도|이나|나)?"
 )
 _UNIT = re.compile("[iI]\u0307|.", re.DOTALL)
-"""What is folded as a whole: a character, or an "i" with the dot that goes with it."""
+"""One character, or an "i" with the dot that goes with it: they are folded together."""
 _OF_SYLLABLE = "(?:씨|님)?(?:은|는|을|를|의|도|만|와|과|한테|에게|께서?)?"
 """Particles after a name of one syllable; 민아 and 민이 are names of their own."""
 
