@@ -12,9 +12,12 @@ from pydantic import BaseModel, ValidationError
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import TRANSPORT, Command, Reply
 
+MAX_MISTAKES, MAX_MISTAKE_CHARS = 10, 300
+"""Most reasons in the text that refuses arguments, and most characters of each: there may be thousands."""
+
 
 class BadArguments(ValueError):
-    """Arguments of a tool do not fit; the text names each of them, and says why."""
+    """Arguments of a tool do not fit; the text names the first of them, and says why."""
 
 
 @cache
@@ -130,8 +133,12 @@ def mistakes(error: ValidationError) -> str:
 
 
 def _refusal_of(lines: Iterable[str]) -> str:
-    """Return the text that refuses arguments, with these reasons."""
-    return "The arguments do not fit. " + "; ".join(lines)
+    """Return the text that refuses arguments: the first `MAX_MISTAKES` reasons, and how many more."""
+    reasons = [
+        line if len(line) <= MAX_MISTAKE_CHARS else f"{line[: MAX_MISTAKE_CHARS - 1]}…" for line in lines
+    ]
+    others = [f"and {len(reasons) - MAX_MISTAKES:,} more"] if len(reasons) > MAX_MISTAKES else []
+    return "The arguments do not fit. " + "; ".join([*reasons[:MAX_MISTAKES], *others])
 
 
 _CHECKED_ANYWAY = (

@@ -136,6 +136,23 @@ async def test_arguments_that_do_not_fit_are_named_and_the_host_is_not_asked(
     assert host.asked == []
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("create_plan", {"title": "x", "tasks": [7] * 5_000}),
+        ("list_tasks", {f"slip_{number}": number for number in range(5_000)}),
+        ("list_tasks", {"slip" * 50_000: 1}),
+    ],
+)
+async def test_a_refusal_names_the_first_mistakes_and_counts_the_others(
+    name: str, arguments: dict[str, Any]
+) -> None:
+    reply = await tool_named(name).call(arguments, Listening())
+    assert (reply.ok, reply.code) == (False, "bad_arguments")
+    assert len(reply.text) < 4_000
+    assert ("and 4,990 more" in reply.text) is (len(max(arguments, key=len)) < 100)
+
+
 async def test_a_message_names_the_turn_it_belongs_to() -> None:
     host = Listening()
     await tool_named("send_message").call({"text": "x"}, host, turn=12)
