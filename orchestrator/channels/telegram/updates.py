@@ -9,7 +9,7 @@ from typing import Any
 import telegram
 from telegram import Message, MessageEntity, ReactionTypeEmoji, Update
 
-from orchestrator.channels.telegram import message_text
+from orchestrator.channels.telegram import incoming_text
 
 KINDS = ("message", "edited_message", "message_reaction", "poll_answer")
 """The kinds of update that are requested. A bot receives reactions only where it is an administrator."""
@@ -149,7 +149,7 @@ def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> C
     message has no content. Of an edit only the text is used, not the file.
     """
     text, file = _text(message, bot), _file(message)
-    unknown_kind = "" if text or file is not None or is_edit else message_text.unknown_kind(message)
+    unknown_kind = "" if text or file is not None or is_edit else incoming_text.unknown_kind(message)
     if not text and file is None and not unknown_kind:
         return None
     # For somebody who writes as a channel or a group, the id is that of the channel or group, and the name
@@ -167,7 +167,7 @@ def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> C
         sender_id=sender.id if sender is not None else 0,
         sender_name=(author.full_name if author is not None else "") or "",
         text=text or (f"[something that cannot be read here: {unknown_kind}]" if unknown_kind else ""),
-        ignored=message_text.UNKNOWN_KIND if unknown_kind else "",
+        ignored=incoming_text.UNKNOWN_KIND if unknown_kind else "",
         sent_ms=int(message.date.timestamp() * 1000),
         is_call=_calls(message, bot),
         edits=message.message_id if is_edit else 0,
@@ -179,11 +179,11 @@ def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> C
 
 def _text(message: Message, bot: _Bot) -> str:
     """Return the content of a message in words; mentions of the bot become the assistant's name."""
-    text = message_text.text_of(message)
+    text = incoming_text.text_of(message)
     if not (message.text or message.caption):
         return text
     entities = message.entities if message.text else message.caption_entities
-    return message_text.with_call(text, entities, bot_id=bot.id, username=bot.username, call=bot.call)
+    return incoming_text.with_call(text, entities, bot_id=bot.id, username=bot.username, call=bot.call)
 
 
 def _answered(message: Message, bot: _Bot) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _answered(message: Message, bot: _Bot) -> dict[str, Any]:
     author = answered.from_user
     return {
         "answers": answered.message_id,
-        "answered_text": message_text.text_of(answered),
+        "answered_text": incoming_text.text_of(answered),
         "answered_name": author.full_name if author else "",
         "answers_bot": author is not None and author.id == bot.id,
     }

@@ -1,4 +1,4 @@
-"""Put the content of a Telegram message into words: text, captions, polls, contacts, places. Pure."""
+"""Put the content of an incoming Telegram message into words: text, captions, polls, places. Pure."""
 
 from __future__ import annotations
 
