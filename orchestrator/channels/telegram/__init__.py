@@ -1,1 +1,4 @@
-"""Telegram, by python-telegram-bot. `entities` and `updates` are pure. Start with `channel.py`."""
+"""Telegram, by python-telegram-bot.
+
+`incoming_text`, `markup` and `updates` are pure. Start with `channel.py`.
+"""

@@ -34,9 +34,9 @@ from orchestrator.channels.connection import ChannelConnection, LoggedOut
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.telegram import login, updates
 from orchestrator.channels.telegram.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
-from orchestrator.channels.telegram.entities import MAX_MARKS, Mark, parse_markdown, split_text, utf16_units
 from orchestrator.channels.telegram.incoming import UpdateReceiver, move_chat
 from orchestrator.channels.telegram.login import TelegramLogin
+from orchestrator.channels.telegram.markup import MAX_MARKS, Mark, parse_markdown, split_text, utf16_units
 from orchestrator.domain.errors import (
     ChannelDown,
     ChannelError,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.channels.telegram.entities import MAX_MARKS, Mark, parse_markdown, split_text, utf16_units
+from orchestrator.channels.telegram.markup import MAX_MARKS, Mark, parse_markdown, split_text, utf16_units
 
 TABLE = {
     "hello": ("hello", []),
