@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from agent_runner.wire.order import TurnOrder
-from orchestrator.dashboard.delivery import choices, instant_replies
+from orchestrator.dashboard.delivery import instant_replies, question_polls
 from orchestrator.dashboard.delivery.due_notifications import NotificationDispatcher
 from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
 from orchestrator.dashboard.files.export import DashboardExporter
@@ -230,7 +230,7 @@ class DashboardFeature:
         """
         caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
         ctx = self.service.service_context(tx, group, caller)
-        return await choices.record_votes(ctx, poll, votes, newest=newest, is_text=is_text)
+        return await question_polls.record_votes(ctx, poll, votes, newest=newest, is_text=is_text)
 
     def hours_of(self, group: Group) -> Hours:
         """Return at which hours a group gets notifications."""

@@ -14,7 +14,7 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.dashboard.delivery import choices, decision
+from orchestrator.dashboard.delivery import decision, question_polls
 from orchestrator.dashboard.delivery.decision import DeliveryDecision, Verdict
 from orchestrator.dashboard.delivery.outcomes import store_change
 from orchestrator.dashboard.rules.slots import Hours
@@ -145,7 +145,7 @@ class NotificationDispatcher:
         decided = decision.decide(due, hours, now_ms=now_ms)
         row = decided.row
         until_ms = now_ms + CLAIM_MS
-        poll = choices.poll_of(row, due.question, decided.text, now_ms=now_ms)
+        poll = question_polls.poll_of(row, due.question, decided.text, now_ms=now_ms)
         text = decided.text if poll is None else poll.text
         # A notification in the outbox of a slow channel is still on its way: its claim is extended, since a
         # new claim would count as another attempt.

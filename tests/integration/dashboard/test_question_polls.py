@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.dashboard.delivery import choices
+from orchestrator.dashboard.delivery import question_polls
 from orchestrator.domain.dashboard import Actor, Caller
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import MessageId, Quote
@@ -26,7 +26,7 @@ class Asked(NotificationHarness):
         async def answer(tx, group, poll, votes, *, newest, is_text):
             caller = Caller(actor=Actor.USER, now_ms=harness.clock.now_ms(), is_person=True)
             ctx = service.service_context(tx, group, caller)
-            return await choices.record_votes(ctx, poll, votes, newest=newest, is_text=is_text)
+            return await question_polls.record_votes(ctx, poll, votes, newest=newest, is_text=is_text)
 
         self.intake = Intake(
             harness.database,
