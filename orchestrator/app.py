@@ -14,7 +14,7 @@ import structlog
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.order import TurnOrder
 from orchestrator import __version__
-from orchestrator.backup.retention import Retention
+from orchestrator.backup.retention_job import Retention
 from orchestrator.backup.write_ahead_log import WriteAheadLog
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.mailbox import Reply
-from orchestrator.backup.retention import BATCH, Retention, YearArchive
+from orchestrator.backup.retention_job import BATCH, Retention, YearArchive
 from orchestrator.domain.dashboard import BoardTaskStatus, Deadline, NotificationStatus
 from orchestrator.domain.settings import RETENTION_DAYS
 from orchestrator.domain.values import ChatJid, Folder

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.backup.retention import Retention
+from orchestrator.backup.retention_job import Retention
 from orchestrator.cli.main import app
 from orchestrator.domain.settings import RETENTION_DAYS
 from orchestrator.inbound import search_index
