@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.channels.voice import transcription
+from orchestrator.channels.voice import transcription_program
 from orchestrator.channels.voice.transcriber import VoiceTranscriber
 from orchestrator.cli.main import app
 from tests.support.skips import IS_SOAK
@@ -124,7 +124,7 @@ def test_at_most_one_word_of_ten_is_wrong(model: Path, tmp_path: Path) -> None:
     # Five with two wrong words of 42; of all twenty it is 13 of 172, and most of those are in a few.
     for number, saying in enumerate(SAYINGS if IS_SOAK else SAYINGS[1::4]):
         with speak(saying, tmp_path / f"{number}.ogg").open("rb") as sound:
-            found = transcription.transcript_of(recognizer, sound, "en")
+            found = transcription_program.transcript_of(recognizer, sound, "en")
         wrong += wrong_words(words(saying), words(found.get("text", "")))
         total += len(words(saying))
     assert wrong <= total / 10, f"{wrong} of {total}"
@@ -144,8 +144,8 @@ def test_what_holds_no_words_is_a_sentence_and_no_traceback(
             noise(path, 10)
         case _:
             noise(path, 3_600)
-    expected = {"noise": transcription.NO_WORDS, "an hour": transcription.TOO_LONG}.get(
-        content, transcription.UNREADABLE
+    expected = {"noise": transcription_program.NO_WORDS, "an hour": transcription_program.TOO_LONG}.get(
+        content, transcription_program.UNREADABLE
     )
 
     found = asyncio.run(VoiceTranscriber(model).transcribe(path, seconds=0))

@@ -1,4 +1,4 @@
-"""Transcribe voice notes, one at a time, with a restricted program without network, `transcription.py`."""
+"""Transcribe voice notes, one at a time, by a restricted program without network: `transcription_program`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from agent_runner.wire.processes import kill_and_wait
-from orchestrator.channels.voice import transcription
+from orchestrator.channels.voice import transcription_program
 from orchestrator.domain.home import Home
 
 log = structlog.get_logger(__name__)
@@ -89,9 +89,9 @@ class VoiceTranscriber:
     """Transcribes files one after another. Next is a file of the group whose last turn is the longest ago."""
 
     def __init__(self, model: Path, *, command: Sequence[str] | None = None) -> None:
-        """`model` is a model's folder; `command` replaces the program `transcription`."""
+        """`model` is a model's folder; `command` replaces the program `transcription_program`."""
         self._model = model
-        self._command = command or (sys.executable, "-m", transcription.__name__)
+        self._command = command or (sys.executable, "-m", transcription_program.__name__)
         self._is_listening = False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Notes that wait for their turn, by group."""
@@ -104,7 +104,7 @@ class VoiceTranscriber:
 
         `seconds` is the playing time of the note.
         """
-        return START_SECONDS + min(seconds, transcription.MAX_SECONDS)
+        return START_SECONDS + min(seconds, transcription_program.MAX_SECONDS)
 
     async def transcribe(
         self, file: Path, *, seconds: int, language: str | None = None, group: str = ""
@@ -117,8 +117,8 @@ class VoiceTranscriber:
             language: the spoken language, such as `de`; None to detect it.
             group: the group that the file belongs to. Of one group, at most `MAX_WAITING` files may wait.
         """
-        if seconds > transcription.MAX_SECONDS:
-            return SpokenText(failure=transcription.TOO_LONG)
+        if seconds > transcription_program.MAX_SECONDS:
+            return SpokenText(failure=transcription_program.TOO_LONG)
         if len(self._waiting.get(group, ())) >= MAX_WAITING:
             log.warning("voice.too_many", group=group)
             return SpokenText(failure=TOO_MANY_WAITING)

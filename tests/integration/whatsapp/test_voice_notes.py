@@ -21,7 +21,7 @@ pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-from orchestrator.channels.voice import transcriber, transcription
+from orchestrator.channels.voice import transcriber, transcription_program
 from orchestrator.channels.voice.transcriber import VoiceTranscriber
 from orchestrator.groups import registration
 from tests.doubles import whatsapp_events as wa
@@ -114,11 +114,11 @@ async def has_texts(harness: WhatsAppHome, count: int) -> bool:
 @pytest.mark.parametrize(
     ("body", "seconds", "why"),
     [
-        (json.dumps({"failure": transcription.NO_WORDS}).encode(), 9, transcription.NO_WORDS),
+        (json.dumps({"failure": transcription_program.NO_WORDS}).encode(), 9, transcription_program.NO_WORDS),
         (b"", 9, transcriber.FAILED),
         (b"[1, 2]", 9, transcriber.FAILED),
         (b'{"text": 7}', 9, transcriber.FAILED),
-        (b"{}", 3600, transcription.TOO_LONG),
+        (b"{}", 3600, transcription_program.TOO_LONG),
     ],
     ids=["no words", "no answer", "no object", "no text", "an hour"],
 )

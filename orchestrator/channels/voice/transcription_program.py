@@ -1,6 +1,6 @@
 """Transcribe one sound file: a program of its own, started for each voice note.
 
-`python -m orchestrator.channels.voice.transcription MODEL FILE [LANGUAGE]` prints one line of JSON:
+`python -m orchestrator.channels.voice.transcription_program MODEL FILE [LANGUAGE]` prints one line of JSON:
 `{"text": …, "language": "en", "seconds": 12.0}`, or `{"failure": …}`, which ends a sentence for a person.
 """
 
