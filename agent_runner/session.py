@@ -167,7 +167,7 @@ class RunnerSession:
     async def _answer(self, turn: TurnOrder) -> TurnOutcome:
         """Start the agent if need be, run the turn's check, and let the agent answer; return the outcome.
 
-        The host is told when the turn was accepted. A check may end the turn without the agent.
+        The host is notified when the turn was accepted. A check may end the turn without the agent.
         """
         if self._is_order_pending:
             self._is_order_pending = False

@@ -83,7 +83,7 @@ class NotifySelfTool(Tool):
         turn: int | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Leave a note for the agent itself, and return what it is told about it.
+        """Leave a note for the agent itself, and return the reply, which says when the note will be shown.
 
         An invalid note is refused with the code of the first mistake. The host stores a note that may outlast
         this turn, under the id `request_id`.
@@ -95,7 +95,7 @@ class NotifySelfTool(Tool):
         if refusal := notify_self.refusal_of(note):
             return _refused(refusal.code, refusal.text)
         notice_id = None
-        # What is told in this turn alone needs no row at the host.
+        # A note that is shown in this turn only needs no row at the host.
         if note.deliver_at != "immediate" or note.persist_cross_session:
             reply = await _store_at_host(
                 host, note.model_copy(update={"turn": turn, "request_id": request_id})

@@ -120,7 +120,7 @@ class CarrierConnection:
         self._sending = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._last_sent = self._loop.time()
-        self.last_heard = self._loop.time()
+        self.last_received_at = self._loop.time()
         """The time of the last received message, pings included, in seconds of the event loop's clock."""
 
     async def send(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
@@ -173,7 +173,7 @@ class CarrierConnection:
                 payload = await self.reader.readexactly(payload_bytes)
         except (OSError, EOFError, TimeoutError, ValueError, RecursionError) as error:
             raise ConnectionLost(f"it ended: {error!r}") from error
-        self.last_heard = self._loop.time()
+        self.last_received_at = self._loop.time()
         if not isinstance(header, dict) or not isinstance(header.get("kind"), str):
             raise ConnectionLost("a message without a kind")
         return CarrierMessage(kind=header.pop("kind"), fields=header, payload=payload)

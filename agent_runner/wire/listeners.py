@@ -44,8 +44,8 @@ class ScreenedListener(socket.socket):
     """A listening socket that closes connections of addresses that have too many, right as it accepts them.
 
     A connection that asyncio has made costs ten times as much to close. An address that goes on nevertheless
-    is not heard for a second: the kernel drops its attempts to connect, where it can, so that a container
-    that connects again and again neither keeps the event loop busy nor fills the queue of the others.
+    is blocked for a second: the kernel drops its attempts to connect, where it can, so that a container that
+    connects again and again neither keeps the event loop busy nor fills the queue of the others.
     """
 
     def __init__(self, listener: socket.socket, is_full: Callable[[str], bool]) -> None:

@@ -39,7 +39,7 @@ Type=exec
 WorkingDirectory={home_path}
 {environment}Restart=on-failure
 RestartSec=10
-# Turns have 30 s to end. Only the host is told; what it started, it ends itself.
+# Turns have 30 s to end. Only the host gets the signal, and ends the processes that it started itself.
 KillMode=mixed
 TimeoutStopSec=75
 {limits}

@@ -210,8 +210,8 @@ async def _add_checkpoint(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_m
 async def _settle_notices(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> list[int]:
     """Record which of the turn's notices reached the agent, and return their ids.
 
-    A notice is a line for the agent about something that happened on the host. `frame.told` names those that
-    reached it; the others are offered to a later turn.
+    A notice is a line for the agent about something that happened on the host. The wire's field `told` lists
+    those that reached it; the others are offered to a later turn.
     """
     session_id = None if run.is_isolated else await sessions.current(tx, run.folder)
     return await notice_claims.settle(tx, turn, frame.told, session_id=session_id, now_ms=now_ms)

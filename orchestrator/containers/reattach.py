@@ -107,7 +107,7 @@ class Reattachment:
         await ports.mailboxes.watch(run.folder)
         await self._context.logs.resume(run)
         live = self._live_runs.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
-        # Its silence counts from now: while the host was away, nobody could hear it.
+        # Its silence counts from now: while the host was away, nobody could read its frames.
         live.container = container
         live.last_frame_ms = self._context.clock.steady_ms()
         live.session_id = session_id

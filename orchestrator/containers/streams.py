@@ -152,7 +152,7 @@ class Demultiplexer:
     def _read_header(self, data: bytes) -> None:
         """Add bytes to the header of the next part.
 
-        Once the header is complete, it tells of which stream the part is, and how many bytes it has.
+        Once the header is complete, the stream and the length of the part are read from it.
         """
         self._header += data
         if len(self._header) == HEADER_BYTES:

@@ -59,7 +59,7 @@ def accepted(*, is_busy: bool, is_korean: bool) -> str:
 
 
 def delayed() -> str:
-    """Return what a chat is told when a person could not be forgotten yet, in English and Korean."""
+    """Return the message to the chat when removing a person's data failed for now, in English and Korean."""
     return (
         "I could not forget you yet, because something of this group could not be changed. The owner knows."
         " I try again by myself, and will say so when it is done.\n"

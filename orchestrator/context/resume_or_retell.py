@@ -152,7 +152,7 @@ def _missing_turns_reason(facts: RestoreFacts, session_state: _SessionState) -> 
         return None
     if session_state.newest_uuid is None and any(checkpoint.uuid for checkpoint in facts.checkpoints):
         return "the transcript of its session has none of the answered turns"
-    # Of turns before the stored ones only a summary is stored, so they cannot be told to the session.
+    # Of turns before the stored ones only a summary is stored, so the session cannot get them word for word.
     missing = session_state.missing
     if missing and (not facts.stored_turns or missing[0] < min(facts.stored_turns)):
         return (

@@ -110,7 +110,7 @@ class SessionRestorer:
     async def _decide(self, group: Group, facts: RestoreFacts, agent: ChosenAgent) -> Restoration:
         """Return how the conversation continues, decided by the facts and the stored context.
 
-        The offline agent has no sessions: it is only told whether a conversation is stored, and of its plans.
+        The offline agent has no sessions: its order has only the plans, and whether a conversation is stored.
 
         Raises:
             ContextBusy, OSError: the stored context cannot be read.
@@ -211,7 +211,8 @@ def _facts_without_store(session_id: str | None, *, now_ms: int) -> RestoreFacts
 def _unchecked_restoration(facts: RestoreFacts) -> Restoration:
     """Return the order to resume the session without a check, or to begin a new one if there is none.
 
-    Nothing of the stored conversation is told to it: it could not be read. Facts that were read are used.
+    It is for a stored conversation that could not be read: the session gets nothing of it. Facts that were
+    read are used.
     """
     transcript_read = facts.transcript
     # Only the turns that the session has: for a missing one, texts of the stored context would be needed.

@@ -11,7 +11,7 @@ MAX_IMAGE_WAIT_MS = 24 * 3_600_000
 """Milliseconds that a turn waits for a missing image: a person has to build it, which takes longer."""
 IMAGE_PAUSE_MS = 10 * 60_000
 """Milliseconds between two attempts without an image. Once it is built, waiting turns start at once."""
-TELL_OUTAGE_AFTER_MS = 30_000
+OUTAGE_NOTICE_AFTER_MS = 30_000
 """Milliseconds that a question waits for the end of an outage before its chat is notified."""
 LONGEST_OUTAGE_PAUSE_MS = 60_000
 """Most milliseconds between two attempts during an outage."""
@@ -129,8 +129,8 @@ def refusal_fix(cause: ModelError, *, setting: str | None, model: str | None) ->
 
 
 MOVED = "⏳ My usual model does not answer: another one goes on with this."
-TELL_MOVE_AFTER_MS = 10_000
-"""Milliseconds of waiting after which a chat is told that another model goes on."""
+MOVE_NOTICE_AFTER_MS = 10_000
+"""Milliseconds of waiting after which a chat gets the text `MOVED` when its turn moves."""
 
 
 def stand_in_notice(

@@ -105,7 +105,7 @@ class Retry(StrEnum):
     BY_THE_LEDGER = "by_the_ledger"
     """The row of the notification that the message belongs to, by its own time of the next attempt."""
     BY_ANOTHER = "by_another"
-    """Another message with the same content, tried for a day: nobody needs to hear of this failure."""
+    """Another message with the same content, tried for a day: nobody needs a text about this failure."""
     NEVER = "never"
 
 
@@ -296,7 +296,7 @@ class Turn:
     ended_ms: int | None
     """When it was answered or failed; None until then."""
     is_place_notified: bool
-    """Whether its chat was told that it waits for a container."""
+    """Whether its chat has got the text that it waits for a container."""
     command: SessionCommand | None = None
     """The command that it carries out, such as `/clear`; None for a question."""
     after_command: int = 0

@@ -74,8 +74,9 @@ async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
     """Store the request of a chat without a group that calls Andy, and ask the owner about it.
 
     Return the stored request. After `MAX_NOTIFIED_A_DAY` questions in a day, the owner is not asked about the
-    chat, but told that one more calls. None if nothing is stored: the chat's request waits, the chat is
-    blocked or was ignored lately, the message is from a program of this machine, or too many requests wait.
+    chat, but gets a message that one more chat calls. None if nothing is stored: the chat's request waits,
+    the chat is blocked or was ignored lately, the message is from a program of this machine, or too many
+    requests wait.
     """
     earlier = await access_requests.of_chat(tx, message.chat_jid)
     if earlier is not None and not _may_ask_again(earlier, now_ms=now_ms):

@@ -655,7 +655,7 @@ class Intake:
         """Store a message and return the outcome.
 
         A message that asks something joins a turn, a question to the agent; any other is stored as context. A
-        sender who may not ask because of their role is told so once.
+        sender who may not ask because of their role gets one text about that.
         """
         now_ms = self._clock.now_ms()
         reason = message.ignored or await self._why_ignored(tx, message, group)
@@ -773,7 +773,7 @@ def _check_content(message: Inbound) -> None:
 
     Raises `TextEmpty`, `TextTooLong`.
     """
-    # A message that could not be decrypted is accepted here, so that its chat can be told so.
+    # A message that could not be decrypted is accepted here, so that its chat can get a text about that.
     has_content = message.text.strip() or message.file or message.is_unreadable
     if not has_content and message.deletes is None:
         raise TextEmpty

@@ -108,7 +108,7 @@ async def compose(
     now_ms: int,
     brief: Brief | None = None,
 ) -> TurnOrder:
-    """Return the order of a turn: what the container is told of a question, with the prompt for its agent.
+    """Return the order of a turn: the message to the container that has the prompt for its agent.
 
     The turn is read again, because messages may have joined it. What earlier, interrupted runs of the turn
     have done is appended to the prompt.

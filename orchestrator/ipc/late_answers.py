@@ -24,7 +24,10 @@ from orchestrator.store.runs import turns
 SENT_LATE = "sent_late"
 """The code of a reminder that is sent at once: the reminder itself is the reply."""
 MAX_AN_HOUR = 30
-"""Late answers in an hour of which a group is told: a container says itself when it asked."""
+"""Most messages with late answers that a group gets in an hour.
+
+A container writes the time of its request itself, so it could have any number of answers sent as late ones.
+"""
 HOUR_MS = 3_600_000
 MORE = "More was asked while I was away. It is done or refused by now, and not listed here."
 _LISTING = frozenset(tool.name for tool in TOOLS if tool.name.startswith("list_"))
@@ -34,10 +37,11 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
     """Queue a message with the reply to `command` for the chat that asked, if the reply comes too late.
 
     The agent waited `REPLY_SECONDS` for the reply, and then could only say that the host does not answer.
+
     Nothing is queued for commands that people do not know of, for turns of scheduled tasks and of the
     dashboard worker, and for a reminder whose time has passed (`SENT_LATE`), since the reminder itself is
     sent now. Nothing is queued either if the turn is tried again: the agent then repeats the request and gets
-    the reply. Of more than `MAX_AN_HOUR`, one message says that there are more.
+    the reply. After `MAX_AN_HOUR` messages, one more says that other requests are not listed (`MORE`).
     """
     waited_ms = now_ms - (command.asked_ms or now_ms)  # 0 if the command does not say when it was asked
     if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:

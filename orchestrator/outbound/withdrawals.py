@@ -1,4 +1,7 @@
-"""Delete the messages of undone turns, where the messenger can; tell the chat which could not be deleted."""
+"""Delete the messages of undone turns at their messengers.
+
+A message that cannot be deleted stays in its chat, which gets a text with the reason.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +74,9 @@ class Withdrawals:
     async def _withdraw(self, withdrawal: Withdrawal) -> None:
         """Delete a sent message or reaction at its messenger, and record that.
 
-        If the messenger is unreachable, the deletion is tried again later; if the messenger refuses, or
-        breaks, the deletion is given up, and the chat is told. For a message that is no longer stored, the
-        deletion is only recorded as ended.
+        If the messenger is unreachable, the deletion is tried again later. If the messenger refuses, or its
+        code fails, the deletion is given up, and the chat gets a text with the reason. For a message that is
+        no longer stored, the deletion is only recorded as ended.
         """
 
         async def look(tx: Tx) -> tuple[Outgoing | None, Message | None]:

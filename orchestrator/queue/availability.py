@@ -59,9 +59,9 @@ class Availability:
 
         Return True if it may not start, because this has dealt with it; False if it may.
 
-        A turn that no model would answer fails, and its chat is told. But one for which nobody waits, because
-        an agent woke by itself (kind AUTO), is tried again after `BACKGROUND_PAUSE_MS`. If a sender in the
-        turn has a lesser role by now, their messages are moved to a turn with the rights of that role.
+        A turn that no model would answer fails, and its chat gets the reason. But one for which nobody waits,
+        because an agent woke by itself (kind AUTO), is tried again after `BACKGROUND_PAUSE_MS`. If a sender
+        in the turn has a lesser role by now, their messages are moved to a turn with the rights of that role.
         """
         group = await self._database.read(lambda tx: groups.by_folder(tx, turn.folder))
         if group is not None and turn.kind is TurnKind.CHAT and turn.command is None:
@@ -101,7 +101,7 @@ class Availability:
             await self._wakeups.outages.wait(at_most_seconds=seconds)
 
     async def notify_waiting(self) -> int | None:
-        """Notify, once, the chat of each turn that has waited `TELL_OUTAGE_AFTER_MS` for an outage to end.
+        """Notify, once, the chat of each turn that has waited `OUTAGE_NOTICE_AFTER_MS` for an outage to end.
 
         Return in how many milliseconds the next notification is due, at most that delay; None if no other
         turn waits.
@@ -110,11 +110,11 @@ class Availability:
         waits_ms: list[int] = []
         async with self._database.transaction() as tx:
             for outage in await turn_outages.unannounced(tx):
-                due_ms = outage.since_ms + failures.TELL_OUTAGE_AFTER_MS
+                due_ms = outage.since_ms + failures.OUTAGE_NOTICE_AFTER_MS
                 if due_ms > now_ms:
                     # After the clock was set back, `due_ms` may be far ahead: wait no longer than the whole
                     # delay.
-                    waits_ms.append(min(due_ms - now_ms, failures.TELL_OUTAGE_AFTER_MS))
+                    waits_ms.append(min(due_ms - now_ms, failures.OUTAGE_NOTICE_AFTER_MS))
                     continue
                 # In one transaction with the text, so that a crash in between neither repeats nor loses the
                 # text.

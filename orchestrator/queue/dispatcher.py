@@ -201,7 +201,7 @@ class Dispatcher:
             current = await turns.get(tx, turn.id)
             if current is None or current.state is not TurnState.QUEUED:
                 return
-            # In one transaction with the text, so that a chat is told once, even after a crash.
+            # In one transaction with the text, so that a chat gets it only once, even after a crash.
             await turns.note_place_notified(tx, turn.id, now_ms=now_ms)
             await outbox.add(
                 tx,

@@ -22,8 +22,8 @@ from orchestrator.domain.values import (
 AGEING_MS = 5 * 60_000
 """Milliseconds after which a waiting turn goes before all kinds: a stream of chat must not starve the rest.
 """
-TELL_PLACE_AFTER_MS = 10_000
-"""Milliseconds that a question waits for a slot before its chat is told its place, once."""
+PLACE_NOTICE_AFTER_MS = 10_000
+"""Milliseconds that a question waits for a slot before its chat gets a text with its place, once."""
 LONGEST_PAUSE_MS = 3_600_000
 """Milliseconds that are longer than any pause before another attempt, by which a changed clock is noticed."""
 
@@ -185,7 +185,7 @@ def plan(
             slots.spare.remove(own_run)
             actions.append(HandOverTurn(turn.id, own_run.id))
         elif own_run is None and _must_end_first(turn, runs):
-            # Not counted as waiting: its own container ends, so its chat is not told that all are busy.
+            # Not counted as waiting: it waits only for its own container, so "all are busy" would be wrong.
             actions.extend(slots.close(run) for run in list(slots.spare) if _is_session_of(run, turn))
             actions.extend(slots.wait())
         elif own_run is not None:
@@ -359,7 +359,7 @@ def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
 
 
 def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
-    """Return the actions that tell chats their place in the queue, if their question has waited long enough.
+    """Return the actions that send chats their place in the queue, if their question has waited long enough.
 
     `waiting` are the turns that wait for a slot, the next one first.
     """
@@ -368,16 +368,16 @@ def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
         for place, turn in enumerate(waiting, start=1)
         if turn.kind is TurnKind.CHAT
         and not turn.is_place_notified
-        and now_ms - turn.queued_ms >= TELL_PLACE_AFTER_MS
+        and now_ms - turn.queued_ms >= PLACE_NOTICE_AFTER_MS
     ]
 
 
 def _look_again(turns: Sequence[Turn], waiting: Sequence[Turn], now_ms: int) -> int | None:
     """Return when the plan may change by itself, in epoch milliseconds; None if only an event can change it.
 
-    That is when a pause of a turn ends, or when a chat is to be told its place. `waiting` are the turns that
-    wait for a slot.
+    That is when a pause of a turn ends, or when a chat is due to get the text with its place. `waiting` are
+    the turns that wait for a slot.
     """
     times = [turn.not_before_ms for turn in turns if turn.state is TurnState.QUEUED]
-    times += [turn.queued_ms + TELL_PLACE_AFTER_MS for turn in waiting]
+    times += [turn.queued_ms + PLACE_NOTICE_AFTER_MS for turn in waiting]
     return min((at for at in times if at > now_ms), default=None)

@@ -171,12 +171,12 @@ def _decide_retry(
 async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
     """Queue a turn again that moves to another model service: at once, and without counting an attempt.
 
-    The chat is told if its question has been worked on for long.
+    If the chat has waited longer than `MOVE_NOTICE_AFTER_MS`, it gets a text that another model continues.
     """
     # In another run, because a session must not mix the answers of two services.
     await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms, counts_as_attempt=False)
     waited_ms = now_ms - (turn.started_ms or turn.queued_ms)
-    if turn.kind is TurnKind.CHAT and waited_ms > failures.TELL_MOVE_AFTER_MS:
+    if turn.kind is TurnKind.CHAT and waited_ms > failures.MOVE_NOTICE_AFTER_MS:
         await outbox.add(
             tx,
             chat_jid=turn.chat_jid,
@@ -191,7 +191,7 @@ async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bo
     """End a turn as failed. For a turn of a chat, send the chat the reason, once.
 
     For a scheduled task, the failure is reported as the task's settings say; `is_own_fault` says whether it
-    counts against the task. For turns of other kinds nobody is told.
+    counts against the task. The failure of a turn of another kind is only recorded.
     """
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     if turn.kind is TurnKind.CHAT:

@@ -128,7 +128,7 @@ class WarmStarts:
                 return None
         try:
             return group if await self._refusal(group, kind) is None else None
-        # Nobody has asked yet, so nobody is told: the turn itself reports the reason if it comes.
+        # Nobody has asked anything yet, so no chat gets the reason. If the turn comes, it reports it itself.
         except (SettingError, EngineGone) as error:
             log.info("start_ahead.left", group=expected.folder, reason=str(error))
             return None

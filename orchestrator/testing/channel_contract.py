@@ -254,25 +254,25 @@ async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], w
         raise AssertionError(f"not in {DEADLINE_SECONDS:g} s: {what}") from error
 
 
-def write(harness: ChannelHarness, text: str, heard: list[Inbound]) -> None:
-    """Make Jane write a message that will be in the list `heard`.
+def write(harness: ChannelHarness, text: str, received: list[Inbound]) -> None:
+    """Make Jane write a message that will be in the list `received`.
 
     `running` adds the messages that come through the channel. Without another end, none comes through a
     channel, so the message is added here.
     """
     if (message := harness.write(text)) is not None:
-        heard.append(message)
+        received.append(message)
 
 
 @asynccontextmanager
-async def running(harness: ChannelHarness, heard: list[Inbound]) -> AsyncIterator[Channel]:
+async def running(harness: ChannelHarness, received: list[Inbound]) -> AsyncIterator[Channel]:
     """Run the channel while the block runs, and yield it once it is connected.
 
-    Messages that come in are added to `heard`.
+    Messages that come in are added to `received`.
     """
 
     async def receive(message: Inbound, *, cursor: str | None = None) -> None:
-        heard.append(message)
+        received.append(message)
 
     async with asyncio.TaskGroup() as tasks:
         loop = tasks.create_task(harness.channel.run(receive), name="channel")
@@ -377,12 +377,12 @@ async def test_it_takes_a_file_with_and_without_words(harness: ChannelHarness, t
 
 async def test_what_is_written_comes_in_with_its_chat_and_sender(harness: ChannelHarness) -> None:
     """Make Jane write, and check that the message comes in with its chat, text, sender and id."""
-    heard: list[Inbound] = []
-    async with running(harness, heard):
-        write(harness, "hello", heard)
-        await until(lambda: heard, "the message")
+    received: list[Inbound] = []
+    async with running(harness, received):
+        write(harness, "hello", received)
+        await until(lambda: received, "the message")
 
-    (message,) = heard
+    (message,) = received
     assert (message.chat_jid, message.text) == (harness.jid, "hello")
     assert message.sender
     assert message.sender_name
@@ -399,7 +399,7 @@ async def test_a_poll_is_asked_and_each_vote_comes_in_with_its_options_and_its_p
     """
     if Feature.POLLS not in harness.channel.features:
         pytest.skip(f"{ON_PURPOSE}{harness.channel.name} has no polls")
-    heard: list[Inbound] = []
+    received: list[Inbound] = []
     poll = Poll(
         question="Which cake?",
         options=("Plum", "Äpfel <b>"),
@@ -417,7 +417,7 @@ async def test_a_poll_is_asked_and_each_vote_comes_in_with_its_options_and_its_p
         assert message is not None
         return message
 
-    async with running(harness, heard) as channel:
+    async with running(harness, received) as channel:
         await context.database.write(lambda tx: polls.add(tx, poll))
         channel_id = await channel.send(harness.jid, poll.text, poll.message_id, poll=poll)
         if Feature.IDEMPOTENT in channel.features:
@@ -425,16 +425,16 @@ async def test_a_poll_is_asked_and_each_vote_comes_in_with_its_options_and_its_p
         question = await stored_question()
         for number, chosen in enumerate((("Äpfel <b>",), ("Plum",), ()), start=1):
             await asyncio.to_thread(harness.vote, "Which cake?", *chosen)
-            await until(lambda most=number: len(heard) >= most, f"vote {number}")
+            await until(lambda most=number: len(received) >= most, f"vote {number}")
         with suppress(ChannelRefused):  # a messenger may have polls that never end
             await channel.end_poll(question)
 
     # The indexes of the options, as they are listed in the poll.
-    assert [vote.vote for vote in heard] == [(1,), (0,), ()]
-    assert {vote.quote.message_id for vote in heard if vote.quote} == {poll.message_id}
-    assert len({vote.sender for vote in heard}) == 1
-    assert all(vote.sender_name and vote.chat_jid == harness.jid and vote.ignored for vote in heard)
-    assert len({vote.id for vote in heard}) == 3
+    assert [vote.vote for vote in received] == [(1,), (0,), ()]
+    assert {vote.quote.message_id for vote in received if vote.quote} == {poll.message_id}
+    assert len({vote.sender for vote in received}) == 1
+    assert all(vote.sender_name and vote.chat_jid == harness.jid and vote.ignored for vote in received)
+    assert len({vote.id for vote in received}) == 3
 
 
 async def test_typing_never_raises_connected_or_not(harness: ChannelHarness) -> None:
@@ -518,10 +518,10 @@ async def test_before_it_runs_it_says_that_it_is_down_or_delivers(harness: Chann
 async def test_it_ends_when_it_is_cancelled_and_can_be_run_again(harness: ChannelHarness) -> None:
     """Run the same channel object twice, and check that it receives a message each time."""
     for number in range(2):
-        heard: list[Inbound] = []
-        async with running(harness, heard):
-            write(harness, f"m{number}", heard)
-            await until(lambda heard=heard: heard, "the message")
+        received: list[Inbound] = []
+        async with running(harness, received):
+            write(harness, f"m{number}", received)
+            await until(lambda received=received: received, "the message")
 
 
 def test_its_condition_can_be_told_as_json_at_any_time(harness: ChannelHarness) -> None:
@@ -561,14 +561,14 @@ class ContractHost:
         rows = await self.rows("SELECT content FROM messages WHERE is_bot_message = 0 ORDER BY seq")
         return [row["content"] for row in rows]
 
-    async def until_heard(self, *texts: str) -> None:
+    async def until_received(self, *texts: str) -> None:
         """Wait until exactly these texts of people are stored, in this order."""
 
         async def holds() -> bool:
             await asyncio.sleep(0.02)  # spares the database
             return await self.texts() == list(texts)
 
-        await until(holds, f"heard {texts}")
+        await until(holds, f"received {texts}")
 
     async def post(self, *texts: str, **more: Any) -> None:
         """Put texts into the outbox for the chat; `more` are further arguments of `outbox.add`."""
@@ -644,7 +644,7 @@ async def test_all_of_a_cut_of_a_minute_comes_in_once_in_its_order_and_is_answer
     """
     async with host.living():
         await in_thread(outside.write, "before")
-        await host.until_heard("before")
+        await host.until_received("before")
     missed = [f"@Andy missed {number}" for number in range(30)]
     for text in missed:
         await in_thread(outside.write, text)
@@ -652,7 +652,7 @@ async def test_all_of_a_cut_of_a_minute_comes_in_once_in_its_order_and_is_answer
     host.context.clock.slept_ms = 61_000
     async with host.living():
         await in_thread(outside.write, "after")
-        await host.until_heard("before", *missed, "after")
+        await host.until_received("before", *missed, "after")
         rows = await host.rows("SELECT * FROM messages WHERE content LIKE '%missed%' ORDER BY seq")
         (turn,) = {row["turn_id"] for row in rows}
         assert all(row["received_ms"] - row["sent_ms"] >= 60_000 for row in rows)
@@ -680,12 +680,12 @@ async def test_what_is_not_stored_yet_comes_again_and_is_one_row(
         await until(lambda: unstored, "the message is handed over; the host ends before it is stored")
     assert await host.texts() == []
     async with host.living():
-        await host.until_heard("first")
+        await host.until_received("first")
         await in_thread(outside.write, "second")
-        await host.until_heard("first", "second")
+        await host.until_received("first", "second")
     async with host.living():
         await in_thread(outside.write, "third")
-        await host.until_heard("first", "second", "third")
+        await host.until_received("first", "second", "third")
 
 
 async def test_nothing_of_a_chat_is_stored_before_it_is_registered(
@@ -709,7 +709,7 @@ async def test_nothing_of_a_chat_is_stored_before_it_is_registered(
         async with host.context.database.transaction() as tx:
             await registration.register(tx, the_group(outside))
         await in_thread(outside.write, "late")
-        await host.until_heard("late")
+        await host.until_received("late")
 
 
 async def test_edits_deletions_and_replies_come_in_as_such(
@@ -722,14 +722,14 @@ async def test_edits_deletions_and_replies_come_in_as_such(
     async with host.living():
         for text in ("one", "two"):
             await in_thread(outside.write, text)
-        await host.until_heard("one", "two")
+        await host.until_received("one", "two")
         await in_thread(outside.answer, "one", "an answer")
-        await host.until_heard("one", "two", "an answer")
+        await host.until_received("one", "two", "an answer")
         (row,) = await host.rows("SELECT * FROM messages WHERE content = 'an answer'")
         assert row["quoted_content"] == "one"
         if Feature.EDITS in outside.channel.features:
             await in_thread(outside.change, "one", "changed")
-            await host.until_heard("changed", "two", "an answer")
+            await host.until_received("changed", "two", "an answer")
         if Feature.DELETIONS in outside.channel.features:
             await in_thread(outside.take_back, "two")
 

@@ -89,8 +89,8 @@ async def put_due(database: Database, files: GroupFiles, folder: Folder, *, now_
     """Restore the files of a group's undos that have not been restored yet, and record that it was done.
 
     An undo first changes the database, and its files follow. After a crash this is simply repeated. A file
-    that cannot be restored is logged, and not tried again; the chat of the undo, which was told before that
-    it is restored, is told about it.
+    that cannot be restored is logged and not tried again. A message then corrects the reply to the undo,
+    which had announced that all files are restored.
     """
     for undo in await database.read(partial(undos.due, folder=folder)):
         effects = await database.read(partial(turn_effects.of_turn, turn_id=undo.turn_id))
@@ -103,7 +103,7 @@ async def put_due(database: Database, files: GroupFiles, folder: Folder, *, now_
 
 
 async def _finish(tx: Tx, undo: Undo, unrestored: Sequence[RowEffect], *, now_ms: int) -> None:
-    """Record that the files of an undo were restored, and tell its chat about those that could not be."""
+    """Record that the files of an undo are dealt with; queue a message about those that were not restored."""
     await undos.note_files_done(tx, undo.turn_id)
     turn = await turns.get(tx, undo.turn_id)
     if unrestored and turn is not None:

@@ -444,10 +444,10 @@ def _commanded(effects: Sequence[RowEffect]) -> set[int]:
 
 
 async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> tuple[RowEffect, ...]:
-    """Return the effects on messages that a turn kept from being sent: undoing it makes them pending again.
+    """Return the changes of rows of the outbox by which a turn prevented unsent messages from being sent.
 
-    Only a turn that is itself an undo has such. For any other turn this is empty: its messages are not rows
-    to restore, but are deleted or not sent.
+    Undoing the turn makes these messages pending again. Only a turn that is itself an undo has such changes.
+    For any other turn this is empty: its own messages are not rows to restore, but are deleted or not sent.
     """
     if await undos.get(tx, turn.id) is None:
         return ()

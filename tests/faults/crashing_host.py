@@ -4,7 +4,7 @@ A point is before and after each transaction, each send on a channel, each file 
 of one and each decision how it goes on with its conversation. Each adds a byte to `POINTS`, so that a test
 can choose among as many as there are. What is sent on the local channel is noted in
 `data/seen`, as another party would see it: one line a message id and text. `REJOIN_SECONDS` is how long it
-looks for an engine that broke off, `TELL_OUTAGE_AFTER_MS` after how long an outage is reported in chats.
+looks for an engine that broke off, `OUTAGE_NOTICE_AFTER_MS` after how long an outage is reported in chats.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ SwarmRuntime.adopt = with_points_around(SwarmRuntime.adopt)  # type: ignore[meth
 OpenStage.seal = with_points(OpenStage.seal)  # type: ignore[method-assign]
 Stages.apply = with_points(Stages.apply)  # type: ignore[method-assign]
 output.REJOIN_SECONDS = float(os.environ.pop("REJOIN_SECONDS", output.REJOIN_SECONDS))
-failures.TELL_OUTAGE_AFTER_MS = int(os.environ.pop("TELL_OUTAGE_AFTER_MS", failures.TELL_OUTAGE_AFTER_MS))
+failures.OUTAGE_NOTICE_AFTER_MS = int(
+    os.environ.pop("OUTAGE_NOTICE_AFTER_MS", failures.OUTAGE_NOTICE_AFTER_MS)
+)
 SessionRestorer.restore = with_points_around(SessionRestorer.restore)  # type: ignore[method-assign]
 input_files.write_turn = with_points(input_files.write_turn)
 input_files.write_close = with_points(input_files.write_close)

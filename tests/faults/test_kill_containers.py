@@ -125,7 +125,7 @@ def _answered_by(andy: MortalAndy, runs: set[str]) -> int:
 
 
 def test_an_engine_that_breaks_off_and_comes_back_costs_no_answer(tmp_path: Path) -> None:
-    environment = {**SLOTS, "REJOIN_SECONDS": "600", "TELL_OUTAGE_AFTER_MS": "1000"}
+    environment = {**SLOTS, "REJOIN_SECONDS": "600", "OUTAGE_NOTICE_AFTER_MS": "1000"}
     said: dict[str, str | None] = {}
     with (
         RelayThread(tmp_path / "engine.sock") as relay,

@@ -287,7 +287,7 @@ async def test_a_chat_is_told_once_in_one_line_where_it_took_long(
     clock = harness.store_harness.clock
 
     async def slow(*rest: object) -> None:
-        clock.wall_ms += failures.TELL_MOVE_AFTER_MS + 1
+        clock.wall_ms += failures.MOVE_NOTICE_AFTER_MS + 1
         await reset(*rest)  # type: ignore[arg-type]
 
     first.behave = slow

@@ -344,7 +344,7 @@ async def test_a_chat_is_told_once_that_it_waits_and_not_before_half_a_minute(ha
     await harness.ask(OVERLOADED)
     telling = asyncio.create_task(harness.available.run(), name="availability")
     try:
-        harness.store_harness.clock.pass_ms(failures.TELL_OUTAGE_AFTER_MS - 1_000)
+        harness.store_harness.clock.pass_ms(failures.OUTAGE_NOTICE_AFTER_MS - 1_000)
         await harness.ask(OVERLOADED)
         assert await harness.told("family") == []
         harness.store_harness.clock.pass_ms(1_000)
@@ -354,7 +354,7 @@ async def test_a_chat_is_told_once_that_it_waits_and_not_before_half_a_minute(ha
             return bool(await harness.told("family"))
 
         await until(is_told, "the chat is told")
-        harness.store_harness.clock.pass_ms(failures.TELL_OUTAGE_AFTER_MS)
+        harness.store_harness.clock.pass_ms(failures.OUTAGE_NOTICE_AFTER_MS)
         await harness.ask(OVERLOADED)
         await harness.available.notify_waiting()
     finally:
@@ -395,7 +395,7 @@ async def test_a_service_that_is_slow_to_begin_is_waited_for_with_one_request(
             return bool(await harness.store_harness.rows("SELECT 1 FROM turn_outages"))
 
         await until(is_slow, "it is noticed that the service is slow")
-        harness.store_harness.clock.pass_ms(failures.TELL_OUTAGE_AFTER_MS)
+        harness.store_harness.clock.pass_ms(failures.OUTAGE_NOTICE_AFTER_MS)
         await harness.available.notify_waiting()
         await harness.available.notify_waiting()
         assert await harness.told("family") == [failures.WAITING[failures.Outage.MODEL]]

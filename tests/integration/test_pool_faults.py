@@ -342,7 +342,7 @@ async def test_a_turn_waits_for_a_missing_image_and_is_tried_at_once_when_it_is_
         turn = await harness.start_in_vain(await harness.ask())
         assert (turn.state, turn.attempt) == (TurnState.QUEUED, 1)
         assert turn.not_before_ms == store.clock.now_ms() + failures.IMAGE_PAUSE_MS
-        assert await harness.told_after(failures.TELL_OUTAGE_AFTER_MS) == [
+        assert await harness.told_after(failures.OUTAGE_NOTICE_AFTER_MS) == [
             f"⚠️ {NO_IMAGE}",
             failures.WAITING[failures.Outage.ENGINE],
         ]
@@ -546,7 +546,7 @@ async def test_a_chat_whose_engine_went_away_in_its_turn_is_told_within_a_minute
     turn, _ = await harness.start()
     harness.runtime.break_off()
     await harness.until_met(turn)
-    assert await harness.told_after(failures.TELL_OUTAGE_AFTER_MS - 1) == []
+    assert await harness.told_after(failures.OUTAGE_NOTICE_AFTER_MS - 1) == []
     assert await harness.told_after(1) == [failures.WAITING[failures.Outage.ENGINE]]
 
 
@@ -558,7 +558,7 @@ async def test_a_chat_whose_container_cannot_be_made_is_told_and_its_attempts_do
     for _ in range(7):
         turn = await harness.start_in_vain(turn)
     assert turn.attempt == 1
-    assert await harness.told_after(failures.TELL_OUTAGE_AFTER_MS) == [
+    assert await harness.told_after(failures.OUTAGE_NOTICE_AFTER_MS) == [
         failures.WAITING[failures.Outage.ENGINE]
     ]
     harness.runtime.is_gone = False
@@ -580,7 +580,7 @@ async def test_a_start_that_hangs_is_told_before_the_engine_is_given_up(
     turn = await harness.ask()
     await harness.pool.start(turn)
     await harness.until_met(turn)
-    assert await harness.told_after(failures.TELL_OUTAGE_AFTER_MS) == [
+    assert await harness.told_after(failures.OUTAGE_NOTICE_AFTER_MS) == [
         failures.WAITING[failures.Outage.ENGINE]
     ]
 

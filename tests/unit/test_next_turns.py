@@ -8,7 +8,7 @@ from orchestrator.queue import next_turns
 from orchestrator.queue.next_turns import (
     AGEING_MS,
     LONGEST_PAUSE_MS,
-    TELL_PLACE_AFTER_MS,
+    PLACE_NOTICE_AFTER_MS,
     ClearConversation,
     CloseContainer,
     HandOverTurn,
@@ -354,8 +354,8 @@ def test_one_that_ends_beside_others_makes_no_room_where_more_live_than_may():
 
 def test_a_place_is_told_after_ten_seconds_and_once():
     busy = [a_run("r", "other", state=RunState.BUSY)]
-    turn = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS)
-    told = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS, is_place_notified=True)
+    turn = a_turn(1, queued_ms=NOW - PLACE_NOTICE_AFTER_MS)
+    told = a_turn(1, queued_ms=NOW - PLACE_NOTICE_AFTER_MS, is_place_notified=True)
 
     assert decide([turn], busy, cap=1).actions == (NotifyPlace(1, 1),)
     assert decide([told], busy, cap=1) == next_turns.QueuePlan(actions=()), (
@@ -368,7 +368,7 @@ def test_before_ten_seconds_nobody_is_told_but_the_lanes_look_again_then():
 
     decided = decide([a_turn(1, queued_ms=NOW - 1)], busy, cap=1)
 
-    assert decided == next_turns.QueuePlan(actions=(), look_again_ms=NOW - 1 + TELL_PLACE_AFTER_MS)
+    assert decided == next_turns.QueuePlan(actions=(), look_again_ms=NOW - 1 + PLACE_NOTICE_AFTER_MS)
 
 
 def test_places_count_all_who_wait_and_only_chats_are_told():

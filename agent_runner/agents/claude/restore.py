@@ -15,7 +15,7 @@ from agent_runner.wire.context_tools import COMPACTED, COMPACTING, MAX_SUMMARY_C
 from agent_runner.wire.mailbox import Remember, Reply
 from agent_runner.wire.order import MAX_RESTORE_CHARS, RestoreMode, RestoreOrder
 
-TELL_SECONDS = 3.0
+REPLY_WAIT_SECONDS = 3.0
 """Seconds for which a compaction waits for the host's reply."""
 HookEvent = Literal["UserPromptSubmit", "PreCompact", "PostCompact", "SessionStart"]
 Hook = Callable[[Any, str | None, Any], Awaitable[Any]]
@@ -97,12 +97,12 @@ class RestoreHooks:
         return {}
 
     async def _notify_host(self, command: Remember) -> Reply | None:
-        """Send a command to the host and return its reply; None if that did not come within `TELL_SECONDS`.
+        """Send a command to the host and return its reply; None if none came in `REPLY_WAIT_SECONDS`.
 
         The host gets the command also if its reply came too late.
         """
         try:
-            async with asyncio.timeout(TELL_SECONDS):
+            async with asyncio.timeout(REPLY_WAIT_SECONDS):
                 return await self._host.ask(command)
         except TimeoutError:
             return None

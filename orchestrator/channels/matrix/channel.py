@@ -47,7 +47,10 @@ SLOW_UPLOADS = 3
 UNKNOWN_EVENT, SAME_SIGN = "unknown event", "same reaction twice"
 """Parts of Synapse's errors for a reaction to an unknown event, and for one that exists already."""
 MAX_UPLOADED = 100
-"""Most uploads that are remembered: the channel is not told which messages the queue has given up."""
+"""Most uploads that are remembered.
+
+Bounded because the channel never learns which messages the outbox has given up, whose uploads are useless.
+"""
 
 
 class MatrixChannel:

@@ -21,9 +21,9 @@ class SilenceWatch:
     silence.
     """
 
-    def __init__(self, heard_at: Callable[[], float]) -> None:
-        """`heard_at` returns the time of the last received message, by the event loop's clock."""
-        self._heard_at = heard_at
+    def __init__(self, received_at: Callable[[], float]) -> None:
+        """`received_at` returns the time of the last received message, by the event loop's clock."""
+        self._received_at = received_at
         self._handling_count = 0
         """The number of messages that are being handled now."""
         self._last_handled_at = 0.0
@@ -42,16 +42,17 @@ class SilenceWatch:
     async def watch(self, seconds: float, give_up: Callable[[str], None]) -> None:
         """Wait until the carrier was silent for this many seconds, and give its run up, with the reason."""
         await self.until_silent(seconds)
-        give_up(f"nothing was heard of it for {seconds:g} s")
+        give_up(f"it sent nothing for {seconds:g} s")
 
     async def until_silent(self, seconds: float) -> None:
         """Wait until nothing was received for this many seconds in which the host was able to read."""
         loop = asyncio.get_running_loop()
         silent_checks = 0  # in a row
         while silent_checks < CHECKS:
-            begun = loop.time()
+            started_at = loop.time()
             await asyncio.sleep(seconds / CHECKS)
             # Checks are counted and not seconds. If the host is held up, the time between two checks is long,
             # but it counts only once.
-            was_heard = self._handling_count > 0 or max(self._heard_at(), self._last_handled_at) >= begun
-            silent_checks = 0 if was_heard else silent_checks + 1
+            last_active_at = max(self._received_at(), self._last_handled_at)
+            is_active = self._handling_count > 0 or last_active_at >= started_at
+            silent_checks = 0 if is_active else silent_checks + 1

@@ -132,8 +132,8 @@ class CarrierSession:
         """Set when the host's files may have changed."""
         self._watches: list[ObservedWatch] = []
         self._loop = asyncio.get_running_loop()
-        self._heard_at = self._loop.time()
-        self._silence = SilenceWatch(self._update_heard_at)
+        self._received_at = self._loop.time()
+        self._silence = SilenceWatch(self._update_received_at)
         self._watchdog = asyncio.create_task(self._watch_silence(), name=f"carrier-silence:{run_id}")
 
     # The connection
@@ -151,7 +151,7 @@ class CarrierSession:
             previous.cancel()
             await asyncio.wait([previous])
         self._connection = connection
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         self.is_hardened = hello.fields.get("is_hardened") is True
         try:
             if (problem := hello.fields.get("problem")) is not None:
@@ -186,7 +186,7 @@ class CarrierSession:
         finally:
             self._stage = None
             if self._connection is connection:
-                self._update_heard_at()
+                self._update_received_at()
                 self._connection = None
             connection.close()
 
@@ -232,14 +232,14 @@ class CarrierSession:
             await self.has_started.wait()  # until then, the time limit of the start applies
         await self._silence.watch(SILENCE_SECONDS, self.give_up)
 
-    def _update_heard_at(self) -> float:
+    def _update_received_at(self) -> float:
         """Return the time at which something was last received, by the event loop's clock, and remember it.
 
         It has to be remembered, because the connection that it was received on may break.
         """
         if self._connection is not None:
-            self._heard_at = max(self._heard_at, self._connection.last_heard)
-        return self._heard_at
+            self._received_at = max(self._received_at, self._connection.last_received_at)
+        return self._received_at
 
     def _end(self, exited: Exit) -> None:
         """Record the run's end, and end its output, its relayed connections and the watch for silence.

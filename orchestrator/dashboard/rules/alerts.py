@@ -218,9 +218,9 @@ def _overdue_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -
 def _alert_unless_reminded(
     task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, due_ms: int
 ) -> Iterator[Step]:
-    """Yield the alert `cause` about a deadline, due at `due_ms`, or a skip if people hear of it anyway.
+    """Yield the alert `cause` about a deadline, due at `due_ms`.
 
-    That is so if a reminder on the same day, or a pending alert, says the same.
+    Yield a skip instead if a reminder on the same day, or a pending alert, says the same.
     """
     if cause in (DAY_BEFORE, TODAY) and _has_reminder(task.id, context, due_ms=due_ms):
         yield Skip(row_id=task.id, what=cause, why="a reminder says it")

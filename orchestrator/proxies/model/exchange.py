@@ -80,7 +80,7 @@ class ExchangeEnd(StrEnum):
 
     WHOLE = "whole"
     REFUSED = "refused"
-    """The proxy refused the request, or the upstream gave no answer; the container was told why."""
+    """The proxy refused the request, or the upstream gave no answer; the container got the reason."""
     CUT = "cut"
     """The answer broke off in the middle."""
     GONE = "gone"

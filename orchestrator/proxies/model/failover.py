@@ -54,7 +54,7 @@ class _Notice:
 
 
 class Failover:
-    """Judges the services' answers, and tells the router which services are down.
+    """Judges the services' answers, and marks the services that are down in the router.
 
     What it decides is stored, so that a restarted host goes on with it.
     """

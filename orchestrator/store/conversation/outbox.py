@@ -31,7 +31,7 @@ SAID = "say:"
 `say:TURN:…` with the turn's id for one that is sent in a turn, `say:FOLDER:…` for one outside of turns.
 """
 LATE_ANSWER = "late-answer:"
-"""Prefix of the `dedupe_key` of messages that tell a group what came late of its agent's request.
+"""Prefix of the `dedupe_key` of messages with the reply to a request that its agent no longer waited for.
 
 `late-answer:FOLDER:…` with the id of the request.
 """
@@ -181,7 +181,7 @@ async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def count_late_answers(tx: Tx, folder: Folder, *, since_ms: int) -> int:
-    """Return how many messages since `since_ms` told a group what came late of its agent's requests."""
+    """Return how many messages with late replies to its agent's requests a group got since `since_ms`."""
     return await _count_outside_turns(tx, folder, f"{LATE_ANSWER}{folder}:", since_ms=since_ms)
 
 
@@ -486,7 +486,7 @@ async def has_more(tx: Tx, chat_jid: ChatJid) -> bool:
 
 
 async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int) -> bool:
-    """Queue a text that tells the chat that a message was given up; return False if one is queued already.
+    """Queue a text for the chat about a message that was given up; return False if there is one already.
 
     None is queued about a message that is itself such a text: a chat that takes neither would get them
     without end.
@@ -497,7 +497,7 @@ async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int)
     if await cursor.fetchone() is not None:
         return False
     # The time is in the key because a message that the owner has sent again may be given up once more. It
-    # then has another `created_ms`, and the chat is told again.
+    # then has another `created_ms`, and the chat gets another text about it.
     return await add(
         tx,
         chat_jid=outgoing.chat_jid,

@@ -50,7 +50,7 @@ async def due(tx: Tx) -> list[Withdrawal]:
 
 
 async def count_of(tx: Tx, turn_id: TurnId) -> int:
-    """Return how many messages the undo in this turn has deleted in their chats, or still has to delete."""
+    """Return how many messages the undo in this turn has had deleted in their chats, or still will."""
     rows = await tx.execute_fetchall(
         "SELECT count(*) AS n FROM withdrawals WHERE turn_id = ? AND state <> 'failed'", (turn_id,)
     )

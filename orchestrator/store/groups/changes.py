@@ -80,9 +80,9 @@ async def add(tx: Tx, change: GroupChange) -> int:
         """
         DELETE FROM group_changes WHERE group_folder = :folder AND part = :part AND id <= (
             SELECT id FROM group_changes WHERE group_folder = :folder AND part = :part
-            ORDER BY id DESC LIMIT 1 OFFSET :kept)
+            ORDER BY id DESC LIMIT 1 OFFSET :limit)
         """,
-        {"folder": change.folder, "part": change.part, "kept": MAX_CHANGES},
+        {"folder": change.folder, "part": change.part, "limit": MAX_CHANGES},
     )
     return number
 

@@ -73,9 +73,9 @@ async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> 
     await tx.execute(
         """
         DELETE FROM checkpoints WHERE group_folder = :folder AND id <= (
-            SELECT id FROM checkpoints WHERE group_folder = :folder ORDER BY id DESC LIMIT 1 OFFSET :kept)
+            SELECT id FROM checkpoints WHERE group_folder = :folder ORDER BY id DESC LIMIT 1 OFFSET :limit)
         """,
-        {"folder": turn.folder, "kept": MAX_CHECKPOINTS},
+        {"folder": turn.folder, "limit": MAX_CHECKPOINTS},
     )
 
 

@@ -50,7 +50,7 @@ async def begin(
         """
         INSERT INTO tool_calls (turn_id, run_id, attempt, call_id, parent_id, tool, summary, started_ms)
         SELECT :turn, :run, :attempt, :call, :parent, :tool, :summary, :now
-        WHERE (SELECT count(*) FROM tool_calls WHERE turn_id = :turn) < :kept
+        WHERE (SELECT count(*) FROM tool_calls WHERE turn_id = :turn) < :limit
         ON CONFLICT DO NOTHING
         """,
         {
@@ -62,7 +62,7 @@ async def begin(
             "tool": tool,
             "summary": summary,
             "now": now_ms,
-            "kept": MAX_CALLS,
+            "limit": MAX_CALLS,
         },
     )
     return cursor.rowcount == 1

@@ -93,7 +93,10 @@ async def current(tx: Tx) -> dict[Outage, CurrentOutage]:
 
 
 async def unannounced(tx: Tx) -> list[WaitingTurn]:
-    """Return the chat turns that wait for the end of an outage and whose chat was not told, longest first."""
+    """Return the chat turns that wait for an outage to end and whose chats have no text about it yet.
+
+    The one that waits longest is first.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT turn_outages.*, group_folder, chat_jid FROM turn_outages JOIN turns ON turns.id = turn_id

@@ -229,9 +229,9 @@ async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
         restricted_to = question.role if question.is_restricted else None
         other = await _queued_after(tx, new, question.after_command, restricted_to)
         if other is not None:
-            # An attempt may have left traces, so a turn that had one is kept; otherwise the older.
-            kept, merged = sorted((question, other), key=lambda turn: (turn.run_id is None, turn.id))
-            await _merge(tx, merged, kept)
+            # An attempt may have left traces, so a turn that had one stays; otherwise the older.
+            remaining, merged = sorted((question, other), key=lambda turn: (turn.run_id is None, turn.id))
+            await _merge(tx, merged, remaining)
     await tx.execute(
         """
         UPDATE turns SET chat_jid = ?
@@ -518,24 +518,28 @@ async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     )
 
 
-async def _merge(tx: Tx, merged: Turn, kept: Turn) -> None:
-    """Move all that the queued turn `merged` asks to the turn `kept`, and delete `merged`.
+async def _merge(tx: Tx, merged: Turn, remaining: Turn) -> None:
+    """Move all that the queued turn `merged` asks to the turn `remaining`, and delete `merged`.
 
-    `kept` gets the lower of the two roles.
+    `remaining` gets the lower of the two roles.
     """
     # First the messages, then the turn: a message without a turn needs a reason, and it has none.
-    await _move_contents(tx, merged.id, kept.id)
+    await _move_contents(tx, merged.id, remaining.id)
     # What an earlier attempt has said and done belongs to the question; the rest concerned that attempt.
-    await tx.execute("UPDATE outbox SET turn_id = ? WHERE turn_id = ?", (kept.id, merged.id))
-    await tx.execute("UPDATE OR IGNORE turn_effects SET turn_id = ? WHERE turn_id = ?", (kept.id, merged.id))
+    await tx.execute("UPDATE outbox SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id))
+    await tx.execute(
+        "UPDATE OR IGNORE turn_effects SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id)
+    )
     for table in ("dashboard_seen", "dashboard_views", "turn_stops"):
         await tx.execute(f"DELETE FROM {table} WHERE turn_id = ?", (merged.id,))  # noqa: S608 - our own text
     await tx.execute("DELETE FROM turns WHERE id = ?", (merged.id,))
-    await tx.execute("UPDATE turns SET role = ? WHERE id = ?", (least((kept.role, merged.role)), kept.id))
-    # A failed turn that is asked again is queued later than the kept one, but its messages are older.
+    await tx.execute(
+        "UPDATE turns SET role = ? WHERE id = ?", (least((remaining.role, merged.role)), remaining.id)
+    )
+    # A failed turn that is asked again is queued later than the remaining one, but its messages are older.
     for seq in (merged.first_seq, merged.last_seq):
         if seq is not None:
-            await extend(tx, kept.id, seq)
+            await extend(tx, remaining.id, seq)
 
 
 async def _move_contents(tx: Tx, old: TurnId, new: TurnId) -> None:

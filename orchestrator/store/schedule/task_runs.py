@@ -60,9 +60,9 @@ async def _add(
     await tx.execute(
         """
         DELETE FROM task_run_logs WHERE task_id = :task AND status <> 'running' AND id <= (
-            SELECT id FROM task_run_logs WHERE task_id = :task ORDER BY id DESC LIMIT 1 OFFSET :kept)
+            SELECT id FROM task_run_logs WHERE task_id = :task ORDER BY id DESC LIMIT 1 OFFSET :limit)
         """,
-        {"task": task.id, "kept": MAX_RUNS},
+        {"task": task.id, "limit": MAX_RUNS},
     )
 
 

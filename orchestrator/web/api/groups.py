@@ -203,7 +203,7 @@ class FurtherChat(BaseModel):
 
     jid: str = Field(min_length=1, max_length=200)
     is_notify_chat: bool = False
-    """Whether it is told from now on what nobody asked for in another chat."""
+    """Whether this becomes the group's chat that receives notifications."""
 
 
 class ChatQuery(BaseModel):

@@ -2,8 +2,8 @@
 
 A stream has no contents. A page loads those of its parts again that an event concerns, and replaces the old
 ones, so no line is lost or shown twice, whatever events it missed. The id of an event is `START-NUMBER`: a
-browser that reconnects gets the events that it missed; after a restart, or if they are no longer known, it is
-told that everything may have changed. The other end is `static/live.js`.
+browser that reconnects gets the events that it missed; after a restart, or if they are no longer known, it
+gets one event which says that everything may have changed. The other end is `static/live.js`.
 """
 
 from __future__ import annotations
