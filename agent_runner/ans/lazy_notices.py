@@ -67,7 +67,7 @@ class LazyNotices:
     def starts_with_notice(self) -> bool:
         """Return whether the first prompt of the run has a notice to deliver.
 
-        It is one of the host, or the notice that an earlier conversation was loaded.
+        That is a notice of the host, or the one which says that an earlier conversation was loaded.
         """
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 

@@ -356,22 +356,22 @@ async def _write_messages(
     archived = _archived_messages(home, group)
     archived_seqs = {row["seq"] for row in archived}
     remaining = deque(archived)
-    has_several = len(group.chats) > 1
+    has_several_chats = len(group.chats) > 1
     async for message in message_history.by_time(tx, group.folder):
         if message["seq"] in archived_seqs:  # a row is in both until the sweep that moves it has ended
             continue
         # The newest message of each chat stays in the database, so some of the archive are newer.
-        while remaining and _place(remaining[0]) < _place(message):
+        while remaining and _sort_key(remaining[0]) < _sort_key(message):
             pages.add(_message(remaining.popleft(), ""))
-        pages.add(_message(dict(message), message["chat_name"] if has_several else ""))
+        pages.add(_message(dict(message), message["chat_name"] if has_several_chats else ""))
     for row in remaining:
         pages.add(_message(row, ""))
     pages.flush()
     return pages.count
 
 
-def _place(row: Mapping[str, Any] | sqlite3.Row) -> tuple[int, int]:
-    """Return by what the messages of a conversation are sorted: their time, then their number."""
+def _sort_key(row: Mapping[str, Any] | sqlite3.Row) -> tuple[int, int]:
+    """Return the key by which the messages of a conversation are sorted: their time, then their number."""
     return row["sent_ms"], row["seq"]
 
 
@@ -445,7 +445,7 @@ def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
                 row = _archived_row(line)
                 if row.get("table") == "messages" and row.get("group_folder") == group.folder:
                     by_seq[row["seq"]] = row
-    return sorted((row for row in by_seq.values() if row["content"]), key=_place)
+    return sorted((row for row in by_seq.values() if row["content"]), key=_sort_key)
 
 
 def _archived_row(line: bytes) -> dict[str, Any]:

@@ -228,7 +228,7 @@ class Delivery:
             # A caption is short, and may be empty.
             parts = parts[:1] or ("",)
         if head.reacts_to is not None:
-            parts = (head.text,)
+            parts = (head.text,)  # the emoji, as it is
         if not parts:
             await self._finish(head, OutboxState.SKIPPED, error="nothing in it was for people")
             return

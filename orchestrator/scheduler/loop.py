@@ -62,6 +62,7 @@ class Scheduler:
         Due times are computed anew if the clock was set back, or the time zone of a group has changed.
         """
         now_ms = self._clock.now_ms()
+        # The difference of the two clocks only changes when somebody sets the wall clock.
         ahead_ms = now_ms - self._clock.steady_ms()
         is_set_back = self._is_set_back(ahead_ms)
         # A read first: most looks find nothing due, and a write transaction would make others wait.
@@ -77,7 +78,7 @@ class Scheduler:
                 # After the due tasks were queued: those were due by the old zone.
                 await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
                 next_ms = await tasks.next_due_ms(tx)
-        # Only now: a look that has failed has not followed the clock, and the next one still has to.
+        # Only now: if this look had failed, the next one would still have to compute due times anew.
         self._ahead_ms = ahead_ms
         # Published after the commit, since a listener has to find the turn's row.
         if fired:

@@ -423,7 +423,7 @@ class GroupFiles:
             partial.unlink(missing_ok=True)
         self._folders[folder].stored_bytes = self.stored_bytes(folder) + entry.size
         self._folders[folder].stored.add(entry.content)
-        self._folders[folder].is_collected = False
+        self._folders[folder].is_collected = False  # `collect` may find something to remove again
 
     def _write_tree(self, folder: str, tree: Tree) -> str:
         """Store a tree, the entries of a group's folder, as the last one; return its name, a hash of it."""

@@ -330,9 +330,9 @@ def _plugins(workspace: Workspace) -> tuple[Path, ...]:
 
 def _has_skills(workspace: Workspace) -> bool:
     """Return whether the CLI will find skills: of plugins, of the group, or of its user."""
-    user = os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
+    user_folder = os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
     plugins = (plugin / "skills" for plugin in _plugins(workspace))
-    folders = (*plugins, workspace.group / ".claude" / "skills", Path(user) / "skills")
+    folders = (*plugins, workspace.group / ".claude" / "skills", Path(user_folder) / "skills")
     return any(next(folder.glob("*/SKILL.md"), None) is not None for folder in folders)
 
 

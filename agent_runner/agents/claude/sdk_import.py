@@ -42,7 +42,7 @@ NEEDED = (
 
 
 class StandIn(ModuleType):
-    """A module with an empty class under any name."""
+    """A module with an empty class under any name, so that the SDK can import what we never use from it."""
 
     def __getattr__(self, name: str) -> type:
         """Return an empty class; names such as `__path__` are missing, as in a module that is no package."""

@@ -265,11 +265,14 @@ def bare_clock(answer: str) -> str:
 
     Empty for any other words.
     """
+    # A number alone is read as a time of day only after "at".
     words = f"at {answer}" if answer.isdecimal() else answer
     lead = times.leading(words)
-    if lead is None or lead.end != len(words) or lead.parts.written().keys() != {"clock"}:
+    is_whole_answer = lead is not None and lead.end == len(words)
+    if lead is None or not is_whole_answer or lead.parts.written().keys() != {"clock"}:
         return ""
     clock = lead.parts.clock
+    # Not open: a time with "am" or "pm" (`half`), with a time zone (`offset`), or of the afternoon.
     is_open = clock is not None and not (clock.half or clock.offset) and 0 < clock.hour <= NOON
     if clock is None or not is_open or PATTERNS["of_24_hours"].match(words):
         return ""

@@ -35,6 +35,7 @@ class _ProcessPipes(SubprocessStreamProtocol):
         super().__init__(limit=CHUNK_BYTES, loop=loop)
         self.exit_future: asyncio.Future[None] = loop.create_future()
         self._leader: int | None = None
+        """The process id of the group's leader, which is also the group's id; None before the start."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the process group's leader, once the process has started."""

@@ -388,7 +388,7 @@ class SwarmRuntime:
             ContainerError: the container ended before the agent began.
         """
         loop = asyncio.get_running_loop()
-        begun = loop.time()
+        started_at = loop.time()
         task = TaskState(state="new")
         while not session.has_started.is_set():
             with suppress(TimeoutError):
@@ -407,9 +407,9 @@ class SwarmRuntime:
             refuse_failed(task, node=node.name)
             if not self.placement.is_open(node.id):
                 raise NodeRefused(f"{node.name} takes no containers any more.")
-            if not is_patient and not session.is_connected and loop.time() > begun + CONNECT_SECONDS:
+            if not is_patient and not session.is_connected and loop.time() > started_at + CONNECT_SECONDS:
                 raise NodeSlow(f"{node.name} is slow: its task is '{task.state}'.")
-            if loop.time() > begun + START_SECONDS:
+            if loop.time() > started_at + START_SECONDS:
                 why = task.error or f"its task is '{task.state}'"
                 raise NodeRefused(f"{node.name} started nothing in {START_SECONDS:g} s: {why}.")
 

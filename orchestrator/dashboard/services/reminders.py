@@ -87,7 +87,7 @@ class ReminderService:
         outside of a turn.
 
         Raises:
-            TextEmpty, TextTooLong
+            TextEmpty, TextTooLong: the text is no message.
             ReminderRefused: the group has too many or the same one already, no channel takes it, or the task
                 is unknown or has ended.
         """

@@ -202,7 +202,10 @@ async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ..
 
 
 async def count_caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
-    """Return how many cycles of a group ended with a shorter sleep because this turn had got no reply."""
+    """Return how many of a group's cycles got a shorter sleep than the agent wanted, because of this turn.
+
+    A turn shortens the sleep while people have not replied to its question.
+    """
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM cycles WHERE group_folder = ? AND capped_by = ?", (folder, turn_id)
     )

@@ -13,6 +13,8 @@ import resvg_py
 
 WIDTH, HEIGHT = 1000, 620
 LEFT, RIGHT, TOP, BOTTOM = 90, 960, 110, 540
+LEGEND_TOP, LEGEND_SQUARE = 580, 16
+"""The top of the legend, and the width of the square with the colour of a series, in pixels."""
 COLOURS = ("#2a6f97", "#e07a5f", "#81b29a", "#f2cc8f", "#6d597a", "#8d99ae")
 FONTS = Path("/usr/share/fonts/truetype/nanum")
 MAX_LABELS = 60
@@ -147,8 +149,9 @@ def legend(series: dict[str, list[float]]) -> str:
     parts = []
     for index, name in enumerate(series):
         x = LEFT + index * (RIGHT - LEFT) / len(series)
-        parts.append(f'<rect x="{x:.1f}" y="580" width="16" height="16" fill="{COLOURS[index]}"/>')
-        parts.append(text(x + 24, 595, name[:20], size=16, anchor="start"))
+        square = f'width="{LEGEND_SQUARE}" height="{LEGEND_SQUARE}"'
+        parts.append(f'<rect x="{x:.1f}" y="{LEGEND_TOP}" {square} fill="{COLOURS[index]}"/>')
+        parts.append(text(x + LEGEND_SQUARE + 8, LEGEND_TOP + 15, name[:20], size=16, anchor="start"))
     return "".join(parts)
 
 
