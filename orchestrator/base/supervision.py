@@ -13,6 +13,7 @@ from typing import TypedDict
 
 import structlog
 
+from orchestrator.base.backoff import doubled_pause
 from orchestrator.base.clock import Clock
 from orchestrator.base.redaction import redact
 
@@ -166,8 +167,7 @@ class Supervisor:
             log.critical("loop.gave_up", loop=name, failures=state.failures, exc_info=error)
             raise error
         longest = LONGEST_PAUSE_SECONDS if is_essential else LONGEST_ASIDE_SECONDS
-        # The exponent is bounded, since a large power of two is no float any more.
-        pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(state.failures - 1, 20), longest)
+        pause = doubled_pause(FIRST_PAUSE_SECONDS, longest, failures=state.failures)
         state.waits_until_ms = self._clock.steady_ms() + int(pause * 1000)
         state.failure = LoopFailure(
             name=name,

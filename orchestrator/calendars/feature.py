@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from orchestrator.base.backoff import doubled_pause
 from orchestrator.calendars import client, service
 from orchestrator.calendars.client import CalendarUnreadable
 from orchestrator.domain.values import Group, Turn
@@ -188,8 +189,8 @@ def _is_due(calendar: FollowedCalendar, now_ms: int) -> bool:
     if calendar.looked_ms is None or calendar.looked_ms > now_ms:
         return True
     if calendar.failures:
-        # Each shift to the left doubles it: one, two, four minutes and so on, and 15 after five failures.
-        wait_ms = min(READ_AGAIN_MS, TRY_AGAIN_MS << (min(calendar.failures, 5) - 1))
+        # One, two, four minutes and so on, and 15 after five failures.
+        wait_ms = doubled_pause(TRY_AGAIN_MS, READ_AGAIN_MS, failures=calendar.failures)
     else:
         wait_ms = READ_AGAIN_MS
     return now_ms - calendar.looked_ms >= wait_ms

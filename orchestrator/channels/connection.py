@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from orchestrator.base.backoff import doubled_pause
 from orchestrator.base.supervision import HEALTHY_MS
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.description import ChannelDescription
@@ -131,11 +132,10 @@ class ChannelConnection(Generic[Login]):
         the connection; None if the stored one could not be read.
         """
         reason = str(error)
-        # Pauses grow, because messengers ban an address that reconnects without end. The exponent has a
-        # bound: after a thousand failures the power would overflow a float.
-        longest_seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
+        # Pauses grow, because messengers ban an address that reconnects without end.
+        full_seconds = doubled_pause(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, failures=failures)
         # A random wait between half of it and all of it, so that not all hosts reconnect at once.
-        seconds = longest_seconds * (1 - self._chance() / 2)
+        seconds = full_seconds * (1 - self._chance() / 2)
         if isinstance(error, ChannelDown):
             seconds = max(seconds, error.pause_seconds)
         await self._record_end("disconnected", reason, seconds=seconds)

@@ -38,6 +38,8 @@ AndyError                    a person reads the text: it names the fix
 
 from __future__ import annotations
 
+from orchestrator.base.backoff import doubled_pause
+
 
 class AndyError(Exception):
     """Something that the owner has to fix; the text says how."""
@@ -289,9 +291,7 @@ def lengthened_pause(seconds: float, *, pauses: int) -> float:
     at least 0.2 s, then 0.4 s, 0.8 s … 5 minutes: else a messenger that asks for a moment each time would get
     the same request every moment.
     """
-    # The bound on the exponent only keeps the number small: 20 doublings are far more than 5 minutes.
-    least_seconds = LEAST_PAUSE_SECONDS * 2.0 ** min(pauses - 1, 20)
-    return max(seconds, min(least_seconds, LONGEST_OWN_PAUSE_SECONDS))
+    return max(seconds, doubled_pause(LEAST_PAUSE_SECONDS, LONGEST_OWN_PAUSE_SECONDS, failures=pauses))
 
 
 def is_retry_due(at_ms: int, *, now_ms: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from orchestrator.base.backoff import doubled_pause
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
@@ -75,7 +76,7 @@ SWEEP_SECONDS = 30.0
 
 def backoff_ms(attempts: int) -> int:
     """Return the pause in milliseconds after `attempts` failures: 5 s, 10 s, 20 s … at most an hour."""
-    return int(min(FIRST_BACKOFF_MS * 2 ** min(attempts - 1, 20), LONGEST_BACKOFF_MS))
+    return int(doubled_pause(FIRST_BACKOFF_MS, LONGEST_BACKOFF_MS, failures=attempts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

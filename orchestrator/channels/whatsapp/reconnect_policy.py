@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.base.backoff import doubled_pause
 from orchestrator.channels.whatsapp.description import CHANNEL
 from orchestrator.channels.whatsapp.protocol import State, StateReport
 
@@ -37,9 +38,7 @@ def pause_seconds(failures: int, *, chance: float) -> float:
     Each wait is shortened at random by up to half, so that not all hosts reconnect at the same moment.
     `failures` is the number of failures in a row, from 1 on; `chance` is a random number from [0, 1).
     """
-    # The exponent has a bound: after a thousand failures the power would overflow a float.
-    full_seconds = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_SECONDS)
-    return float(full_seconds * (1 - chance / 2))
+    return doubled_pause(FIRST_SECONDS, LONGEST_SECONDS, failures=failures) * (1 - chance / 2)
 
 
 def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float) -> float:
