@@ -344,7 +344,7 @@ class LogThrottle:
         self._passes_at[key] = now + self._seconds
         return True
 
-    def take_held(self, key: Hashable) -> int:
+    def take_dropped(self, key: Hashable) -> int:
         """Return how many events of a key were dropped since the last that passed, and reset the count.
 
         Call it after `passes`. For a key that is throttled together with others, the events of all of them
@@ -353,10 +353,11 @@ class LogThrottle:
         return self._dropped_counts.pop(key if key in self._passes_at else _OTHER_KEYS, 0)
 
     def _key_for_new(self, key: Hashable, now: float) -> Hashable:
-        """Return the key by which to throttle a key that is not remembered: itself, if there is room for it.
+        """Return the key under which to throttle a key that is not remembered yet.
 
-        If there is none, the key whose next event passes first is forgotten, if it would pass by `now`: its
-        dropped events go to the key that stands for all others. If it would not, that key is returned.
+        That is the key itself if there is room for it, or if room can be made: the remembered key whose pause
+        ends first is forgotten, if its pause has ended by `now`, and its dropped events are counted under
+        `_OTHER_KEYS`. Without room, `_OTHER_KEYS` is returned, which stands for all further keys.
         """
         if len(self._passes_at) < MAX_THROTTLE_KEYS:
             return key
@@ -364,8 +365,8 @@ class LogThrottle:
         if now < due:
             return _OTHER_KEYS
         del self._passes_at[oldest]
-        if held := self._dropped_counts.pop(oldest, 0):
-            self._dropped_counts[_OTHER_KEYS] = self._dropped_counts.get(_OTHER_KEYS, 0) + held
+        if dropped_count := self._dropped_counts.pop(oldest, 0):
+            self._dropped_counts[_OTHER_KEYS] = self._dropped_counts.get(_OTHER_KEYS, 0) + dropped_count
         return key
 
 
@@ -383,6 +384,6 @@ class ThrottledLogger(logging.Filter):
         key = str(record.msg).partition("\n")[0]
         if not self._throttle.passes(key):
             return False
-        if held := self._throttle.take_held(key):
-            record.msg = f"(and {held} more like this were not logged) {record.msg}"
+        if dropped_count := self._throttle.take_dropped(key):
+            record.msg = f"(and {dropped_count} more like this were not logged) {record.msg}"
         return True

@@ -54,6 +54,8 @@ class TranscriptLimits:
 
 
 class TranscriptState(StrEnum):
+    """The result of reading the transcript of a session."""
+
     MISSING = "missing"
     EMPTY = "empty"
     """The file exists, but has no message."""

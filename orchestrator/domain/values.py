@@ -62,7 +62,10 @@ def least(roles: Iterable[Role]) -> Role:
 
 
 class TurnState(StrEnum):
+    """The state of a turn: the last two are its possible ends."""
+
     QUEUED = "queued"
+    """It waits for a container, or for the end of a pause after a failed attempt."""
     RUNNING = "running"
     ANSWERED = "answered"
     FAILED = "failed"
@@ -72,9 +75,13 @@ class TurnKind(StrEnum):
     """The purpose of a turn, in the order in which free slots are assigned."""
 
     CHAT = "chat"
+    """To answer a question that people asked in a chat."""
     TASK = "task"
+    """To carry out a scheduled task."""
     WORKER = "worker"
+    """To update the dashboard, for its background worker."""
     AUTO = "auto"
+    """To go on with the agent's own loop: it woke by itself, and nobody waits for an answer."""
 
 
 class SessionCommand(StrEnum):
@@ -85,16 +92,21 @@ class SessionCommand(StrEnum):
 
 
 class OutboxState(StrEnum):
+    """The state of a message that Andy sends: pending, then sending, then one of the ends."""
+
     HELD = "held"
     """Held back until the turn that wrote it has ended."""
     PENDING = "pending"
+    """It waits for its first attempt, or for another one after a failure."""
     SENDING = "sending"
+    """An attempt has begun: if the host is killed now, the message may have arrived."""
     SENT = "sent"
     SKIPPED = "skipped"
     """Not sent on purpose: nothing in it was meant for people, or it is not wanted any more."""
     UNKNOWN = "unknown"
     """It may have arrived: the answer to its sending was lost, and sent again it could be read twice."""
     DEAD = "dead"
+    """Given up after too many attempts, or refused by the messenger."""
 
 
 class Retry(StrEnum):
@@ -342,12 +354,17 @@ class Run:
 
 
 class RunState(StrEnum):
+    """The state of a container that runs an agent."""
+
     STARTING = "starting"
     READY = "ready"
     """Started ahead of its first turn, which may never come. It gives its slot up to any waiting turn."""
     BUSY = "busy"
+    """A turn runs in it."""
     IDLE = "idle"
+    """Its last turn has ended, and it waits for the next one of the same session."""
     CLOSING = "closing"
+    """It was asked to end, or is being ended, and gets no further turn."""
     LEFT = "left"
     """Abandoned: the host no longer reads it, or it is dead and cannot be removed. It holds no slot."""
 
@@ -419,6 +436,8 @@ class Outgoing:
 
 
 class TaskStatus(StrEnum):
+    """The state of a scheduled task."""
+
     ACTIVE = "active"
     PAUSED = "paused"
     COMPLETED = "completed"
@@ -427,6 +446,8 @@ class TaskStatus(StrEnum):
 
 
 class ScheduleKind(StrEnum):
+    """The form in which the times of a scheduled task are written."""
+
     CRON = "cron"
     INTERVAL = "interval"
     ONCE = "once"
@@ -466,18 +487,27 @@ class CatchUp(StrEnum):
 
 
 class Cause(StrEnum):
+    """The reason why a scheduled task runs."""
+
     SCHEDULE = "schedule"
+    """It was due."""
     CATCH_UP = "catch_up"
+    """It was due while Andy was down."""
     BY_HAND = "by_hand"
+    """Somebody requested the run."""
 
 
 class TaskRunStatus(StrEnum):
+    """The state of one run of a scheduled task."""
+
     RUNNING = "running"
     """Its turn is queued or runs."""
     SUCCESS = "success"
     ERROR = "error"
     SKIPPED = "skipped"
+    """The task did not run although it was due, such as while its last run had not ended."""
     CANCELLED = "cancelled"
+    """It was cancelled before its turn started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

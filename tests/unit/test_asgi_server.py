@@ -91,7 +91,7 @@ def test_a_key_keeps_its_count_when_the_table_is_full():
     now = 10.0
 
     assert throttle.passes("a")
-    assert throttle.take_held("a") == 1
+    assert throttle.take_dropped("a") == 1
 
 
 def test_the_count_of_a_forgotten_key_is_reported_by_another():
@@ -104,7 +104,7 @@ def test_the_count_of_a_forgotten_key_is_reported_by_another():
         assert throttle.passes(number)
 
     assert throttle.passes("one too many")
-    assert throttle.take_held("one too many") == 1
+    assert throttle.take_dropped("one too many") == 1
 
 
 class RecordingTransport(asyncio.Transport):

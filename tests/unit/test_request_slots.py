@@ -46,8 +46,8 @@ def test_a_throttle_passes_one_of_a_burst_and_counts_the_rest() -> None:
     assert throttle.passes("b")
     now[0] = 10.0
     assert throttle.passes("a")
-    assert throttle.take_held("a") == 2
-    assert throttle.take_held("a") == 0
+    assert throttle.take_dropped("a") == 2
+    assert throttle.take_dropped("a") == 0
 
 
 def test_bytes_are_held_as_they_come_and_a_body_that_has_gone_up_holds_none() -> None:

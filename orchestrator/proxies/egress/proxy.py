@@ -440,7 +440,7 @@ class EgressProxy:
             "target": str(target) if target else None,
             "peer": peer,
             "reason": reason,
-            "unlogged": self._throttle.take_held(key),
+            "unlogged": self._throttle.take_dropped(key),
             **more,
         }
         log.warning("egress.refused", group=caller.folder if caller else None, **detail)

@@ -191,7 +191,7 @@ class ExchangeLog:
         key = (identity.folder if identity else peer, refusal.status)
         if not self._throttle.passes(key):
             return None
-        denial = Denial(path=path, peer=peer, refusal=refusal, unlogged=self._throttle.take_held(key))
+        denial = Denial(path=path, peer=peer, refusal=refusal, unlogged=self._throttle.take_dropped(key))
         _log.warning(
             "model request refused",
             run=identity.run_id if identity else None,
@@ -214,7 +214,7 @@ class ExchangeLog:
                 "the model service did not answer",
                 cause=refused.cause,
                 status=refused.refusal.status,
-                unlogged=self._throttle.take_held(refused.cause),
+                unlogged=self._throttle.take_dropped(refused.cause),
             )
 
     def quoted(self, status: int) -> None:

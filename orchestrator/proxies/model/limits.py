@@ -187,11 +187,11 @@ class SearchCounts:
         Raises `ProxyRefused`: with 403 if the turn has fewer than `count` left, or with 429 if other requests
         under way have reserved them.
         """
-        left = self.left(run_id, turn_id)
+        remaining = self.left(run_id, turn_id)
         under_way = self._under_way.of(run_id, turn_id)
-        if count > left:
-            raise ProxyRefused(too_many_searches(left) if left else NO_SEARCH)
-        if count > left - under_way:
+        if count > remaining:
+            raise ProxyRefused(too_many_searches(remaining) if remaining else NO_SEARCH)
+        if count > remaining - under_way:
             raise ProxyRefused(busy(under_way, "web searches"))
         self._under_way.add(run_id, turn_id, count)
 

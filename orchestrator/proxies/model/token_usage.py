@@ -240,10 +240,10 @@ class UsageParser:
         """
         assert self._usage is not None
         tool_use = self._usage.get("server_tool_use")
-        counted = _count(tool_use, "web_search_requests") if isinstance(tool_use, dict) else 0
+        reported = _count(tool_use, "web_search_requests") if isinstance(tool_use, dict) else 0
         # With the final count of tokens, the service's number of searches is final, too.
-        begun = 0 if self._has_output_count else self._searches
-        return min(max(counted, begun), MAX_SEARCHES)
+        seen_in_stream = 0 if self._has_output_count else self._searches
+        return min(max(reported, seen_in_stream), MAX_SEARCHES)
 
     def _output_count(self) -> int:
         """Return the number of output tokens: as the service reports it or, before that, an estimate."""

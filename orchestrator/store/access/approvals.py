@@ -21,6 +21,8 @@ class ApprovalKind(StrEnum):
 
 
 class ApprovalState(StrEnum):
+    """The owner's decision about a request of an agent."""
+
     WAITING = "waiting"
     ONCE = "once"
     """Allowed for a while; for a tool, one call."""

@@ -24,10 +24,14 @@ MAX_HOST_FACTS = 20
 
 
 class NoticeState(StrEnum):
+    """The state of a notice: pending, then delivered, then one of the ends."""
+
     PENDING = "pending"
     DELIVERED = "delivered"
+    """It was part of a turn, and may still be acknowledged by the agent."""
     ACKNOWLEDGED = "acknowledged"
     EXPIRED = "expired"
+    """It was not delivered, or not acknowledged, in its time."""
     CANCELLED = "cancelled"
 
     @property
@@ -37,9 +41,12 @@ class NoticeState(StrEnum):
 
 
 class NoticeScope(StrEnum):
+    """The conversations in which a notice may be delivered."""
+
     SESSION = "session"
     """The notice ends with the conversation in which it was made."""
     CROSS_SESSION = "cross_session"
+    """Later conversations of the group get it, too."""
 
 
 class NoticeMaker(StrEnum):
