@@ -83,7 +83,7 @@ class Formatter:
         if where not in self._broken:
             self._broken.add(where)
             reason = one_line(str(error))
-            logger.warning("template %s fails, so its notices are told plainly: %s", where, reason)
+            logger.warning("template %s fails, so its notices take the plain form: %s", where, reason)
 
     def _template(self, source: str) -> Template:
         """Return the compiled template of the text `source`; each text is compiled once."""

@@ -126,7 +126,7 @@ class NoticeRules:
         self.notices.emit("session.end", "info", about)
 
     def resumed(self, mode: RestoreMode, reason: str, *, session_id: str | None) -> None:
-        """Report that an earlier conversation was loaded, and for which reason in this way.
+        """Report that an earlier conversation was loaded, and why in this mode.
 
         Nothing is reported for a new conversation. `session_id` is that of the loaded one, if it has one.
         """

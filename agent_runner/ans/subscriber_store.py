@@ -89,7 +89,9 @@ class SubscriberStore:
             # The notices of such a subscriber are written in a plain form instead.
             if self._last_read.template_named(subscriber) is None:
                 logger.warning(
-                    "subscriber %s tells plainly: no template %s", subscriber.id, subscriber.output.template
+                    "subscriber %s uses the plain form: no template %s",
+                    subscriber.id,
+                    subscriber.output.template,
                 )
         self._last_stamps = stamps
         return self._last_read

@@ -27,6 +27,7 @@ class LocalTrees:
         self._writable: dict[str, Tree] = {}
         """Map each target that the agent may write to the tree as the host has it."""
         self._caches: dict[str, HashCache] = {}
+        """Map each target to the hashes of its files, so that unchanged files are not read again."""
 
     def path_of(self, target: str) -> Path:
         """Return the local path for `target`, the path of a directory in the host's own containers.

@@ -81,7 +81,7 @@ def checked_target(home: Home, target: Path) -> Path:
     try:
         _check_target(home, target)
     except OSError as error:
-        raise _unwritten(home, target, error) from error
+        raise _unwritable_error(home, target, error) from error
     return target
 
 
@@ -107,7 +107,7 @@ def _check_target(home: Home, target: Path) -> None:
         raise BackupError(f"{target} would be inside the home's own folders: choose a place outside.")
 
 
-def _unwritten(home: Home, target: Path, error: OSError) -> BackupError:
+def _unwritable_error(home: Home, target: Path, error: OSError) -> BackupError:
     """Return the error that says why the export `target` could not be written, with the fix under Compose."""
     writable = archive.writable_place(home, target, error)
     fix = f" Name a folder in {writable.parent}, such as '--to {writable}'." if writable else ""
@@ -149,7 +149,7 @@ async def write(
             shutil.rmtree(partial, ignore_errors=True)
             raise
     except OSError as error:
-        raise _unwritten(home, target, error) from error
+        raise _unwritable_error(home, target, error) from error
     return GroupExport(
         group=group.folder, path=target, messages=messages, files=folder.files, left_out=folder.left_out
     )

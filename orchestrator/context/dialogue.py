@@ -182,7 +182,7 @@ def _pending_after(
     # A late answer to an earlier question leaves the newer one open.
     if message.turn is not None and question_turn is not None and message.turn < question_turn:
         return pending
-    # Any other answer is that to the pending question, which is answered by it.
+    # Any other message of the agent answers the pending question.
     return None
 
 

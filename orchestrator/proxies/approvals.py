@@ -99,7 +99,7 @@ class Approvals:
         redact: Callable[[str], str],
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
-        """Store the parts with which the owner of one host is asked.
+        """Set up the requests for approval of one host, and the questions to its owner about them.
 
         Args:
             database: stores the requests.

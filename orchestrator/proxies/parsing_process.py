@@ -265,6 +265,7 @@ class _ParserChild:
         self.cpu_seconds = cpu_seconds
         self.lock = asyncio.Lock()
         self.process: asyncio.subprocess.Process | None = None
+        """The running process; None before the first job, and after an error until the next job."""
         self._is_closed = False
 
     async def run(self, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:

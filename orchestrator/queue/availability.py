@@ -136,6 +136,7 @@ async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -
 
     They join a turn with the rights of that role. The turn ends if no other message in it asks for anything,
     and it reports no ended poll.
+
     Return True if the turn may not start as it was read: messages were moved, or it is no longer queued.
     """
     turn = await turns.get(tx, turn_id)

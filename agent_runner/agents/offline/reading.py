@@ -371,6 +371,7 @@ def _offers(text: str) -> list[ParsedRequest]:
     offered = [] if is_question else wording.reminders(text, language_of(text))
     whats = [parsed.slot("what") for parsed in offered if parsed.slot("when")]
     is_complete = len(whats) == len(offered) and all(whats)
+    # A time zone or a polite word beside a time is nothing to be reminded of.
     is_complete = is_complete and not any(map(PATTERNS["a_zone"].fullmatch, whats))
     if is_complete and offered and not any(map(PATTERNS["only_polite"].fullmatch, whats)):
         return [parsed.having(offered="yes") for parsed in offered]

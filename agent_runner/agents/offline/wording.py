@@ -276,12 +276,14 @@ def title_and_deadline(body: str, language: Language, *, is_task: bool = True) -
         is_time = (is_sure or is_task) and times.is_time(words) and not _has_unread_time(title, words)
         if title and (is_time or (is_sure and PATTERNS["vague_time"].fullmatch(words))):
             return without_ending("object", title.strip(" ,")), words
+    # At the end, in a task or before the Korean mark: `pay rent tomorrow`, `금요일까지`.
     bare = body.removesuffix("까지")
     trail = times.trailing(bare) if is_task or bare != body else None
     title = bare[: trail.start].strip(" ,") if trail else ""
     is_read = trail and not _has_unread_time(title, bare[trail.start :])
     if trail and title and (is_korean or (is_read and not PATTERNS["dangling"].search(title))):
         return without_ending("object", title), bare[trail.start :].strip()
+    # At the start, in English only before a colon: `Friday: pay rent`.
     lead = times.leading(body) if is_task else None
     title = _without_joint(body[lead.end :]) if lead else ""
     if lead and title and (is_korean or body[lead.end :].lstrip().startswith(":")):

@@ -74,6 +74,8 @@ SPOOL_PAUSE_SECONDS = 5.0
 """Seconds between two tries to store an event while the spool cannot be written."""
 RECEIPT_EVERY_SECONDS = 10.0
 """Seconds between two reports of receipts to the host."""
+STOP_SECONDS = 5.0
+"""Seconds that the library may take to disconnect."""
 NOT_CONNECTED = "WhatsApp is not connected"
 
 
@@ -586,12 +588,12 @@ class NeonizeSession:
             fetching.exception()  # retrieved here, since nobody awaits the task after its request timed out
 
     async def stop(self) -> None:
-        """Disconnect from WhatsApp; give up after five seconds, because the library may hang."""
+        """Disconnect from WhatsApp; give up after `STOP_SECONDS`, because the library may hang."""
         if not self._is_connected:
             return
         self._is_connected = False
         with contextlib.suppress(Exception):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(STOP_SECONDS):
                 await self._client.stop()
 
 

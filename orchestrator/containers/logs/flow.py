@@ -124,7 +124,7 @@ class LogFlow:
     def _allowed_size(self, data: bytes, room: int) -> int:
         """Return how many bytes at the start of `data` may be logged now.
 
-        If `data` costs more than the allowance, the same share of its bytes is returned as of its cost.
+        If the allowance covers only a part of the cost of `data`, the same part of its bytes may be logged.
         """
         allowance = min(int(self._allowance_bytes), self._remaining_bytes, room)
         cost = _cost(data)

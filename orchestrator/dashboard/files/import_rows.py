@@ -98,7 +98,7 @@ class Reader:
             updated_ms=updated_ms,
             completed_ms=(self._time(row, "completed_at") or updated_ms) if is_completed else None,
             archived_ms=updated_ms if row.get("status") == "archived" else None,
-            user_set=self._user_set(extra),
+            user_set=self._times_set_by_person(extra),
             # Without the two that are fields of the task, and with two that some files have outside of `x`.
             extra={name: value for name, value in extra.items() if name not in ("blocked_at", "user_set")}
             | {name: row[name] for name in ("gcal_event_id", "gcal_sync_hash") if row.get(name)},
@@ -284,7 +284,7 @@ class Reader:
             raise UnfitRow(f"{name}: '{str(value)[:40]}' is no ISO time") from error
         return _in_calendar(name, at_ms)
 
-    def _user_set(self, extra: Mapping[str, Any]) -> dict[str, int]:
+    def _times_set_by_person(self, extra: Mapping[str, Any]) -> dict[str, int]:
         """Map the fields of a task that a person has set to the time at which they did (epoch ms).
 
         `extra` is the part of the task's entry that only Andy reads. Raises `UnfitRow`.

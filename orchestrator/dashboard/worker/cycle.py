@@ -212,13 +212,13 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
     """Return a group's earlier alerts and questions, by which the rules see whether new ones come too soon.
 
     `delivered` are the alerts of the last `PAST_MS` that were delivered, or cancelled by anybody but the
-    rules: see `_is_regarded`. `asked` and `settled` are not limited in time, and have one time for each task
-    and type of question: in `asked` when the last such question was shown, answered or closed, in `settled`
-    when it was last answered, or closed for a reason that is not in `dedupe.UNSETTLED`.
+    rules: see `_counts_for_rules`. `asked` and `settled` are not limited in time, and have one time for each
+    task and type of question: in `asked` when the last such question was shown, answered or closed, in
+    `settled` when it was last answered, or closed for a reason that is not in `dedupe.UNSETTLED`.
     """
     delivered: dict[str, list[DeliveredAlert]] = {}
     for row in await board_deliveries.delivered_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
-        if not _is_regarded(row["cause"], row["cancel_reason"]):
+        if not _counts_for_rules(row["cause"], row["cancel_reason"]):
             continue
         alert = DeliveredAlert(
             type=NotificationType(row["type"]),
@@ -236,10 +236,10 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
     )
 
 
-def _is_regarded(cause: str | None, cancel_reason: str | None) -> bool:
-    """Return whether the rules regard a delivered or cancelled notification when they decide about new ones.
+def _counts_for_rules(cause: str | None, cancel_reason: str | None) -> bool:
+    """Return whether a delivered or cancelled notification counts when the rules decide about new ones.
 
-    They do, unless they cancelled it themselves, or its deadline was moved since. `cause` is the rule that
-    made it, and `cancel_reason` why it was cancelled; each is None if there is none.
+    It does not if the rules cancelled it themselves, or if its deadline was moved since. `cause` is the rule
+    that made it, and `cancel_reason` why it was cancelled; each is None if there is none.
     """
     return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.RULE_REASONS)

@@ -207,11 +207,11 @@ def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
 
     # In these functions, `row` is `OLD` or `NEW`: a trigger's name for the row before or after the change.
     def row_json(row: str) -> str:
-        """Return the SQL expression for a row, `old` or `new`, as a JSON object."""
+        """Return the SQL expression for a row as a JSON object."""
         return "json_object(" + ", ".join(f"'{name}', {row}.\"{name}\"" for name in columns) + ")"
 
     def key(row: str) -> str:
-        """Return the SQL expression for the key of a row, `old` or `new`, as a JSON list."""
+        """Return the SQL expression for the key of a row as a JSON list."""
         return "json_array(" + ", ".join(f'{row}."{name}"' for name in table.key) + ")"
 
     def record(key_sql: str, before: str, after: str, where: str = "1") -> str:

@@ -91,7 +91,7 @@ def test_one_whose_template_is_missing_loads_and_says_so(own, shelves, as_toml, 
 
     assert own_ids(shelf) == ["probe"]
     assert shelf.template_named(shelf.subscribers[-1]) is None
-    assert caplog.messages == ["subscriber probe tells plainly: no template probe.j2"]
+    assert caplog.messages == ["subscriber probe uses the plain form: no template probe.j2"]
 
 
 def test_a_template_of_the_group_is_for_its_own_subscribers_alone(own, shelves, as_toml):
