@@ -221,8 +221,8 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
     worker_runs = {turn.run_id for turn in running if turn.kind is TurnKind.WORKER}
     at_work = [run for run in runs if run.state in (RunState.STARTING, RunState.BUSY)]
     with_worker = {turn.folder for turn in running if turn.kind is TurnKind.WORKER}
-    # A group is occupied by its running turn, and by a container that starts for one or still works on one
-    # that has ended. Those of the dashboard's worker do not count.
+    # A group is occupied by its running turn, and by a container that is starting or busy. The turn and the
+    # container of the dashboard's worker do not count.
     occupied = {turn.folder for turn in running if turn.kind is not TurnKind.WORKER}
     occupied |= {run.folder for run in at_work if run.id not in worker_runs}
     queued = [
