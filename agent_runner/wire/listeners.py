@@ -73,7 +73,7 @@ class ScreenedListener(socket.socket):
 
     def close(self) -> None:
         """Close this copy of the socket. Other copies of it accept every address again."""
-        self._hear_all()
+        self._stop_dropping()
         super().close()
 
     def _count_refusal(self, address: str) -> None:
@@ -83,7 +83,7 @@ class ScreenedListener(socket.socket):
         are dropped.
         """
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(DROP_SECONDS, self._hear_all)
+            self._timer = asyncio.get_running_loop().call_later(DROP_SECONDS, self._stop_dropping)
         # At the end, so that this one is among the last.
         self._refusals[address] = self._refusals.pop(address, 0) + 1
         # Without Linux or IPv4, they are refused one by one for as long as they come.
@@ -92,7 +92,7 @@ class ScreenedListener(socket.socket):
             _attach_filter(self, addresses[-_MAX_DROPPED:])  # replaces an earlier filter
             self._is_dropping = True
 
-    def _hear_all(self) -> None:
+    def _stop_dropping(self) -> None:
         """Let the kernel drop no more attempts to connect, and begin to count refusals anew."""
         if self._timer is not None:
             self._timer.cancel()

@@ -449,10 +449,10 @@ def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
 
 
 def _archived_row(line: bytes) -> dict[str, Any]:
-    """Return the row in a line of JSON of an archive, for the caller to check of which table it is.
+    """Return the row in a line of an archive, which may be of any table: the caller checks that.
 
-    An empty dict for a line that cannot be of the table of messages, and for an incomplete line: its row is
-    still in the database.
+    An empty dict for a line that is certainly of another table than messages, and for an incomplete line,
+    whose row is still in the database.
     """
     try:
         # A search for the name of the table is much faster than to decode each line.

@@ -151,7 +151,7 @@ class Home:
 
     @property
     def announcements(self) -> Path:
-        """The directory in which commands leave what they have changed, while a host runs."""
+        """The directory in which commands announce their changes to the running host."""
         return self.data / "announcements"
 
     @property

@@ -165,9 +165,9 @@ async def _done_before(tx: Tx, turn: Turn, run_id: RunId) -> str | None:
 
 
 async def _unreported(tx: Tx, turn: Turn, calls: Sequence[ToolCallRecord], run_id: RunId) -> list[str]:
-    """Return lines about what earlier runs of a turn had the host do without a report of the tool call.
+    """Return lines about commands of earlier runs of a turn that the host carried out but no report mentions.
 
-    This prevents that an agent does again what an earlier run has done. While Docker does not answer, the
+    They prevent that an agent does again what an earlier run has done. While Docker does not answer, the
     agent's output is not read, and so neither are the reports of its tool calls. Its commands arrive as files
     all the same.
 

@@ -139,9 +139,10 @@ def _between_characters(text: str, start: int, limit: int) -> int:
 
 
 def _marks_divided_at(text: str, end: int) -> tuple[str, str]:
-    """Return the marks that open again what a cut at the index `end` divides, and those that close it.
+    """Return the marks to repeat after a cut at the index `end`, and those to write before the cut.
 
-    What is divided is a fence of code, or text that is bold, italic, struck out or code.
+    A cut may divide a fence of code, or text that is bold, italic, struck out or code. The part before it
+    then has to close this, and the part after it to open it again.
     """
     if fence := _open_fence(text, end):
         return fence, f"\n{FENCE}"

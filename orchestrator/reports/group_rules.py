@@ -74,7 +74,7 @@ ACTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRow:
-    """One act, and for each role whether it is done for its people. `what` is a key of `ACTS`."""
+    """One act of an agent, and for each role whether its people may request it. `what` is a key of `ACTS`."""
 
     part: str
     what: str
@@ -106,7 +106,7 @@ class _RoleColumn:
 
 
 async def rule_rows(tx: Tx, folder: str, *, host_search: SearchService) -> list[RuleRow]:
-    """Return what people of each role may have a group's agent do, one row for each act.
+    """Return one row for each act that people may request of a group's agent, with the answer for each role.
 
     `host_search` is the service that searches the web for groups that have not chosen one. Raises
     `UnknownGroup`.
@@ -120,7 +120,7 @@ async def rule_rows(tx: Tx, folder: str, *, host_search: SearchService) -> list[
 def rules_of(
     group: Group, servers: Sequence[McpServer], limits: Sequence[Budget], *, host_search: SearchService
 ) -> list[RuleRow]:
-    """Return what people of each role may have a group's agent do, one row for each act. Pure.
+    """Return one row for each act that people may request, with the answer for each role. Pure.
 
     `servers` are the MCP servers that the group may call, `limits` the budgets that apply to it.
     `host_search` is the service that searches the web for groups that have not chosen one.
@@ -158,7 +158,7 @@ def _row(
 
 
 def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
-    """Yield the rows that say what people of each role may have the agent answer, read and write."""
+    """Yield the rows about answering people, and about the data that the agent reads and writes for them."""
     history, memory = Permission.HISTORY, Permission.MEMORY
     yield _row("asks", "call", [column.may() for column in columns])
     # Whoever may not see the history may still ask about what was said since they joined.
@@ -177,7 +177,7 @@ def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator
 
 
 def _sending_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
-    """Yield the rows that say to which chats people of each role may have messages and files sent.
+    """Yield the rows about the chats to which the agent sends messages and files for people of each role.
 
     People whose questions get a conversation of their own (`is_restricted`) may have messages sent only to
     the chat in which they asked.
@@ -212,7 +212,7 @@ def _spending_rules(limits: Sequence[Budget], columns: Sequence[_RoleColumn]) ->
 def _reaching_rules(
     config: GroupConfig, search: SearchService, columns: Sequence[_RoleColumn]
 ) -> Iterator[RuleRow]:
-    """Yield the rows that say what people of each role let the agent reach.
+    """Yield the rows about the places outside that the agent reaches for people of each role.
 
     That is the model, places on the internet, and the search of the web by `search`. The group's setting
     `egress` is `open` for the whole internet, `none` for nothing, or a list of places, its `targets`. Other
@@ -235,7 +235,7 @@ def _reaching_rules(
 def _server_rules(
     config: GroupConfig, servers: Sequence[McpServer], columns: Sequence[_RoleColumn]
 ) -> Iterator[RuleRow]:
-    """Yield the rows that say which MCP servers and single tools people of each role let the agent call."""
+    """Yield the rows about the MCP servers and single tools that the agent calls for people of each role."""
     mcp = Permission.MCP
     for server in servers:
         # Without a tool, this is whether a rule asks for the server or for any of its tools.
@@ -278,7 +278,7 @@ def _command_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
 
 
 class GroupRuleView(TypedDict):
-    """One act, and for each role whether it is done for its people."""
+    """One act of an agent, and for each role whether its people may request it."""
 
     part: str
     what: str
@@ -289,7 +289,7 @@ class GroupRuleView(TypedDict):
 
 
 def as_rows(rules: Sequence[RuleRow]) -> list[GroupRuleView]:
-    """Return what people of each role may have a group's agent do as the API and `--json` show it."""
+    """Return the rows as the API and `--json` show them."""
     return [
         {
             "part": rule.part,
@@ -304,7 +304,7 @@ def as_rows(rules: Sequence[RuleRow]) -> list[GroupRuleView]:
 
 
 def rule_lines(rows: list[GroupRuleView]) -> list[str]:
-    """Return what people of each role may have a group's agent do as a table; each part is named once."""
+    """Return the rows as a table for people; each part is named once."""
     cells, previous_part = [], ""
     for row in rows:
         part = "" if row["part"] == previous_part else PARTS[row["part"]]

@@ -65,7 +65,7 @@ class CycleView(TypedDict):
 
 
 class LoopDocument(LoopView):
-    """A loop with what is to wake it, and its newest cycles."""
+    """A loop with the wakes that wait for its next cycle, and its newest cycles."""
 
     pending: list[PendingWake]
     cycles: list[CycleView]

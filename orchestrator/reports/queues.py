@@ -48,7 +48,7 @@ class RunView(TypedDict):
 
 
 class OutboxView(TypedDict):
-    """A message of the outbox that is not sent, or of which that is unknown."""
+    """A message of the outbox that was not sent, or that may not have arrived."""
 
     id: int
     group: str | None

@@ -168,7 +168,7 @@ class ActiveTasks(TypedDict):
 
 
 class OutboxCounts(TypedDict):
-    """Messages that are not sent, by what is known of them."""
+    """The numbers of messages in the outbox: not sent yet, perhaps sent, and given up."""
 
     waiting: int
     unknown: int

@@ -201,7 +201,7 @@ async def test_an_address_that_goes_on_connecting_is_not_heard_for_a_while_and_o
         assert is_connected(other, listener)
         assert not is_connected(unheard, listener)
 
-        listener._hear_all()
+        listener._stop_dropping()
         again = connection(listener, "127.0.0.2")
         assert is_connected(again, listener)
         assert listener._timer is None

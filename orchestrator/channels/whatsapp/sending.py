@@ -241,7 +241,7 @@ def opus_seconds(content: bytes) -> int:
 
 
 def shown_as(request: SendRequest) -> Literal["image", "video", "audio", "document"]:
-    """Return as what the file of a message is shown, by its MIME type. Pure.
+    """Return the kind of message by which WhatsApp shows a file of this MIME type. Pure.
 
     A picture of a form that phones do not show is a document, and so is a sound with a caption, since
     WhatsApp's sounds have none.

@@ -239,9 +239,7 @@ def _update(table: str, columns: tuple[str, ...]) -> str:
 
 
 async def note_view(tx: Tx, turn_id: int, folder: Folder, revision: int) -> None:
-    """Record that a turn is shown the whole dashboard at `revision`; what it was shown before no longer
-    counts.
-    """
+    """Record that a turn is shown the whole dashboard at `revision`, and forget what it was shown before."""
     await tx.execute(
         """
         INSERT INTO dashboard_views (turn_id, group_folder, revision) VALUES (?, ?, ?)
