@@ -28,7 +28,9 @@ class TurnInbox:
         self._run = run
         self._handled = handled
         self._read_names: set[str] = set()
+        """The names of files that were read and that the host has not deleted yet."""
         self._logged_close_text: str | None = None
+        """The last unreadable request to close that was logged."""
 
     async def next(self) -> TurnOrder | None:
         """Wait for the next turn and return it; None means that the host wants this run to end."""

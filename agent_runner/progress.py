@@ -40,10 +40,12 @@ class TurnProgress:
         """`outlet` sends frames to the host; with None nothing is sent, because the host does not want it."""
         self._outlet = outlet
         self._turn: int | None = None
+        """The turn that runs; None between turns."""
         self._started_calls: dict[str, float | None] = {}
         """Maps each reported tool call to its start time; None after its end was reported."""
         self._calls = 0
         self._drafts = 0
+        """Pieces of text that were sent in this turn, which are limited."""
         self._sent = 0
         """Characters of the present text that were sent."""
         self._pending = ""

@@ -81,6 +81,7 @@ class RunnerSession:
         self._noticing = noticing
         self._progress = progress or TurnProgress()
         self._is_started = False
+        """Whether the agent is ready to answer."""
         self._is_order_pending = False
         """Whether the agent still has the provisional order with which its run was started ahead.
 

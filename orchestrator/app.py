@@ -81,6 +81,7 @@ class Orchestrator:
         self._clock = SystemClock()
         self._started_ms = self._clock.now_ms()
         self._is_drained = False
+        """Whether the turns and replies have had their time to end: nothing is answered any more."""
         self._restart = restart
         self.bus = EventBus(self._clock)
         self._supervisor = Supervisor(

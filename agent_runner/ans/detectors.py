@@ -47,6 +47,7 @@ class BudgetWatch:
         self._max_iterations = max_iterations
         self._max_seconds = max_seconds
         self._reported: set[str] = set()
+        """The types of events that were reported in this turn; each is reported once."""
 
     def begin_turn(self) -> None:
         """Allow each event to be reported again, because a turn begins."""
@@ -170,6 +171,7 @@ class ContextUse:
 
     def __init__(self) -> None:
         self._is_armed = True
+        """Whether the event is reported when use reaches the threshold the next time."""
 
     def compacted(self) -> None:
         """Allow the event to be reported again, because the conversation was compacted."""
@@ -289,6 +291,7 @@ class RepeatDetector:
 
     def __init__(self) -> None:
         self._last: deque[int] = deque(maxlen=WINDOW)
+        """Hashes of the last tool calls with their arguments."""
         self._is_reported = False
 
     def begin_turn(self) -> None:

@@ -44,6 +44,7 @@ class Formatter:
         self._source = source
         self._compiled: dict[str, Template] = {}
         self._broken: set[str] = set()
+        """The templates whose failure was logged."""
         self._environment: Any = None
 
     def renew(self) -> None:

@@ -72,6 +72,7 @@ class NoticeRules:
         self._iterations = 0
         """Requests to the model in this turn."""
         self._tokens = 0
+        """Tokens that the turn has used."""
         self._messages = self._so_far.turns * 2
         """Messages of the conversation so far; each earlier turn counts as a question and an answer."""
 

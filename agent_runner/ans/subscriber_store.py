@@ -59,6 +59,7 @@ class SubscriberStore:
         self._shipped = shipped
         self._lock = threading.Lock()
         self._last_stamps: list[FileStamp] | None = None
+        """The state of the group's files when they were read last; None before the first time."""
         self._shipped_subscribers: tuple[Subscriber, ...] = ()
         self._last_read = SubscriberFolder()
 

@@ -64,6 +64,7 @@ class ToolCallEvents:
         self._failed: dict[str, bool] = {}
         """Map each call of this turn that has ended to whether it failed."""
         self._durations: dict[str, int] = {}
+        """Milliseconds that each ended call of this turn took, by the call's id."""
         self._batches = 0
 
     @property

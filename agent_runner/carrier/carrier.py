@@ -210,6 +210,7 @@ class Carrier:
         self._output = RunnerOutput()
         self._state = CarrierState.LAYING
         self._link: HostLink | None = None
+        """The present connection to the host; None while there is none."""
         self._staging = asyncio.Lock()
         """Locked while files are sent, until the host answers: it accepts one set of files at a time."""
         self._exit: dict[str, Any] = {}

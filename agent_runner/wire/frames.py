@@ -252,8 +252,11 @@ class FrameDecoder:
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._pieces: list[str] = []
         self._line_chars = 0
+        """Characters of the present line so far."""
         self._is_overlong = False
+        """Whether the present line is too long, so that its text is dropped."""
         self._is_in_frame = False
+        """Whether a frame has begun whose end did not come yet."""
         self._body: str | None = None
         """The line of the frame that is being read; None before that line."""
 

@@ -56,6 +56,7 @@ class ScreenedListener(socket.socket):
         """Refused connections since the timer was started, by address, in the order of the last refusal."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_dropping = False
+        """Whether the kernel has a filter that drops attempts to connect."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Return the next connection that may stay.

@@ -153,6 +153,7 @@ class _Scan:
         """`cache` has hashes of earlier scans; `skips` names entries of the top directory to leave out."""
         self.tree: Tree = {}
         self.known: HashCache = {}
+        """The hashes of all files that this scan found, for the next one."""
         self._cache = cache
         self._limits = limits
         self._skips = skips

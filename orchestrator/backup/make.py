@@ -221,7 +221,9 @@ class _Writer:
         self._progress = progress
         self.contents = BackupContents()
         self.left_out: list[str] = []
+        """The paths of files that could not be stored."""
         self._folders: set[str] = set()
+        """The paths of the folders that are in the archive by now."""
         self._several_names: set[tuple[int, int]] = set()
         """Files in the backup that have several names, by device and inode."""
         self._unpaid = 0

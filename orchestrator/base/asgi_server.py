@@ -183,6 +183,7 @@ class BoundedProtocol(H11Protocol):
         """Counts up with each connection: a smaller number is an older connection."""
         self._head_seconds = config.head_seconds
         self._head_timer: asyncio.TimerHandle | None = None
+        """Closes the connection unless the head of a request arrives in time; None while none is due."""
 
     def surplus(self) -> Collection[BoundedProtocol]:
         """Return the connections to close now that this one was made; here none.

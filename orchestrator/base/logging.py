@@ -222,6 +222,7 @@ class _PrivateFile(RotatingFileHandler):
     def __init__(self, path: Path) -> None:
         """`path` is that of the newest file; older ones get a number at the end of their names."""
         self._is_reported = False
+        """Whether a failure to write was printed: only the first one is."""
         super().__init__(path, maxBytes=FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True)
 
     def _open(self) -> TextIOWrapper:

@@ -39,6 +39,7 @@ class TokenBucket:
         # tokens: those of a message that is sent later.
         self._full_at_ms = float(clock.steady_ms())
         self._waited_ms = 0.0
+        """Milliseconds that were waited for tokens since the last call of `forgive`."""
 
     @property
     def is_overrun(self) -> bool:

@@ -48,7 +48,9 @@ class Pump:
         self._slots = threading.Semaphore(SLOTS)
         self._lock = threading.Lock()
         self._source: Source | None = None
+        """The source that is being read; None before the thread has opened it."""
         self._is_closed = False
+        """Whether nobody reads any more, so that the thread has to end."""
         self._thread = threading.Thread(target=self._run, args=(open_source,), name=name, daemon=True)
         self._thread.start()
 
@@ -130,6 +132,7 @@ class Demultiplexer:
         self._header = bytearray()
         """The bytes of a header that is not complete yet."""
         self._is_stderr = False
+        """Whether the present part is of stderr."""
         self._remaining = 0
         """The bytes of the present part that are still to come."""
 

@@ -114,11 +114,13 @@ class ContextRecorder:
         self._paths: dict[Folder, str] = {}
         """The path of each group's context; making and checking one takes longer than a look at the file."""
         self._groups: Sequence[Group] | None = None
+        """The registered groups at the last sweep; None before the first."""
         self._folders: list[Folder] = []
         """The folders of `_groups`."""
         self._caught_up: set[Folder] = set()
         """Groups whose contexts and copies were brought up to date once in this life of the host."""
         self._repairs: deque[ContextRepair] = deque()
+        """Repairs of stored files that the owner does not know of yet."""
 
     @property
     def name(self) -> str:

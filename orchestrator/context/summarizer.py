@@ -194,6 +194,7 @@ class SummarizerJob:
         self._clock = clock
         self._bus = bus
         self._jobs: dict[Folder, SummaryJob] = {}
+        """The next summary to write of each group."""
         self._running_group: Folder | None = None
         """The group whose summary is being written; None once `drop` has discarded that summary."""
 

@@ -66,10 +66,13 @@ class GroupReconciler:
         self._clear = clear
         self._clear_seconds = clear_seconds
         self._made_folders: set[Folder] = set()
+        """The groups whose folder was made since the host started."""
         self._groups: Sequence[Group] | None = None
         """The groups at the last look."""
         self._registered: frozenset[Folder] = frozenset()
+        """The folders of the groups at the last look."""
         self._configured: Mapping[Folder, int] = {}
+        """When each group's settings were last changed, in epoch milliseconds."""
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """Return the loops to run, by the names that the status shows."""

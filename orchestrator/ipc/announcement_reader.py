@@ -84,6 +84,7 @@ class AnnouncementReader:
         self._watcher = MailboxWatcher(directory.parent, mailboxes=(".",), sweep_seconds=sweep_seconds)
         self._name = Folder(directory.name)
         self._trouble: str | None = None
+        """The last problem that was logged: the same one is not logged again."""
         self._stuck: set[str] = set()
         """Names that were logged and could not be removed."""
 

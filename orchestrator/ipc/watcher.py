@@ -54,8 +54,10 @@ class MailboxWatcher:
         self._sweep_seconds = sweep_seconds
         self._watches: dict[Folder, _Watch] = {}
         self._woken: set[Folder] = set()
+        """The groups that `wait` returns next."""
         self._wakeup = Wakeup()
         self._last_sweep = 0.0
+        """The time at which all groups were woken last, by the event loop's clock."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -106,7 +106,9 @@ class CycleStarter:
         self._why_spent = why_spent
         self._stop_run = stop_run
         self._alive: frozenset[Folder] = frozenset()
+        """The groups whose loop was on at the last look."""
         self._missed: dict[Folder, _Missed] = {}
+        """The groups that missed a wake while no host ran, until their cycle is queued."""
         self._published_seq: int | None = None
         """The number of the newest event that is published; None before the first call of `prepare`."""
         self.touched: set[Folder] = set()

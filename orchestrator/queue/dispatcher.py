@@ -78,6 +78,7 @@ class Dispatcher:
         self._wakeups = wakeups
         self._turn_away = turn_away
         self.is_taking_work = True
+        """Whether turns are started; False once the host stops."""
 
     async def run(self) -> None:
         """Start, hand over and end what the queue's plan demands, whenever woken, until cancelled."""

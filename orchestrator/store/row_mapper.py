@@ -99,7 +99,9 @@ class RowMapper(Generic[RecordT]):
         self.unread = unread
         self.joined = joined
         self._readers: dict[tuple[str, ...], Callable[[sqlite3.Row], RecordT]] = {}
+        """Compiled functions that read a row, by the names of its columns."""
         self._writers: dict[type, Callable[[object], dict[str, Any]]] = {}
+        """Compiled functions that return the values of a record, by its dataclass."""
 
     async def fetch_all(self, tx: Tx, sql: str, parameters: Parameters = ()) -> list[RecordT]:
         """Return the records of all rows that the SELECT `sql` finds, in their order."""

@@ -64,6 +64,7 @@ class RefusalAudit:
         self._clock = clock
         self._period_seconds = period_seconds
         self._counted: dict[str, _Counted] = {}
+        """Refusals that are not written yet, by kind of error."""
         self._due: dict[str, float] = {}
         """Kind → the time of the event loop from which on it may be written again."""
         self._wakeup = Wakeup()

@@ -58,6 +58,7 @@ class ClaudeAgent:
         is a CLI that already runs for this order and is used by the agent; None if there is none.
         """
         self.session_id: str | None = None
+        """The id of the CLI's session; None until the CLI has reported it."""
         self._order = order
         self._workspace = workspace
         self._noticing = noticing
@@ -65,6 +66,7 @@ class ClaudeAgent:
         self._tools = ToolServer(order, host, noticing)
         self._restoring = RestoreHooks(order.restore, host)
         self._resumed: str | None = None
+        """The session that the CLI was started to resume; None for a new one."""
         self._was_started_ahead = False
         """Whether the CLI in use was started before the first turn's order came."""
         self._cli = CliProcess(started, self._tools) if started else None

@@ -33,9 +33,11 @@ class CliProcess:
         self._process = started.process
         self._tools = tools
         self._answers: dict[str, asyncio.Task[None]] = {}
+        """The tasks that answer requests of the CLI, by request id."""
         # Messages are written in threads, and two of them must not mix on the pipe.
         self._writing = threading.Lock()
         self._is_ending = False
+        """Whether this side has asked the CLI to end, so that its end is no error."""
 
     async def connect(self) -> None:
         """Do nothing: the process runs already."""

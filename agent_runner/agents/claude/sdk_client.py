@@ -93,6 +93,7 @@ class SubagentLimit:
 
     def __init__(self) -> None:
         self._started = 0
+        """Subagents that were started in this turn."""
 
     def begin_turn(self) -> None:
         """Start counting anew for a turn."""

@@ -128,6 +128,7 @@ class Conversation:
         """`group` is the group's folder."""
         self._path = group / FILE
         self._stored: _StoredStates | None = None
+        """The content of the file; None before it was read."""
 
     def before(self, turn: int) -> ConversationState:
         """Return the state before the turn with this number; an empty one if the file cannot be read. Blocks.

@@ -73,6 +73,7 @@ class RoomReceiver:
         self._receive = receive
         self._tasks = tasks
         self._fetching: set[asyncio.Task[None]] = set()
+        """The tasks that fetch files; until they end, the position in the stream is not stored."""
         self._download_slots = asyncio.Semaphore(attachments.MAX_FETCHES)
         self._position = ""
         """The position in the stream of events up to which everything is delivered; empty before the first.

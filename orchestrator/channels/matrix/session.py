@@ -151,6 +151,7 @@ class MatrixSession:
         """The account and device: a homeserver recognises a repeated transaction only from the same device.
         """
         self._has_synced = False
+        """Whether this session has had its first sync, which differs from later ones."""
         self._send_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """A lock per room: nio shares the keys of an encrypted one in several steps, which must not overlap.
         """

@@ -93,9 +93,11 @@ class VoiceTranscriber:
         self._model = model
         self._command = command or (sys.executable, "-m", transcription_program.__name__)
         self._is_listening = False
+        """Whether a note is being transcribed, so that another one has to wait."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Notes that wait for their turn, by group."""
         self._turns = 0
+        """The number of notes that had their turn, by which `_last_turn` orders the groups."""
         self._last_turn: dict[str, int] = {}
         """The number of the last turn that each group had."""
 

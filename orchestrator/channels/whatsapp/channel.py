@@ -133,6 +133,7 @@ class WhatsAppChannel:
         It is the reason for the end when the bridge ends.
         """
         self._failures = 0
+        """Connections in a row that failed."""
 
     def owns(self, jid: ChatJid) -> bool:
         """Return whether `jid` is an address of a WhatsApp chat in its usual form, without a device."""

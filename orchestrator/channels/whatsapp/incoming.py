@@ -296,6 +296,7 @@ class MessageReceiver:
         self._waiting: dict[str, deque[Delivered]] = defaultdict(deque)
         """By chat, the messages that are not handed in yet, oldest first; no entry for a chat without any."""
         self._running: set[asyncio.Task[None]] = set()
+        """The tasks that hand in the messages of a chat."""
 
     @property
     def is_idle(self) -> bool:

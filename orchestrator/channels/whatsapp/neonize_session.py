@@ -113,14 +113,19 @@ class NeonizeSession:
         self._sender = Sender(client, spool, self._people, own=own)
         self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._slow_calls: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        """Calls of the library that no event should wait for."""
         self._downloads: set[asyncio.Task[bytes]] = set()
         self._unreadable: dict[str, asyncio.TimerHandle] = {}
         """The timers of messages that could not be decrypted and have not come again yet, by message id."""
         self._is_connected = False
         self._is_silent = False
+        """Whether the connection was reported as broken because it does not answer."""
         self._last_receipt_seconds = 0.0
+        """The time of the last report of receipts, by the monotonic clock."""
         self.dropped: Counter[str] = Counter()
+        """The number of ignored events, by reason."""
         self.failed = 0
+        """The number of events that could not be handled."""
         self._subscribe()
 
     def _subscribe(self) -> None:

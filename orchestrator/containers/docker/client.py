@@ -133,6 +133,7 @@ class EngineCalls:
         self._thread_local = threading.local()
         self._clients: list[APIClient] = []
         self._version = "auto"
+        """The version of the engine's API; `auto` until the first client has asked for it."""
 
     async def call(self, work: Callable[[APIClient], T]) -> T:
         """Run `work` in a pool thread, with the thread's own client of the engine, and return its result.

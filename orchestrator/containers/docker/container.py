@@ -60,6 +60,7 @@ class DockerContainer:
         self._on_log = on_log
         self._attached = attached
         self._pumps: set[Pump] = set()
+        """The threads that read the output now."""
         self._stderr = Tail()
         self._exit: Exit | None = None
         self._pace = TokenBucket(SystemClock(), at_once=BYTES_AT_ONCE, a_second=BYTES_A_SECOND)

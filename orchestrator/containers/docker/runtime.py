@@ -136,7 +136,9 @@ class DockerRuntime:
         self._on_log = on_log
         self._calls = EngineCalls()
         self._starting: set[RunId] = set()
+        """The runs whose container is being created: `adopt` leaves those out."""
         self._containers: weakref.WeakSet[DockerContainer] = weakref.WeakSet()
+        """The containers in use, whose threads and connections `close` ends."""
 
     async def start(self, spec: ContainerSpec, order: str) -> DockerContainer:
         """Start a container and write `order`, one line that says what it has to do, to its stdin.

@@ -55,6 +55,7 @@ class LogFlow:
         self._refilled_ms = now_ms
         self._remaining_bytes = TOTAL_BYTES
         self._dropped = 0
+        """Bytes that were not logged since the last gap was reported."""
         self._tail = Tail(GAP_TAIL_BYTES)
 
     @property

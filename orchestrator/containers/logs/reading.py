@@ -87,6 +87,7 @@ class Follower:
         self.path = path
         self._position = start
         self._inode: int | None = None
+        """The file that was read last: another number at the same path is a new log."""
 
     def more(self) -> list[str]:
         """Return the complete lines that were added since the last call; none while the file is missing."""

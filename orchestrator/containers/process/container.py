@@ -84,6 +84,7 @@ class ProcessContainer:
         self.run_id = spec.run_id
         self.folder = spec.folder
         self.ref = ""
+        """The process's `PID:START`; empty until it has started."""
         self._spec = spec
         self._layout = layout
         self._on_log = on_log
@@ -92,7 +93,9 @@ class ProcessContainer:
         self._process: _Started | None = None
         self._stderr_task: asyncio.Task[None] | None = None
         self._disk_work: asyncio.Future[None] | None = None
+        """The work on files that `begin` does in a thread, which its cancellation does not end."""
         self._end_task: asyncio.Task[None] | None = None
+        """Waits for the end of the process, then records it; None before the start."""
 
     async def begin(self, command: Sequence[str]) -> None:
         """Create the run's directory and start the process. After an error, call `remove` to clean up.

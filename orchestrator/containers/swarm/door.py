@@ -92,6 +92,7 @@ class CarrierDoor:
         self._accepting: asyncio.Task[None] | None = None
         """The task that accepts connections."""
         self._serving: set[asyncio.Task[None]] = set()
+        """The tasks that serve the open connections."""
         self._accepted: WeakSet[AcceptedSocket] = WeakSet()
         """Every accepted connection that still exists, for `close`."""
         self._unidentified = UnidentifiedConnections()

@@ -102,6 +102,7 @@ class CarrierSession:
         self.ports: frozenset[int] = frozenset()
         """The ports of the host's proxies that the agent may connect to."""
         self.order = b""
+        """The run's order, which is sent to the carrier when it connects."""
         self.is_hardened: bool | None = None
         """Whether the node prevents programs from gaining privileges; None until its carrier reports."""
         self.problem: str | None = None

@@ -153,6 +153,7 @@ class LaterHellos:
         self._is_over = False
         """Whether the checks have ended: all further bytes may be sent."""
         self._counted_records = 0
+        """Records that were passed on while the checks go on: a limit ends an endless handshake."""
         self._may_be_encrypted = False
         """Whether a change_cipher_spec came: in TLS 1.2, later handshake records are encrypted."""
         self._received = bytearray()

@@ -131,6 +131,7 @@ class CredentialSource:
         self._path = home / ".env"
         self._environment = environment
         self._problem: SettingError | None = None
+        """The error of a secret's file, which is raised when a credential is requested."""
         try:
             secrets = secrets_of_files(environment)
         except SettingError as error:

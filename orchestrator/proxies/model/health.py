@@ -113,6 +113,7 @@ class ModelHealth:
         self._own_choice: str | None = None
         """The model that an agent chose itself and that was last refused."""
         self._last_probe: _LastProbe | None = None
+        """The host's last own request to the service, so that it is not repeated within a minute."""
         self._probing = asyncio.Lock()
         self._wakeup = Wakeup()
         self.accepted_ms: int | None = None

@@ -143,6 +143,7 @@ class TurnCounts:
 
     def __init__(self) -> None:
         self._counts: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
+        """The count of each turn; the one that was changed last is the last."""
 
     def of(self, run_id: RunId, turn_id: TurnId | None) -> int:
         """Return the count of a run's turn; 0 if it is not known.

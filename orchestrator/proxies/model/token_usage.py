@@ -77,6 +77,7 @@ class UsageParser:
         self._usage: dict[str, Any] | None = None
         """The last report of usage, as JSON; later reports of a stream replace single counts."""
         self._is_whole = False
+        """Whether the answer has come to its end."""
         self._has_output_count = False
         """Whether the final count of output tokens was reported."""
         self._deltas = 0

@@ -50,6 +50,7 @@ class LiveStreams:
         self._start = start
         self._kinds = tuple(sorted(set(kinds)))
         self._open = 0
+        """The number of open streams."""
 
     @property
     def is_full(self) -> bool:
