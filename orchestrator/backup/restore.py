@@ -147,7 +147,7 @@ def place(
             _give_to_agents(stage)
             files = [name for name in (*archive.FILES, archive.SECRETS) if stage.path(name).exists()]
             replaced_paths = [*stage.children("groups"), *STORE, *REPLACED, *files]
-        _keep_sign_ins(stage.path(archive.DATABASE), home.database)
+        _carry_over_sign_ins(stage.path(archive.DATABASE), home.database)
         record_with_facts = record.to(
             at_ms=clock.now_ms(), files=contents.files, made_ms=manifest.created_ms if manifest else None
         )
@@ -204,7 +204,7 @@ def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
     return BackupContents().with_file(copy.stat().st_size)
 
 
-def _keep_sign_ins(restored: Path, present: Path) -> None:
+def _carry_over_sign_ins(restored: Path, present: Path) -> None:
     """Replace the browsers' sign-ins in the database `restored` by those of the database `present`.
 
     So a browser that was signed out since the backup stays signed out. If `present` is missing or cannot be

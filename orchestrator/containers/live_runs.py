@@ -257,7 +257,7 @@ class LiveRuns:
                 state=live.state,
                 started_ms=live.started_ms,
                 idle_since_ms=live.state_since_ms,
-                begun_ms=live.run.started_ms,  # by the wall clock, unlike the two above
+                started_wall_ms=live.run.started_ms,  # by the wall clock, unlike the two above
                 turn_id=live.turn_id,
                 is_awaited=live.is_awaited,
                 is_restricted=live.run.role is not None,

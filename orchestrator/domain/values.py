@@ -380,7 +380,7 @@ class LiveRun:
     started_ms: int
     """Milliseconds of the steady clock, as in `idle_since_ms`."""
     idle_since_ms: int = 0
-    begun_ms: int = 0
+    started_wall_ms: int = 0
     """When the run started, by the wall clock in epoch milliseconds; 0 for an abandoned one."""
     is_worn: bool = False
     """Whether it is older than a container may get: it takes no further turn."""

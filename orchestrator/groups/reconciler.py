@@ -140,7 +140,7 @@ def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mappin
     if run.state is RunState.LEFT:
         return False  # it ends anyway, and its age says nothing about the run that replaced it
     # A change in the very millisecond of the start may have come after it, so it counts as newer.
-    return run.folder not in registered or configured.get(run.folder, -1) >= run.begun_ms
+    return run.folder not in registered or configured.get(run.folder, -1) >= run.started_wall_ms
 
 
 async def _until_groups_change(events: asyncio.Queue[HostEvent]) -> None:

@@ -2,8 +2,8 @@
 
 A vote is stored as a message that quotes the poll, so that it is part of the conversation; each person's
 newest vote counts. A vote starts a turn as a reply would, but only the first vote, a changed one, and the one
-that completes the chat do, and at most `MAX_BEGUN` per poll. Such a turn waits `COLLECT_MS`, so that it
-includes votes that follow at once.
+that completes the chat do, and at most `MAX_STARTED_TURNS` per poll. Such a turn waits `COLLECT_MS`, so
+that it includes votes that follow at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchestrator.store.conversation.polls import PollVote
 from orchestrator.store.database import Tx
 from orchestrator.store.runs import turns
 
-MAX_BEGUN = 5
+MAX_STARTED_TURNS = 5
 """Turns that the votes in one poll may start; later votes are read with the next message."""
 COLLECT_MS = 15_000
 """Milliseconds that a turn started by a vote waits for further votes."""
@@ -155,12 +155,12 @@ async def _starts_turn(
 
     The poll's first vote does, a changed one, and that of the last person who had not voted. A vote that is
     taken back starts none, nor does any vote in a poll of a dashboard question. No poll starts more than
-    `MAX_BEGUN`.
+    `MAX_STARTED_TURNS`.
 
     `chosen` are the indexes of the chosen options. `previous` is the earlier vote of the same person; None if
     they had none.
     """
-    if poll.board_question is not None or poll.begun >= MAX_BEGUN or not chosen:
+    if poll.board_question is not None or poll.begun >= MAX_STARTED_TURNS or not chosen:
         return False
     if poll.begun == 0 or (previous is not None and previous.chosen):
         return True

@@ -51,7 +51,7 @@ LONGEST_BACKOFF_MS = 3_600_000
 GIVE_UP_MS = 24 * 3_600_000
 """Milliseconds after which a message is given up: an outage of a messenger may last a day and lose nothing.
 """
-KEPT_FILES = 20
+RETAINED_FILES = 20
 """Number of sent files whose copies are retained per group, so that the owner can open them in the console.
 """
 GIVE_UP_ATTEMPTS = 10
@@ -393,7 +393,7 @@ class Delivery:
                 await self._hooks.note_sent(tx, head, now_ms=now_ms)
             if head.attachment is None:
                 return ()
-            return await outbox.surplus_files(tx, head.folder, keeps=KEPT_FILES)
+            return await outbox.surplus_files(tx, head.folder, retained=RETAINED_FILES)
 
         for path in await self._database.write(mark):
             await asyncio.to_thread(path.unlink, missing_ok=True)

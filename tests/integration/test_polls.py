@@ -13,7 +13,7 @@ from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role
 from orchestrator.groups import people, registration
 from orchestrator.inbound.intake import Accepted
-from orchestrator.inbound.votes import COLLECT_MS, MAX_BEGUN
+from orchestrator.inbound.votes import COLLECT_MS, MAX_STARTED_TURNS
 from orchestrator.outbound.delivery import GIVE_UP_MS
 from orchestrator.outbound.polls import PollEnds
 from orchestrator.queue.availability import Availability
@@ -194,9 +194,9 @@ async def test_a_flood_of_votes_begins_few_turns_and_leaves_few_messages(family:
         if number % 4 == 0 and await family.store.queued():
             await family.prompt()
     begun = await family.store.rows("SELECT begun FROM polls")
-    assert begun[0]["begun"] <= MAX_BEGUN
+    assert begun[0]["begun"] <= MAX_STARTED_TURNS
     assert await family.store.queued() == []
-    assert len(await family.store.messages()) - before <= 2 * MAX_BEGUN + 1
+    assert len(await family.store.messages()) - before <= 2 * MAX_STARTED_TURNS + 1
 
 
 async def test_the_one_that_completes_the_chat_begins_a_turn(family: Polls) -> None:

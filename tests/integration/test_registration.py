@@ -202,7 +202,7 @@ class Pool:
 async def test_a_group_that_comes_gets_its_folder_and_one_that_goes_loses_its_container(store_harness):
     pool = Pool()
     group = await store_harness.add_group("family")
-    pool.runs = [a_run(folder, begun_ms=0) for folder in ("family", "left-over")]
+    pool.runs = [a_run(folder, started_wall_ms=0) for folder in ("family", "left-over")]
     async with running_upkeep(store_harness, pool):
         await until(lambda: pool.retired == ["left-over"], "what nobody registered is closed")
         assert pool.laid == ["family"]
@@ -218,12 +218,12 @@ async def test_a_container_that_is_older_than_its_groups_configuration_is_closed
     pool = Pool()
     await store_harness.add_group("family", container_config={"egress": "open"})
     await store_harness.add_group("work")
-    pool.runs = [a_run("family", begun_ms=100), a_run("work", begun_ms=100)]
+    pool.runs = [a_run("family", started_wall_ms=100), a_run("work", started_wall_ms=100)]
     async with running_upkeep(store_harness, pool):
         await set_up(store_harness, {"egress": "none"}, now_ms=100)
         store_harness.bus.publish("group.configured", group="family")
         await until(lambda: pool.retired == ["family"], "what could reach the internet is closed")
-        pool.runs.append(a_run("family", begun_ms=101))
+        pool.runs.append(a_run("family", started_wall_ms=101))
         store_harness.bus.publish("group.configured", group="work")
         await store_harness.add_group("late")
         store_harness.bus.publish("group.registered", group="late")
@@ -235,7 +235,7 @@ async def test_a_change_made_while_the_host_was_down_closes_what_it_adopts(store
     pool = Pool()
     await store_harness.add_group("family", container_config={"egress": "open"})
     await set_up(store_harness, {"egress": None}, now_ms=200)
-    pool.runs = [a_run("family", begun_ms=100)]
+    pool.runs = [a_run("family", started_wall_ms=100)]
     async with running_upkeep(store_harness, pool):
         await until(lambda: pool.retired == ["family"], "it is closed at the first look")
 
@@ -245,14 +245,14 @@ async def set_up(store_harness, changes, *, now_ms):
         await configure(tx, "family", changes, by="a test", now_ms=now_ms)
 
 
-def a_run(folder, *, begun_ms):
+def a_run(folder, *, started_wall_ms):
     return LiveRun(
-        id=RunId(f"{folder}-{begun_ms}"),
+        id=RunId(f"{folder}-{started_wall_ms}"),
         folder=folder,
         is_isolated=False,
         state=RunState.IDLE,
         started_ms=0,
-        begun_ms=begun_ms,
+        started_wall_ms=started_wall_ms,
     )
 
 

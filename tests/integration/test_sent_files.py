@@ -149,7 +149,7 @@ async def test_where_files_are_switched_off_none_is_sent(store_harness, harness)
 
 
 async def test_a_file_leaves_once_and_of_what_was_sent_the_newest_copies_are_kept(harness, monkeypatch):
-    monkeypatch.setattr(delivery_module, "KEPT_FILES", 2)
+    monkeypatch.setattr(delivery_module, "RETAINED_FILES", 2)
     for number in range(4):
         await harness.send("out/plan.pdf", caption="the *plan*", requestId=f"r{number}")
         harness.harness.clock.pass_ms(1)

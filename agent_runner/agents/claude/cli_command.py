@@ -113,7 +113,7 @@ class CliSettings:
     mcp_programs: tuple[McpProgram, ...] = ()
     plugins: tuple[Path, ...] = ()
     """The folders with the skills of the host and of the image."""
-    tells_text: bool = False
+    streams_text: bool = False
     """Whether the model's text is passed on while it is written."""
     is_bare: bool = False
     """Whether the turn has instructions of its own: no memory of the group, and only Andy's tools."""
@@ -172,7 +172,7 @@ class CliSettings:
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
             mcp_servers=() if instructions else tuple(order.get("mcp_servers") or ()),
             mcp_programs=() if instructions else _programs(order, workspace),
-            tells_text=bool(order.get("progress")),
+            streams_text=bool(order.get("progress")),
             plugins=() if instructions else _plugins(workspace),
             tools=() if instructions else _built_in(order, workspace),
             read_at_boot=boot_files(workspace) if order.get("is_standby") else frozenset(),
@@ -196,7 +196,7 @@ class CliSettings:
         for directory in self.extra:
             command += ["--add-dir", str(directory)]
         command += ["--mcp-config", json.dumps({"mcpServers": self.servers()})]
-        if self.tells_text:
+        if self.streams_text:
             command.append("--include-partial-messages")
         command.append("--strict-mcp-config")
         if self.resume_at:

@@ -74,7 +74,7 @@ def options(
         resume=settings.resume,
         resume_session_at=settings.resume_at,
         settings=SETTINGS,
-        include_partial_messages=settings.tells_text,
+        include_partial_messages=settings.streams_text,
         strict_mcp_config=True,  # no server of the group's own folder
         add_dirs=list(settings.extra),
         plugins=[{"type": "local", "path": str(plugin)} for plugin in settings.plugins],

@@ -394,9 +394,9 @@ def _makes_needless(row: Notification, request: NotificationRequest) -> bool:
     """
     if request.type is NotificationType.DEADLINE_ALERT:
         # The alert of the day before is still pending, so it will come on the day itself.
-        is_said_by_day_before = request.cause == TODAY and row.cause == DAY_BEFORE
+        is_covered_by_day_before = request.cause == TODAY and row.cause == DAY_BEFORE
         return (
-            is_said_by_day_before
+            is_covered_by_day_before
             or row.cause == request.cause
             or (row.cause is None and abs(row.due_ms - request.due_ms) < dedupe.WINDOW_MS)
         )

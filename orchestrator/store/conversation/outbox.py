@@ -238,10 +238,10 @@ async def files_in_use(tx: Tx, *, since_ms: int) -> frozenset[Path]:
     return frozenset(Path(row["file_path"]) for row in rows)
 
 
-async def surplus_files(tx: Tx, folder: Folder | None, *, keeps: int) -> list[Path]:
-    """Return the paths of copies of a group's sent files that are no longer among the newest `keeps`.
+async def surplus_files(tx: Tx, folder: Folder | None, *, retained: int) -> list[Path]:
+    """Return the paths of copies of a group's sent files that are no longer among the newest `retained`.
 
-    `folder` None means chats without a group. At most `keeps` paths are returned, the newest first: the
+    `folder` None means chats without a group. At most `retained` paths are returned, the newest first: the
     copies of older files were returned by earlier calls.
     """
     # Sorted by the time of sending, because a file that was retried for hours is newer than its id suggests.
@@ -250,7 +250,7 @@ async def surplus_files(tx: Tx, folder: Folder | None, *, keeps: int) -> list[Pa
         SELECT file_path FROM outbox WHERE group_folder IS ? AND file_path IS NOT NULL AND state = 'sent'
         ORDER BY sent_ms DESC, id DESC LIMIT ? OFFSET ?
         """,
-        (folder, keeps, keeps),
+        (folder, retained, retained),
     )
     return [Path(row["file_path"]) for row in rows]
 

@@ -99,7 +99,7 @@ def more_routes(services: ApiServices) -> list[Route]:
 def _host_routes(status: Status) -> list[Route]:
     """Return the routes that report on the host itself; `status` returns its state."""
 
-    async def tell_status(_: Request) -> Response:
+    async def show_status(_: Request) -> Response:
         """Answer with the state of the host."""
         return JSONResponse(await status())
 
@@ -107,4 +107,4 @@ def _host_routes(status: Status) -> list[Route]:
         """Answer that Andy runs, with the version."""
         return JSONResponse({"ok": True, "version": __version__})
 
-    return [Route("/status", tell_status), Route("/healthz", healthz)]
+    return [Route("/status", show_status), Route("/healthz", healthz)]
