@@ -124,10 +124,6 @@ class SnapshotWriter:
                     # This is for changes without an event. The files of other groups are written when they
                     # get a container: to compare all groups every minute would cost more with each group.
                     await self._write_groups(self._with_container())
-                # Several events at once cause one write. What this may miss is found a minute later, or when
-                # the group gets a container.
-                while not events.empty():
-                    events.get_nowait()
 
     async def write_all(self) -> None:
         """Write the changed files of every group that has ever had a container."""
@@ -176,13 +172,23 @@ class SnapshotWriter:
                 await self._write(view)
 
     async def _until_altered(self, events: asyncio.Queue[HostEvent]) -> bool:
-        """Wait for an event that may change what a group sees; return False if none comes in time."""
-        try:
-            async with asyncio.timeout(SWEEP_SECONDS):
-                while not await self._alters(await events.get()):
-                    continue
-        except TimeoutError:
-            return False
+        """Wait for an event that may change what a group sees; return False if none comes in time.
+
+        The queue is empty then: the write that follows covers all its events. An event during that write
+        stays for the next one.
+        """
+        deadline = asyncio.get_running_loop().time() + SWEEP_SECONDS
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    event = await events.get()
+            except TimeoutError:
+                return False
+            # Without the time limit: an event that was taken out of the queue must not be dropped.
+            if await self._alters(event):
+                break
+        while not events.empty():
+            events.get_nowait()
         return True
 
     async def _alters(self, event: HostEvent) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from orchestrator.domain.values import Folder, TaskStatus
+from orchestrator.domain.values import Folder, Group, TaskStatus
 from orchestrator.ipc import snapshots
 from orchestrator.ipc.snapshots import SnapshotWriter
 from orchestrator.scheduler.scheduled_task_service import MAX_OPEN
@@ -288,9 +291,15 @@ class Shelf:
             harness.database,
             clock=harness.clock,
             bus=harness.bus,
-            zone_of=lambda _: ZoneInfo("Asia/Seoul"),
+            zone_of=self.zone_of,
             with_container=lambda: self.with_container,
         )
+        self.during_write: Callable[[], object] = lambda: None
+        """It is called in the middle of each write, after the store was read."""
+
+    def zone_of(self, _group: Group) -> ZoneInfo:
+        self.during_write()
+        return ZoneInfo("Asia/Seoul")
 
     def read(self, folder: str, name: str) -> Any:
         return json.loads((self.root / folder / name).read_text())
@@ -344,6 +353,33 @@ async def test_a_group_without_a_container_is_shown_what_an_event_says_and_is_le
         assert prompts("family") == ["echo news"]
         home.harness.bus.publish("task.changed", group="family")
         await until(lambda: prompts("family") == ["changed without an event"], "the event shows it")
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_a_change_during_a_write_is_shown_although_no_container_asks_again(
+    home: TaskHarness, shelf: Shelf
+) -> None:
+    shelf.with_container.clear()
+    await home.schedule(by="family")
+    store = await home.harness.database.path()
+
+    def prompts() -> list[str]:
+        return [task["prompt"] for task in shelf.read("family", "tasks.json")]
+
+    def change() -> None:
+        shelf.during_write = lambda: None
+        with closing(sqlite3.connect(store)) as beside, beside:
+            beside.execute("UPDATE scheduled_tasks SET prompt = 'changed during a write'")
+        home.harness.bus.publish("task.changed", group="family")
+
+    running = asyncio.create_task(shelf.snapshots.run(), name="snapshots")
+    try:
+        await until((shelf.root / "family" / "calendar.json").exists, "the first round is over")
+        shelf.during_write = change
+        home.harness.bus.publish("task.changed", group="family")
+        await until(lambda: prompts() == ["changed during a write"], "the second event shows it")
     finally:
         running.cancel()
         await asyncio.wait([running])
