@@ -228,16 +228,20 @@ def _times_by_day(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterato
     Days are those of `zone`; days without any time are left out. A day has at most `MAX_TIMES_A_DAY`.
     """
     due_ms = task.next_ms
+    if due_ms is None:
+        return
+    following = timing.following_times(task.schedule, due_ms, after_ms=due_ms)
     while due_ms is not None and due_ms < until_ms:
         times_ms = [due_ms]
         midnight_ms = _midnight_ms(due_ms, zone, days_on=1)
-        following_ms = timing.following_ms(task.schedule, due_ms, after_ms=due_ms)
-        while following_ms is not None and following_ms < midnight_ms and len(times_ms) < MAX_TIMES_A_DAY:
-            times_ms.append(following_ms)
-            following_ms = timing.following_ms(task.schedule, times_ms[-1], after_ms=times_ms[-1])
+        while (due_ms := next(following, None)) is not None and due_ms < midnight_ms:
+            if len(times_ms) == MAX_TIMES_A_DAY:
+                # Times beyond the limit are skipped: a task that comes every minute costs 100 steps a day,
+                # not 1,440.
+                following = timing.following_times(task.schedule, due_ms, after_ms=midnight_ms - 1)
+            else:
+                times_ms.append(due_ms)
         yield tuple(times_ms)
-        # Times beyond the limit are skipped: a task that comes every minute costs 100 steps a day, not 1,440.
-        due_ms = timing.following_ms(task.schedule, times_ms[-1], after_ms=max(times_ms[-1], midnight_ms - 1))
 
 
 def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import product
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.times import LAST, Rhythm, StepUnit
@@ -106,6 +108,11 @@ class _Expression:
         """The five fields as one cron expression."""
         return " ".join(self.fields)
 
+    @property
+    def text_of_days(self) -> str:
+        """The midnights of its days as one cron expression."""
+        return " ".join(("0", "0", *self.fields[2:]))
+
 
 def checked(text: str) -> str:
     """Check a cron expression, and return it in normal form: in lower case but for `L`, with single blanks.
@@ -184,7 +191,7 @@ def usual_dst(expression: str) -> Dst:
     return Dst.BOTH if hour.startswith("*") else Dst.ONCE
 
 
-# Pages ask for the same days of the same tasks again and again, and an expression is slow to parse.
+# The same due time is asked for again and again, and an expression is slow to parse.
 @lru_cache(maxsize=8_192)
 def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     """Return the first due time of a cron expression later than `after_ms`, in epoch milliseconds.
@@ -192,25 +199,41 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     `dst` decides about times that the clocks of `zone` show twice or never. Raises `BadSchedule` when the
     expression does not come in `MAX_YEARS`.
     """
-    after = after_ms // 1000
-    candidates: list[int] = []
-    # When clocks are set back, a later moment shows an earlier time. When they skip an hour, the times in it
-    # are due after times that follow it. So the first wall time is not always the first moment: the search
-    # goes on until a wall time is later than a moment that was found.
-    for wall in _wall_times(expression, _search_start(after, zone)):
-        moments = _moments(wall, zone, dst)
-        if candidates and moments and moments[0] > min(candidates):
-            break
-        candidates += [moment for moment in moments if moment > after]
-    if not candidates:
+    first_ms = next(following(expression, after_ms=after_ms, zone=zone, dst=dst), None)
+    if first_ms is None:
         raise BadSchedule(f"cron: '{expression}' does not come in {MAX_YEARS} years.")
-    return min(candidates) * 1000
+    return first_ms
+
+
+def following(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> Iterator[int]:
+    """Yield the due times of a cron expression later than `after_ms`, in epoch milliseconds, in their order.
+
+    `dst` decides about times that the clocks of `zone` show twice or never. It ends when there is none within
+    `MAX_YEARS` of the one before. The expression is parsed only once, so this is the way to many due times.
+    """
+    last = after_ms // 1000
+    found: list[int] = []  # a heap of moments later than `last`
+    # When clocks are set back, a later moment shows an earlier time. When they skip an hour, the times in it
+    # are due after times that follow it. So wall times do not come in the order of their moments: a moment is
+    # yielded when no wall time that is still to come can be before it.
+    for wall in _wall_times(expression, _search_start(last, zone)):
+        earliest = min(_readings(wall, zone))
+        while found and found[0] < earliest:
+            moment = heappop(found)
+            if moment > last:
+                yield moment * 1000
+                last = moment
+        for moment in _moments(wall, zone, dst):
+            if moment > last:
+                heappush(found, moment)
+    yield from (moment * 1000 for moment in sorted(set(found)) if moment > last)
 
 
 def _wall_times(expression: str, after: datetime) -> Iterator[datetime]:
     """Yield the times later than `after` that an expression names, as if clocks were never changed.
 
-    `after` and the yielded times have no zone. It ends when there is none within `MAX_YEARS`.
+    `after` and the yielded times have no zone. It ends when there is none within `MAX_YEARS` of the one
+    before.
     """
     # Imported late: most commands never read a cron expression.
     from croniter import CroniterBadDateError, croniter
@@ -223,19 +246,30 @@ def _wall_times(expression: str, after: datetime) -> Iterator[datetime]:
             return
         # Nothing comes before the start, so the days until then need not be searched.
         after = datetime.combine(rhythm.start, datetime.min.time()) - timedelta(minutes=1)
-    # Without a zone, croniter applies no daylight saving: `_moments` decides about it.
-    times = croniter(parsed.text, after, max_years_between_matches=MAX_YEARS)
+    minutes, hours = (
+        list(range(field.high + 1)) if numbers == ["*"] else sorted({int(number) for number in numbers})
+        for field, numbers in zip(_FIELDS, croniter(parsed.text).expanded[:2], strict=False)
+    )
+    # croniter finds the days only: it takes many times as long as this for each minute of a day. Without a
+    # zone, it applies no daylight saving: `_moments` decides about it.
+    midnight = datetime.combine(after.date(), datetime.min.time())
+    midnights = croniter(
+        parsed.text_of_days, midnight - timedelta(minutes=1), max_years_between_matches=MAX_YEARS
+    )
     try:
-        while (wall := times.get_next(datetime)).date() <= furthest:
-            if rhythm.is_on(wall.date()):
-                yield wall
+        while (day := midnights.get_next(datetime).date()) <= furthest:
+            if rhythm.is_on(day):
+                for hour, minute in product(hours, minutes):
+                    wall = datetime.combine(day, time(hour, minute))
+                    if wall > after:
+                        yield wall
+                        furthest = day + timedelta(days=366 * MAX_YEARS)
             else:
-                # Skip the days that do not count, also for an expression of every minute. Here, since
-                # croniter takes a hundred times as long for each of them: a step may be years.
-                day = wall.date()
+                # Skip the days that do not count here, since croniter takes a hundred times as long for each
+                # of them: a step may be years.
                 while day < furthest and not rhythm.is_on(day + _DAY):
                     day += _DAY
-                times.set_current(datetime.combine(day, _LAST_MINUTE), force=True)
+                midnights.set_current(datetime.combine(day, _LAST_MINUTE), force=True)
     except CroniterBadDateError:
         return
 
@@ -261,15 +295,22 @@ def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
     A wall time that the clocks skip has one moment with `Dst.ONCE`, as much later as they skip, else none.
     One that they show twice has the first moment with `Dst.ONCE`, else both.
     """
-    # `fold` chooses between two readings of a wall time. They differ only in an hour that is skipped or
-    # repeated.
-    first, second = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
+    first, second = _readings(wall, zone)
     if first == second:
         return [first]
     if first < second:
         return [first] if dst is Dst.ONCE else [first, second]
     # In a skipped hour the first reading uses the offset before the jump, so it is after the jump.
     return [first] if dst is Dst.ONCE else []
+
+
+def _readings(wall: datetime, zone: ZoneInfo) -> tuple[int, int]:
+    """Return the two readings of a wall time as moments, in epoch seconds.
+
+    They differ only in an hour that the clocks skip or repeat.
+    """
+    first, second = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
+    return first, second
 
 
 def _offset(at: datetime) -> timedelta:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import count, takewhile
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
@@ -179,6 +180,23 @@ def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | Non
             return due_ms if due_ms > after_ms else None
 
 
+def following_times(schedule: Schedule, due_ms: int, *, after_ms: int) -> Iterator[int]:
+    """Yield all due times of a schedule after `after_ms`, in their order; `following_ms` has the first.
+
+    This is the way to many of them: a cron expression is parsed once.
+    """
+    match schedule.kind:
+        case ScheduleKind.CRON:
+            yield from _cron_times_after(schedule, after_ms)
+        case ScheduleKind.INTERVAL:
+            first_ms = following_ms(schedule, due_ms, after_ms=after_ms)
+            assert first_ms is not None, "an interval never ends"
+            yield from count(first_ms, int(schedule.value))
+        case ScheduleKind.ONCE:
+            if due_ms > after_ms:
+                yield due_ms
+
+
 def due_times(schedule: Schedule, due_ms: int, *, now_ms: int) -> tuple[int, ...]:
     """Return the newest due times from `due_ms` to `now_ms`, oldest first, at most `MAX_CAUGHT_UP`.
 
@@ -216,10 +234,13 @@ def _cron_times(schedule: Schedule, due_ms: int, now_ms: int) -> tuple[int, ...]
 
 def _cron_between(schedule: Schedule, after_ms: int, until_ms: int) -> Iterator[int]:
     """Yield the due times of a cron schedule after `after_ms`, up to `until_ms` inclusive."""
-    at_ms = _next_cron(schedule, after_ms)
-    while at_ms <= until_ms:
-        yield at_ms
-        at_ms = _next_cron(schedule, at_ms)
+    return takewhile(lambda at_ms: at_ms <= until_ms, _cron_times_after(schedule, after_ms))
+
+
+def _cron_times_after(schedule: Schedule, after_ms: int) -> Iterator[int]:
+    """Yield the due times of a cron schedule after `after_ms`, in epoch milliseconds."""
+    zone = ZoneInfo(schedule.timezone)
+    return cron.following(schedule.value, after_ms=after_ms, zone=zone, dst=schedule.dst)
 
 
 def _next_cron(schedule: Schedule, after_ms: int) -> int:

@@ -12,7 +12,7 @@ from orchestrator.domain.errors import UnknownGroup
 from orchestrator.reports import audit as audit_reports
 from orchestrator.reports import messages, queues, upcoming
 from orchestrator.reports.groups import chat_rows
-from orchestrator.scheduler import scheduled_task_service
+from orchestrator.scheduler import cron, scheduled_task_service
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.store import audit
 from orchestrator.store.loop import loops
@@ -165,6 +165,22 @@ async def test_a_week_ahead_has_a_line_a_day_for_what_comes_again_and_says_how_o
     assert hourly["last_due"] > hourly["due"]
     assert [(row["kind"], row["what"]) for row in rows if row["kind"] == "wake"] == [("wake", "look again")]
     assert {row["what"] for row in rows} == {"pill", "do cron", "do interval", "do 2h", "look again"}
+
+
+async def test_a_listing_of_two_months_reads_a_task_of_every_minute_once_a_day(harness, monkeypatch):
+    now_ms = harness.clock.now_ms()
+    wish = ScheduleTask(
+        prompt="look", schedule_type="cron", schedule_value="* * * * *", context_mode="isolated"
+    )
+    async with harness.database.transaction() as tx:
+        await scheduled_task_service.add(tx, "family", wish, schedule_reader(lambda _: SEOUL), now_ms=now_ms)
+    parsed, parse = [], cron._parsed
+    monkeypatch.setattr(cron, "_parsed", lambda text: parsed.append(text) or parse(text))
+    cron.next_ms.cache_clear()
+    async with harness.database.reading() as tx:
+        rows = await upcoming.week(tx, "family", now_ms=now_ms, zone=SEOUL, days=60)
+    assert [row["times"] for row in rows[1:]] == [upcoming.MAX_TIMES_A_DAY] * 60
+    assert len(parsed) <= 2 * 61
 
 
 async def _groups_in(tx: Any) -> list[Any]:

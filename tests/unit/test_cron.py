@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from calendar import monthrange
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -259,6 +260,37 @@ def test_the_next_time_is_later_and_due(dst: Dst, expression: str, zone: ZoneInf
     fields = croniter.expand(expression)[0]
     skipped = shown(at_ms - HOURS_OF_A_CHANGE_MS, zone) + timedelta(milliseconds=HOURS_OF_A_CHANGE_MS)
     assert by_hand(fields, shown(at_ms, zone)) or (dst is Dst.ONCE and by_hand(fields, skipped))
+
+
+@settings(deadline=None)
+@given(expression=EXPRESSIONS, zone=st.sampled_from(ZONES).map(ZoneInfo), after_ms=MOMENTS)
+@pytest.mark.parametrize("dst", Dst)
+def test_due_times_in_a_row_are_the_same_as_one_by_one(
+    dst: Dst, expression: str, zone: ZoneInfo, after_ms: int
+) -> None:
+    at_ms, one_by_one = after_ms, []
+    for _ in range(20):
+        at_ms = cron.next_ms(expression, after_ms=at_ms, zone=zone, dst=dst)
+        one_by_one.append(at_ms)
+    in_a_row = cron.following(expression, after_ms=after_ms, zone=zone, dst=dst)
+    assert list(islice(in_a_row, 20)) == one_by_one
+
+
+def test_a_time_after_a_skipped_half_hour_is_due_before_the_skipped_ones() -> None:
+    """The clocks skip from 2:00 to 2:30, so 2:15 is due at what they show as 2:45."""
+    assert due("15,20,30 2 * * *", LORD_HOWE, "2026-10-03T12:00", 4) == [
+        "2026-10-04T02:30+11:00",
+        "2026-10-04T02:45+11:00",
+        "2026-10-04T02:50+11:00",
+        "2026-10-05T02:15+11:00",
+    ]
+
+
+def test_a_yearly_time_goes_on_beyond_ten_years_in_a_row() -> None:
+    years = cron.following("0 0 1 1 *", after_ms=0, zone=ZoneInfo("UTC"), dst=Dst.ONCE)
+    assert [datetime.fromtimestamp(at_ms / 1000, UTC).year for at_ms in islice(years, 30)] == [
+        *range(1971, 2001)
+    ]
 
 
 @settings(deadline=None, max_examples=30)
