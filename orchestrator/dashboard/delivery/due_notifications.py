@@ -6,6 +6,7 @@ A due one is claimed and put into the outbox in one transaction.
 from __future__ import annotations
 
 import secrets
+import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,14 +21,15 @@ from orchestrator.dashboard.delivery.outcomes import store_change
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.views import notification_log
 from orchestrator.dashboard.words import rule_texts
-from orchestrator.domain.dashboard import NotificationStatus
+from orchestrator.domain.dashboard import Notification, NotificationStatus
 from orchestrator.domain.values import Group
+from orchestrator.groups import owner
 from orchestrator.store.board import deliveries as board_deliveries
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.board.deliveries import DueNotification
 from orchestrator.store.board.notifications import NotificationOutlook
 from orchestrator.store.conversation import outbox
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Database, Tx, all_or_nothing
 from orchestrator.store.notices import host_events
 
 log = structlog.get_logger(__name__)
@@ -39,6 +41,10 @@ CLAIM_MS = 60_000
 """Milliseconds after which another dispatcher may take over a claimed notification."""
 MAX_AT_ONCE = 200
 """The largest number of notifications, or of changes, that one transaction handles."""
+NOT_DISPATCHED = (
+    "⚠️ I cannot send “{text}” to '{group}' ({reason}). I try again each minute, and everything else goes on."
+    " Fix: 'andy logs' has the details for a bug report; an upgrade may have the fix."
+)
 MAX_NAMED = 3
 """The largest number of expired notifications that the line to the chat names."""
 
@@ -120,8 +126,9 @@ class NotificationDispatcher:
         """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            rows = await board_deliveries.due(tx, now_ms, limit=MAX_AT_ONCE)
-            results = [await self._dispatch(tx, due, now_ms=now_ms) for due in rows]
+            rows = await board_notifications.due(tx, now_ms, limit=MAX_AT_ONCE)
+            dispatched = [await self._dispatch_apart(tx, row, now_ms=now_ms) for row in rows]
+            results = [result for result in dispatched if result is not None]
             await _notify_expired(
                 tx, [result.due for result in results if result.outcome == "expired"], now_ms=now_ms
             )
@@ -133,6 +140,30 @@ class NotificationDispatcher:
                 # These words are documented: people search the log for them.
                 log.info("Cron: executing job", job=f"notification_{row.id}", group=row.folder)
                 self._bus.publish("notification.due", group=row.folder, detail=row.id)
+
+    async def _dispatch_apart(self, tx: Tx, row: Notification, *, now_ms: int) -> DispatchResult | None:
+        """Dispatch a notification as `_dispatch` does, but so that an error in it holds up no other one.
+
+        After an error, nothing of it is recorded but a pause of `CLAIM_MS`, the owner is notified once for
+        each reason, and None is returned. An error of the database itself is raised: then no other one can be
+        recorded, either.
+        """
+        try:
+            async with all_or_nothing(tx):
+                return await self._dispatch(tx, await board_deliveries.with_subject(tx, row), now_ms=now_ms)
+        except Exception as error:
+            if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
+                raise
+            log.exception("notification.not_dispatched", notification=row.id, group=row.folder)
+            reason = f"{type(error).__name__}: {error}"
+        await board_deliveries.pause(tx, row, until_ms=now_ms + CLAIM_MS)
+        text = NOT_DISPATCHED.format(text=rule_texts.shorten(row.message), group=row.folder, reason=reason)
+        try:
+            async with all_or_nothing(tx):
+                await owner.notify(tx, text, about=f"notification:{row.folder}:{row.id}", now_ms=now_ms)
+        except sqlite3.IntegrityError:  # such as of the outbox, which may be the reason itself
+            log.exception("notification.owner_not_notified", notification=row.id, group=row.folder)
+        return None
 
     async def _dispatch(self, tx: Tx, due: DueNotification, *, now_ms: int) -> DispatchResult:
         """Decide what happens to a notification that is due, and record it in the transaction.

@@ -36,22 +36,18 @@ class DueNotification:
     """Whether a person or an agent has changed the text that a rule wrote; False if no rule made it."""
 
 
-async def due(tx: Tx, now_ms: int, *, limit: int) -> list[DueNotification]:
-    """Return at most `limit` notifications of all groups that are due and that no dispatcher has claimed.
+async def with_subject(tx: Tx, row: Notification) -> DueNotification:
+    """Return a due notification with its group, task and question.
 
-    Each comes with its group, task and question. If a rule has made it, it also says whether somebody has
-    changed the rule's text since. The longest due come first.
+    If a rule has made it, it also says whether somebody has changed the rule's text since.
     """
-    return [
-        DueNotification(
-            row=row,
-            group=await groups.by_folder(tx, row.folder),
-            task=await board_tasks.get(tx, row.folder, row.task_id) if row.task_id else None,
-            question=await board_questions.get(tx, row.folder, row.question_id) if row.question_id else None,
-            is_reworded=row.cause is not None and await _is_reworded(tx, row),
-        )
-        for row in await board_notifications.due(tx, now_ms, limit=limit)
-    ]
+    return DueNotification(
+        row=row,
+        group=await groups.by_folder(tx, row.folder),
+        task=await board_tasks.get(tx, row.folder, row.task_id) if row.task_id else None,
+        question=await board_questions.get(tx, row.folder, row.question_id) if row.question_id else None,
+        is_reworded=row.cause is not None and await _is_reworded(tx, row),
+    )
 
 
 async def _is_reworded(tx: Tx, notification: Notification) -> bool:
@@ -235,6 +231,14 @@ async def extend_claim(tx: Tx, notification: Notification, *, text: str, until_m
             (notification.message, notification.folder, notification.id),
         )
     return True
+
+
+async def pause(tx: Tx, notification: Notification, *, until_ms: int) -> None:
+    """Let the next attempt to send a notification be at `until_ms` (epoch ms); nothing else of it changes."""
+    await tx.execute(
+        "UPDATE notifications SET next_attempt_ms = ? WHERE group_folder = ? AND id = ?",
+        (until_ms, notification.folder, notification.id),
+    )
 
 
 async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:

@@ -136,18 +136,47 @@ async def test_what_came_due_while_the_host_was_down_is_sent_once(database_path,
         await again.database.close()
 
 
+async def refuse_in_outbox(harness, condition):
+    async with harness.database.transaction() as tx:
+        await tx.execute(
+            f"CREATE TRIGGER full BEFORE INSERT ON outbox WHEN {condition}"
+            " BEGIN SELECT raise(ABORT, 'full'); END"
+        )
+
+
 async def test_a_reminder_that_cannot_be_queued_is_not_marked_as_sent(family):
     number = await remind(family, "pill", in_ms=0)
-    async with family.database.transaction() as tx:
-        await tx.execute("CREATE TRIGGER full BEFORE INSERT ON outbox BEGIN SELECT raise(ABORT, 'full'); END")
-    with pytest.raises(Exception, match="full"):
-        await notifier(family).send_due()
+    await refuse_in_outbox(family, "TRUE")
+    await notifier(family).send_due()
 
     assert (await one(family, number)).status == "pending"
     async with family.database.transaction() as tx:
         await tx.execute("DROP TRIGGER full")
+    family.clock.pass_ms(MINUTE)
     await notifier(family).send_due()
     assert await sent(family) == ["pill"]
+
+
+async def test_a_reminder_that_cannot_be_queued_holds_up_no_other_and_the_owner_learns_it_once(family):
+    await family.add_group("main", is_main=True)
+    await remind(family, "pill", in_ms=-MINUTE)
+    await remind(family, "water", in_ms=0)
+    await refuse_in_outbox(family, "NEW.text LIKE 'pill%'")
+    pauses = [await notifier(family).send_due()]
+    assert "water" in await sent(family)
+    family.clock.pass_ms(MINUTE)
+    pauses.append(await notifier(family).send_due())
+
+    (notice,) = [each for each in await family.outgoing() if each.text != "water"]
+    assert (notice.chat_jid, notice.text) == (
+        "local:main",
+        (
+            "⚠️ I cannot send “pill” to 'family' (IntegrityError: full). I try again each minute, and"
+            " everything else goes on. Fix: 'andy logs' has the details for a bug report; an upgrade may have"
+            " the fix."
+        ),
+    )
+    assert min(pauses) > 0, "it is not tried again and again without a pause"
 
 
 async def test_reminders_of_all_groups_go_to_their_own_chats(family):
