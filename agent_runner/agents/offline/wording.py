@@ -410,7 +410,9 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
         what_to_do = without_ending("note", what_to_do)
     slots = {"what": what_to_do, "when": when.strip(_BETWEEN)}
     # A Korean quote ("…라고") that is followed by words of time: they may belong to the quote or not.
-    if cut is None or PATTERNS["quote_then_time_ko"].search(what):
+    # Nobody watches whether a condition holds, so a text that is one is no reminder.
+    is_condition = PATTERNS["text_is_condition"].match(what.strip(_BETWEEN))
+    if cut is None or is_condition or PATTERNS["quote_then_time_ko"].search(what):
         slots["trouble"] = "unsure"
     elif not slots["what"] and PATTERNS["before_text"].match(what.strip(_BETWEEN)):
         slots["trouble"] = "no_text"
