@@ -103,6 +103,15 @@ def typed_on_host(text: str) -> str:
     )
 
 
+def as_typed_here(text: str) -> str:
+    """Return a text whose quoted commands such as 'andy status' are as the owner of this installation types
+    them.
+
+    With Compose, they are those for the host; elsewhere the text is unchanged.
+    """
+    return typed_on_host(text) if is_in_compose() else text
+
+
 def command_to_add(extra: str) -> str:
     """Return the shell command that installs the libraries of an optional feature.
 

@@ -106,12 +106,11 @@ def shortened(text: str) -> str:
 def _fail(error: AndyError) -> NoReturn:
     """Print the text of an error on stderr, and exit with the code for its class."""
     # Imported here, since most commands end without an error.
-    from orchestrator.base.installation import is_in_compose, typed_on_host
+    from orchestrator.base.installation import as_typed_here
 
     fix = " See 'andy tasks list'." if isinstance(error, UnknownTask) else ""
     text = f"{shortened(str(error))}{fix}"
-    # In Compose's container, the commands in the text are shown as they are typed on the host.
-    print(f"andy: {typed_on_host(text) if is_in_compose() else text}", file=sys.stderr)
+    print(f"andy: {as_typed_here(text)}", file=sys.stderr)
     match error:
         case NotRunning():
             sys.exit(NOT_RUNNING)

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from orchestrator.base.installation import as_typed_here
 from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
@@ -37,10 +38,16 @@ async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None:
         return False
-    # The text is part of the key, so that another reason about the same subject is news again.
+    # The text is part of the key, so that another reason about the same subject is news again. It is the text
+    # before its commands are written for this installation: another way to type them is no news.
     digest = hashlib.sha256(f"{about}\n{text}".encode()).hexdigest()[:20]
     return await outbox.add(
-        tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=f"owner:{digest}", now_ms=now_ms
+        tx,
+        chat_jid=main.jid,
+        folder=main.folder,
+        text=as_typed_here(text),
+        dedupe_key=f"owner:{digest}",
+        now_ms=now_ms,
     )
 
 
@@ -51,6 +58,7 @@ async def notify_anew(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
     a main group, nothing is queued.
     """
     main = next((group for group in await groups.every(tx) if group.is_main), None)
+    text = as_typed_here(text)
     if main is None or await outbox.replace_unsent(tx, f"owner:{about}:", text):
         return
     await outbox.add(
@@ -70,7 +78,7 @@ async def notify_once(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
     after one was sent, or without a main group, nothing is queued.
     """
     main = next((group for group in await groups.every(tx) if group.is_main), None)
-    key = f"owner:{about}:"
+    key, text = f"owner:{about}:", as_typed_here(text)
     if main is None or await outbox.replace_unsent(tx, key, text):
         return
     await outbox.add(tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=key, now_ms=now_ms)

@@ -20,6 +20,9 @@ from orchestrator.compose.self_inspect import FILTER_SOCKET
 from orchestrator.domain import dotenv_file, settings
 from orchestrator.domain.errors import BackupError, BadRequest, HomeError, SettingError
 from orchestrator.domain.home import Home
+from orchestrator.groups import owner
+from orchestrator.store.conversation import outbox
+from tests.support.store_harness import StoreHarness
 
 
 @pytest.fixture(autouse=True)
@@ -170,3 +173,34 @@ async def test_another_zone_counts_after_docker_has_restarted_him(tmp_path: Path
     now_in_force = {"zone": "Asia/Seoul", "settings_changed": [{"name": "TZ"}]}
     finding = await doctor_checks.clock(Home(tmp_path), settings.load(tmp_path, {"TZ": "UTC"}), now_in_force)
     assert doctor.on_the_host(finding).fix == "docker compose restart andy"
+
+
+async def test_the_owner_and_a_chat_read_commands_as_they_are_typed_on_the_host(
+    store_harness: StoreHarness,
+) -> None:
+    await store_harness.add_group("main", is_main=True)
+    await store_harness.add_group("family")
+    await store_harness.hear("@Andy hello")
+    (turn,) = await store_harness.queued()
+    async with store_harness.database.transaction() as tx:
+        await owner.notify(tx, "It fails: 'andy logs' has more.", about="a", now_ms=0)
+        await owner.notify_once(tx, "It ends: see 'andy status'.", about="b", now_ms=0)
+        await owner.notify_anew(tx, "It waits: type 'andy up'.", about="c", now_ms=0)
+        await outbox.add_failure(tx, turn, "⚠️ I failed: see 'andy doctor'.", now_ms=0)
+    assert [each.text for each in await store_harness.outgoing()] == [
+        "It fails: 'docker compose exec andy andy logs' has more.",
+        "It ends: see 'docker compose exec andy andy status'.",
+        "It waits: type 'docker compose up -d'.",
+        "⚠️ I failed: see 'docker compose exec andy andy doctor'.",
+    ]
+
+
+async def test_another_way_to_type_a_command_is_no_news_to_the_owner(
+    store_harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store_harness.add_group("main", is_main=True)
+    for home in ("/srv/andy", os.environ["ANDY_HOME"]):
+        monkeypatch.setenv("ANDY_HOME", home)
+        async with store_harness.database.transaction() as tx:
+            await owner.notify(tx, "It fails: 'andy logs' has more.", about="a", now_ms=0)
+    assert len(await store_harness.outgoing()) == 1

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from orchestrator.base.installation import as_typed_here
 from orchestrator.domain.values import (
     Attachment,
     ChatJid,
@@ -120,12 +121,15 @@ async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
 
 
 async def add_failure(tx: Tx, turn: Turn, text: str, *, now_ms: int) -> None:
-    """Queue the message that tells a chat that a turn failed, once for each turn."""
+    """Queue the message that tells a chat that a turn failed, once for each turn.
+
+    Commands in the text are written as the owner of this installation types them.
+    """
     await add(
         tx,
         chat_jid=turn.chat_jid,
         folder=turn.folder,
-        text=text,
+        text=as_typed_here(text),
         dedupe_key=f"failed:{turn.id}",
         turn_id=turn.id,
         now_ms=now_ms,
