@@ -619,7 +619,7 @@ class Carrier:
         """
         directory = self._box_path(box)
         async with link.requests_lock:
-            for name in request_names(directory):
+            for name in await asyncio.to_thread(request_names, directory):
                 if (box, name) in link.requests_sent:
                     continue
                 found = await asyncio.to_thread(read_request, directory / name)

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 from agent_runner.wire import trees
+from agent_runner.wire.carrier import REQUEST_NAME
+from agent_runner.wire.files import unique_name
 from agent_runner.wire.trees import TreeError
 
 MAX_REQUEST_BYTES = 1024 * 1024
@@ -16,14 +18,29 @@ Version = tuple[int, int, int]
 
 
 def request_names(directory: Path) -> list[str]:
-    """Return the names of the request files in a mailbox directory, the oldest first.
+    """Return the names of the finished request files in a mailbox directory, the oldest first.
 
+    A file whose name no host takes gets a new name before: the host would break the connection off for it.
     There are none if the agent has removed or closed the directory.
     """
     try:
-        return sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
+        paths = [path for path in directory.iterdir() if not path.name.startswith(".")]
     except OSError:
         return []
+    names = [_name_to_send(path) for path in paths if not path.name.endswith(".partial")]
+    return sorted(name for name in names if name is not None)
+
+
+def _name_to_send(path: Path) -> str | None:
+    """Return the name of a request file, a new one if no host takes its own; None if it cannot be renamed."""
+    if REQUEST_NAME.fullmatch(path.name):
+        return path.name
+    name = unique_name()
+    try:
+        path.rename(path.with_name(name))
+    except OSError:
+        return None
+    return name
 
 
 def read_request(path: Path) -> tuple[bytes, Version] | None:

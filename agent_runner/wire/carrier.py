@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ from agent_runner.wire.trees import Changes, Entry
 
 VERSION = 2
 """The version of this protocol, which a `hello` names."""
+REQUEST_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
+"""The names of request files that a host takes."""
 PING_SECONDS = 5.0
 """Seconds without another message after which a side sends a `ping`."""
 SILENCE_SECONDS = 30.0

@@ -10,6 +10,7 @@ import pytest
 from agent_runner.carrier import carrier as carrier_module
 from agent_runner.carrier import requests
 from agent_runner.carrier.local_trees import LocalTrees
+from agent_runner.wire.carrier import REQUEST_NAME
 from tests.support.carrier_node import ABANDONED_SECONDS, GROUP, MAX_OUTPUT_BYTES, CarrierNode
 
 
@@ -81,6 +82,18 @@ def test_a_request_to_send_a_file_that_is_not_there_ends_no_run(node):
 
     assert node.stored_requests.keys() == {"1.json"}
     assert node.code is None
+
+
+@pytest.mark.parametrize("name", ["my note.json", "메모.json", "a\nb.json", f"{'n' * 240}.json"])
+def test_a_request_whose_name_no_host_takes_is_sent_under_another(node, name):
+    node.write_request(name, text="one")
+    node.write_request("unfinished.partial")
+    take_all(node)
+
+    (stored,) = node.stored_requests
+    assert REQUEST_NAME.fullmatch(stored)
+    assert node.stored_requests[stored] == node.requests[name]
+    assert node.waiting_requests() == {"unfinished.partial"}
 
 
 def test_a_name_that_is_used_again_is_another_request(node):

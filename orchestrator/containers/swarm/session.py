@@ -9,7 +9,6 @@ session.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from functools import partial
@@ -23,6 +22,7 @@ from watchdog.observers.api import BaseObserver, ObservedWatch
 from agent_runner.wire import trees
 from agent_runner.wire.carrier import (
     ENTRIES_A_MESSAGE,
+    REQUEST_NAME,
     SILENCE_SECONDS,
     CarrierConnection,
     CarrierMessage,
@@ -69,7 +69,6 @@ BOX_FULL_PAUSE_SECONDS = 0.2
 """Seconds between two looks at a full mailbox."""
 SETTLE_PAUSE_SECONDS = 0.02
 """Seconds between two tries to put stages in place."""
-_REQUEST_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 
 
 class CarrierSession:
@@ -445,7 +444,7 @@ class CarrierSession:
         """
         box, name = message.text("box"), message.text("name")
         directory = self.files.mailboxes.get(box)
-        if directory is None or not _REQUEST_NAME.fullmatch(name) or name.endswith(".partial"):
+        if directory is None or not REQUEST_NAME.fullmatch(name) or name.endswith(".partial"):
             raise ConnectionLost("a request of no mailbox")
         text = message.payload.decode("utf-8", "replace")
         while not await asyncio.to_thread(_has_room, directory, name, text):  # noqa: ASYNC110  # a folder has no event
