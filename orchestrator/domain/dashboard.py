@@ -123,10 +123,6 @@ class Dashboard:
     """The revision that this model saw."""
     worker_digest: str | None = None
     """A digest of what this model saw (`BoardDigest` as text), to find what has changed since."""
-    lease_owner: str | None = None
-    """The process that works on it now; None if none does."""
-    lease_until_ms: int | None = None
-    """When that lease ends if nobody extends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

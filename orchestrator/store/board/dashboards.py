@@ -15,7 +15,13 @@ from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx, returned
 from orchestrator.store.row_mapper import RowMapper
 
-_MAPPER = RowMapper(Dashboard, "dashboards", {"folder": "group_folder"})
+_MAPPER = RowMapper(
+    Dashboard,
+    "dashboards",
+    {"folder": "group_folder"},
+    # Nothing uses these columns; to remove them would take a migration.
+    unread=("lease_owner", "lease_until_ms"),
+)
 
 
 async def get(tx: Tx, folder: Folder) -> Dashboard | None:
@@ -158,35 +164,6 @@ async def note_worker(tx: Tx, folder: Folder, *, now_ms: int, revision: int, dig
         WHERE group_folder = ?
         """,
         (now_ms, revision, digest, folder),
-    )
-
-
-async def lease(tx: Tx, folder: Folder, owner: str, *, now_ms: int, until_ms: int) -> bool:
-    """Take or extend the right to update a dashboard until `until_ms`; return False while another owner has
-    it.
-
-    `owner` is a text that names the process and its pass over the dashboard.
-    """
-    cursor = await tx.execute(
-        """
-        UPDATE dashboards SET lease_owner = :owner, lease_until_ms = :until
-        WHERE group_folder = :folder
-          AND (lease_owner IS NULL OR lease_owner = :owner OR lease_until_ms <= :now)
-        """,
-        {"folder": folder, "owner": owner, "now": now_ms, "until": until_ms},
-    )
-    return cursor.rowcount == 1
-
-
-async def release(tx: Tx, folder: Folder, owner: str) -> None:
-    """Give up the right to update a dashboard, if `owner` still has it."""
-    # Only the owner may free it: a pass that outlived its lease must not free the lease of the next one.
-    await tx.execute(
-        """
-        UPDATE dashboards SET lease_owner = NULL, lease_until_ms = NULL
-        WHERE group_folder = ? AND lease_owner = ?
-        """,
-        (folder, owner),
     )
 
 
