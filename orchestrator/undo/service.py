@@ -28,13 +28,14 @@ from orchestrator.store import audit
 from orchestrator.store.board import dashboards
 from orchestrator.store.conversation import messages, outbox, withdrawals
 from orchestrator.store.database import Tx, after_commit, announce
+from orchestrator.store.groups import groups
 from orchestrator.store.notices import host_events
 from orchestrator.store.runs import tool_calls, turns
 from orchestrator.store.schedule import task_stops
 from orchestrator.store.undo import turn_effects, undos
 from orchestrator.store.undo.turn_effects import BY_NAME, RowEffect
 from orchestrator.store.undo.undos import Undo
-from orchestrator.undo import file_effects, outside, texts
+from orchestrator.undo import consequences, file_effects, outside, texts
 from orchestrator.undo.files import FolderBusy, GroupFiles, is_same
 from orchestrator.undo.plan import TITLE_CHARS, LaterChange, UndoPlan, is_listed, item_of
 
@@ -336,7 +337,12 @@ class UndoService:
             # Each row that the block changes is recorded as an effect of the undo's turn; with `with_sent`,
             # this includes the messages to send and the runs.
             async with turn_effects.recording(tx, number, now_ms=now_ms, with_sent=True):
+                await consequences.cancel_outdated_alerts(tx, plan.rows, now_ms=now_ms)
                 await turn_effects.put_back(tx, plan.rows)
+                await consequences.skip_missed_runs(tx, plan.rows, now_ms=now_ms)
+                # Chats that were added to such a group since would belong to no group.
+                for folder in _unregistered(plan.rows):
+                    await groups.remove(tx, folder)
                 await outbox.skip_unsent(tx, [message.id for message in plan.unsent])
                 for run in plan.waiting_runs:
                     await task_stops.cancel(tx, run, reason=f"turn {turn.id} was undone.", now_ms=now_ms)

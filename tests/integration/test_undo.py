@@ -24,7 +24,7 @@ from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts, worker_m
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role
-from orchestrator.groups import people, secret_addresses
+from orchestrator.groups import people, registration, secret_addresses
 from orchestrator.outbound.withdrawals import Withdrawals
 from orchestrator.scheduler import due_tasks
 from orchestrator.store.access.secret_addresses import AddressKind
@@ -249,6 +249,96 @@ async def test_a_task_that_is_put_back_in_another_zone_is_due_when_that_zone_say
     (row,) = await undo.store.rows(planned)
     await undo.undo(paused.id)
     assert await undo.store.rows(planned) == [{**row, "status": "active"}]
+
+
+async def run_rules(undo: UndoHarness) -> None:
+    """Have the rules look at all dashboards now."""
+    store = undo.store
+    ports = WorkerPorts(
+        mode=worker_mode(enabled=True, use_llm=False, fallback_to_rules=True),
+        beat_ms=1_800_000,
+        hours_of=lambda _: Hours(zone=SEOUL),
+        service_context=undo.dashboards.service_context,
+        has_model=lambda _: False,
+        queue=worker_cycles.add_turn,
+    )
+    async with store.database.transaction() as tx:
+        await tx.execute("UPDATE dashboards SET rules_next_ms = 0")
+    await WorkerLoop(store.database, ports, clock=store.clock, wakeups=store.wakeups, bus=store.bus).beat()
+
+
+async def test_a_task_that_the_rules_moved_to_the_history_is_no_later_change(undo: UndoHarness) -> None:
+    await undo.turn(TASK)
+    done = await undo.turn(use("update_task", task_id=nth("dashboard_tasks", 0), status="completed"))
+    await run_rules(undo)
+    state = "SELECT status, pct, archived_ms FROM dashboard_tasks"
+    (row,) = await undo.store.rows(state)
+    assert row["archived_ms"] is not None
+    undone = await undo.undo(done.id)
+    assert await undo.store.rows(state) == [{"status": "active", "pct": 0, "archived_ms": None}]
+    await undo.undo(undone)
+    assert await undo.store.rows(state) == [row]
+
+
+async def test_a_deadline_is_put_back_though_the_rules_made_an_alert_of_the_new_one(
+    undo: UndoHarness,
+) -> None:
+    await undo.turn(use("create_task", title="Shed list", deadline="in 20 hours"))
+    await run_rules(undo)
+    moved = await undo.turn(use("update_task", task_id=nth("dashboard_tasks", 0), deadline="in 15 hours"))
+    await run_rules(undo)
+    alerts = "SELECT id, status, cause FROM notifications ORDER BY rowid"
+    first, second = await undo.store.rows(alerts)
+    assert (first["status"], second["status"]) == ("cancelled", "pending")
+    assert first["cause"] == second["cause"]
+    undone = await undo.undo(moved.id)
+    assert [row["status"] for row in await undo.store.rows(alerts)] == ["pending", "cancelled"]
+    await undo.undo(undone)
+    assert [row["status"] for row in await undo.store.rows(alerts)] == ["cancelled", "pending"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "pause_task", "taskId": nth("scheduled_tasks", 0)},
+        {"type": "cancel_task", "taskId": nth("scheduled_tasks", 0)},
+        {"type": "update_task", "taskId": nth("scheduled_tasks", 0), "prompt": "water twice"},
+        {"type": "update_task", "taskId": nth("scheduled_tasks", 0), "schedule_value": "5h"},
+    ],
+)
+async def test_a_task_that_is_put_back_days_later_goes_on_at_its_next_time(
+    undo: UndoHarness, change: dict[str, str]
+) -> None:
+    await undo.turn({**SCHEDULE, "catch_up": "all"})
+    (before,) = await undo.store.rows("SELECT * FROM scheduled_tasks")
+    changed = await undo.turn(change)
+    undo.store.clock.pass_ms(3 * 24 * 3_600_000 + 60_000)
+    async with undo.store.database.transaction() as tx:
+        await tx.execute(
+            "UPDATE scheduled_tasks SET next_run = ? WHERE status = 'active'",
+            (undo.store.clock.now_ms() + 1,),
+        )
+    await undo.undo(changed.id, is_forced="schedule_value" in change)
+    (row,) = await undo.store.rows("SELECT * FROM scheduled_tasks")
+    assert row["status"] == "active"
+    assert row["next_run"] > undo.store.clock.now_ms(), "no run that nobody missed begins at once"
+    assert (row["prompt"], row["schedule_value"]) == (before["prompt"], before["schedule_value"])
+
+
+async def test_a_chat_that_was_added_since_goes_with_a_group_that_an_undo_takes_off(
+    undo: UndoHarness,
+) -> None:
+    made = await undo.turn(
+        {"type": "register_group", "jid": "x@g.us", "name": "New", "folder": "new", "trigger": "@Andy"},
+        folder="main",
+    )
+    async with undo.store.database.transaction() as tx:
+        await registration.add_chat(tx, "new", "y@g.us", now_ms=undo.store.clock.now_ms())
+    undone = await undo.undo(made.id)
+    assert await undo.store.rows("SELECT * FROM group_chats WHERE group_folder = 'new'") == []
+    await undo.undo(undone)
+    chats = await undo.store.rows("SELECT jid FROM group_chats WHERE group_folder = 'new' ORDER BY jid")
+    assert [row["jid"] for row in chats] == ["x@g.us", "y@g.us"]
 
 
 async def test_settings_and_registrations_of_main_are_put_back(undo: UndoHarness) -> None:

@@ -35,6 +35,8 @@ _BOARD = frozenset({"version", "changed_turn"})
 """Columns that each change of a dashboard's row sets."""
 _PLANNED = frozenset({"timezone", "next_run"})
 """Columns of a scheduled task that are computed anew when the group's time zone changes."""
+_OF_RULES = frozenset({"archived_ms", "updated_ms"})
+"""Columns of a completed task of a dashboard that change when the rules move it to the history."""
 _SCHEDULE = ("schedule_type", "schedule_value", "next_run")
 """Columns of a scheduled task that a change of its schedule changes."""
 Row = dict[str, Any]
@@ -318,26 +320,31 @@ def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
 
     `present` is the row as it is stored now; None if it is gone. A row that the turn deleted is unchanged if
     it is still gone. Columns that only the host itself changes are not compared, nor those that it has
-    computed anew because the group's time zone changed.
+    computed anew because time went on or the group's time zone changed.
     """
     if present is None or effect.after is None:
         return present is None and effect.after is None
-    ignored = BY_NAME[effect.table].host_columns | _columns_of_zone(effect, effect.after, present)
+    ignored = BY_NAME[effect.table].host_columns | _moved_by_host(effect, effect.after, present)
     return all(present.get(name) == value for name, value in effect.after.items() if name not in ignored)
 
 
-def _columns_of_zone(effect: RowEffect, after: Row, present: Row) -> frozenset[str]:
-    """Return the columns that differ between two states of a row if only the group's time zone changed.
+def _moved_by_host(effect: RowEffect, after: Row, present: Row) -> frozenset[str]:
+    """Return the columns in which two states of a row may differ though no person or agent changed it.
 
     `after` is the row as the turn of the effect left it, `present` the row as it is stored now.
     """
-    # When the day of the deadline starts depends on the zone. People change it by its date.
-    if effect.table == "dashboard_tasks" and after["deadline_date"] is not None:
-        return frozenset({"deadline_ms"})
-    if effect.table == "scheduled_tasks" and after["timezone"] != present["timezone"]:
+    if effect.table == "dashboard_tasks":
+        # When the day of the deadline starts depends on the zone. People change it by its date.
+        of_zone = frozenset({"deadline_ms"}) if after["deadline_date"] is not None else frozenset()
+        return of_zone | (_OF_RULES if after["status"] == "completed" else frozenset())
+    if effect.table == "scheduled_tasks":
         # If the turn itself changed the schedule, no column is left out: an undo has to restore them all.
-        has_moved = any((effect.before or after)[name] != after[name] for name in _SCHEDULE)
-        return frozenset() if has_moved else _PLANNED
+        if any((effect.before or after)[name] != after[name] for name in _SCHEDULE):
+            return frozenset()
+        if after["timezone"] != present["timezone"]:
+            return _PLANNED
+        # A task that the turn added and that has run since is a later change; another is only due again.
+        return frozenset() if effect.before is None else frozenset({"next_run"})
     return frozenset()
 
 
@@ -401,9 +408,9 @@ async def _update(tx: Tx, effect: RowEffect, present: Row) -> None:
     table, after = BY_NAME[effect.table], effect.after or {}
     of_host = table.host_columns
     if effect.table == "scheduled_tasks" and after:
-        # The due time before the turn was computed in the time zone of then. In the present zone that time
-        # may be over, and the task would run at once.
-        of_host |= _columns_of_zone(effect, after, present)
+        # The due time before the turn may be over by now, or in the present time zone, and the task would run
+        # at once.
+        of_host |= _moved_by_host(effect, after, present)
     values = {
         name: value
         for name, value in effect.before.items()

@@ -1,0 +1,82 @@
+"""Adapt the rows that the host itself has added or computed since a turn that is undone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from orchestrator.dashboard.delivery.outcomes import store_change
+from orchestrator.dashboard.services.notifications import DEADLINE_MOVED
+from orchestrator.domain.dashboard import Actor, Notification, NotificationStatus, NotificationType
+from orchestrator.domain.errors import AndyError
+from orchestrator.domain.values import Folder, ScheduleKind, TaskStatus
+from orchestrator.scheduler import due_tasks, timing
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.database import Tx
+from orchestrator.store.schedule import tasks
+from orchestrator.store.undo.turn_effects import Row, RowEffect
+
+
+async def cancel_outdated_alerts(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int) -> None:
+    """Cancel the alerts of rules that contradict, or have the place of, what undoing these effects restores.
+
+    Those are alerts about the deadline that a turn has set, and alerts with the cause of one that comes back:
+    the database allows only one of them. The rules make new ones where needed.
+    """
+    for effect in effects:
+        async for alert in _outdated_alerts(tx, effect):
+            await store_change(
+                tx,
+                alert,
+                now_ms=now_ms,
+                status=NotificationStatus.CANCELLED,
+                cancelled_ms=now_ms,
+                cancel_reason=DEADLINE_MOVED,
+            )
+
+
+async def _outdated_alerts(tx: Tx, effect: RowEffect) -> AsyncIterator[Notification]:
+    """Yield the notifications to come that are to be cancelled before an effect is undone."""
+    before, after = effect.before, effect.after
+    if before is None or effect.table not in ("dashboard_tasks", "notifications"):
+        return
+    folder = Folder(before["group_folder"])
+    if effect.table == "dashboard_tasks":
+        if after is not None and before["deadline_ms"] != after["deadline_ms"]:
+            for alert in await board_notifications.open_of_task(tx, folder, before["id"]):
+                if alert.type is NotificationType.DEADLINE_ALERT and alert.created_by is Actor.WORKER:
+                    yield alert
+    elif before["cause"] is not None and NotificationStatus(before["status"]).is_open:
+        for other in await board_notifications.to_come(tx, folder):
+            if other.id != before["id"] and _subject(other) == _subject_of_row(before):
+                yield other
+
+
+def _subject(row: Notification) -> tuple[str | None, str | None, str | None]:
+    """Return what the database allows only one notification to come for: its task, question and cause."""
+    return (row.task_id, row.question_id, row.cause)
+
+
+def _subject_of_row(row: Row) -> tuple[str | None, str | None, str | None]:
+    """Return the task, the question and the cause of a stored notification, by its columns."""
+    return (row["task_id"], row["question_id"], row["cause"])
+
+
+async def skip_missed_runs(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int) -> None:
+    """Let the repeating tasks that an undo has restored go on at their next time from now.
+
+    A due time from before the turn may have passed long ago. Its run was not missed, as nobody wanted it, and
+    must not begin now.
+    """
+    for effect in effects:
+        if effect.table != "scheduled_tasks":
+            continue
+        task = await tasks.get(tx, effect.key[0])
+        if task is None or task.status is not TaskStatus.ACTIVE or task.schedule.kind is ScheduleKind.ONCE:
+            continue
+        if task.next_ms is None or not due_tasks.is_late(task.next_ms, now_ms=now_ms):
+            continue
+        try:
+            next_ms = timing.following_ms(task.schedule, task.next_ms, after_ms=now_ms)
+        except (AndyError, ValueError, LookupError, ArithmeticError):
+            continue  # it is paused with a notice when the scheduler looks at it
+        await tasks.advance(tx, task.id, next_ms)
