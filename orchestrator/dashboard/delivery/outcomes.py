@@ -37,11 +37,12 @@ class DeliveryOutcomes:
 
         Called right before it is sent. A message that belongs to no notification may be sent. Any other may
         be sent only while its notification has the status SENDING, which it gets when its message is queued;
-        a notification that was cancelled or changed meanwhile has another status.
+        a notification that was cancelled or changed meanwhile has another status, or was removed.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
-            return None
+            is_removed = await board_deliveries.is_of_removed(tx, outgoing)
+            return "its notification was removed" if is_removed else None
         if row.status is not NotificationStatus.SENDING:
             return f"notification {row.id} is {row.status.value}"
         # The message itself is being sent already: an earlier host died before it recorded the result. So the

@@ -19,6 +19,9 @@ from orchestrator.store.groups import groups
 # The messages of a notification, by its first key. `;` follows `:`, so the range has the keys that
 # `_message_key` makes with a token.
 _OF_KEY = "(dedupe_key = :key OR (dedupe_key >= :key || ':' AND dedupe_key < :key || ';'))"
+_OF_REMOVED = """(dedupe_key GLOB 'notification:*' AND part_of IS NULL
+    AND NOT EXISTS (SELECT 1 FROM notifications AS n WHERE n.outbox_id = outbox.id))"""
+"""The SQL condition on a message of the outbox that it was queued for a notification that is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +159,7 @@ async def _message_key(tx: Tx, notification: Notification, *, token: str) -> str
 
 def _first_key(notification: Notification) -> str:
     """Return the `dedupe_key` of the first message that sends a notification."""
-    return f"notification:{notification.folder}:{notification.id}"
+    return f"notification:{notification.folder}:{notification.id}"  # see `_OF_REMOVED`
 
 
 async def sent_ms(tx: Tx, notification: Notification) -> int | None:
@@ -250,6 +253,18 @@ async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:
     return await board_notifications.get(tx, Folder(row["group_folder"]), row["id"]) if row else None
 
 
+async def is_of_removed(tx: Tx, outgoing: Outgoing) -> bool:
+    """Return whether a message was queued for a notification that has been removed from its dashboard since.
+
+    An undo removes notifications, and so does an import that replaces a dashboard.
+    """
+    cursor = await tx.execute(
+        f"SELECT 1 FROM outbox WHERE id = ? AND {_OF_REMOVED}",  # noqa: S608 - a constant
+        (outgoing.id,),
+    )
+    return await cursor.fetchone() is not None
+
+
 async def hold(tx: Tx, outgoing: Outgoing, *, error: str, not_before_ms: int | None) -> None:
     """Set a message aside, with the `error` for which it could not be sent, until its notification is tried
     again.
@@ -299,15 +314,15 @@ async def hold_claimed(tx: Tx, notification: Notification) -> bool:
 
 
 async def drop_held(tx: Tx, *, now_ms: int) -> int:
-    """End the messages set aside whose notification has ended and will not be sent; return how many."""
+    """End the messages set aside whose notification has ended, or was removed; return how many."""
     # A held message with a `turn_id` is no notification: its turn holds it back until the turn's end.
     cursor = await tx.execute(
-        """
+        f"""
         UPDATE outbox SET state = ?, sent_ms = NULL, next_attempt_ms = ?
-        WHERE state = 'held' AND turn_id IS NULL AND id IN (
+        WHERE state = 'held' AND turn_id IS NULL AND (id IN (
             SELECT outbox_id FROM notifications
-            WHERE outbox_id IS NOT NULL AND status NOT IN ('pending', 'sending'))
-        """,
+            WHERE outbox_id IS NOT NULL AND status NOT IN ('pending', 'sending')) OR {_OF_REMOVED})
+        """,  # noqa: S608 - a constant
         (OutboxState.SKIPPED, now_ms),
     )
     return cursor.rowcount

@@ -365,6 +365,27 @@ async def test_at_27_what_is_cancelled_after_the_claim_is_not_sent(harness):
     assert (await harness.row("n_001")).status == "cancelled"
 
 
+async def test_what_is_removed_after_the_claim_is_not_sent(harness):
+    """As by an undo, or by an import in the place of the whole dashboard."""
+    await harness.put(a_notification())
+    await harness.put(a_notification("n_002", due="2026-02-09 09:00:10", task_id=None, **REMINDER))
+    harness.channel.will(JID, ChannelDown("down"))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00:00")
+        await harness.until_status("n_001", "pending")
+    await harness.look("2026-02-09 09:00:10")
+    assert (await harness.row("n_002")).status == "sending"
+    async with harness.harness.database.transaction() as tx:
+        await tx.execute("DELETE FROM notifications")
+    await harness.put(a_notification("n_003", due="2026-02-09 09:01:00", task_id=None, **REMINDER))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:01:00")
+        await harness.until_status("n_003", "delivered")
+    states = await harness.harness.rows("SELECT state FROM outbox ORDER BY id")
+    assert [row["state"] for row in states] == ["skipped", "skipped", "sent"]
+    assert len(harness.channel.shown) == 1
+
+
 async def test_at_25_what_was_sent_and_not_marked_goes_out_under_the_same_id(harness):
     """As after a death between the messenger's answer and the mark."""
     await harness.put(a_notification())
