@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -145,32 +145,32 @@ def database(
     """
     copy = scratch / "copy.db"
     try:
-        _copy(root, path, copy)
-        # With its write-ahead log: what the other program wrote last may be there only.
-        with suppress(FileNotFoundError):
-            _copy(root, f"{path}-wal", Path(f"{copy}-wal"))
-        connection = sqlite3.connect(copy)
-    except OSError as error:
-        raise BackupError(f"{root / path} cannot be read ({error.strerror}).") from error
-    try:
-        connection.row_factory = sqlite3.Row
-        # One text that is not UTF-8 would otherwise end the reading of all of them.
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.execute(f"PRAGMA trusted_schema = {'ON' if allows_functions_in_checks else 'OFF'}")
-        # SQLite calls the handler after each million steps, and stops once it returns true.
-        millions_left = iter(range(MAX_STEPS // 1_000_000))
-        connection.set_progress_handler(lambda: next(millions_left, None) is None, 1_000_000)
-        if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-            raise sqlite3.DatabaseError("it is damaged")
-        yield connection
+        try:
+            _copy(root, path, copy)
+            # With its write-ahead log: what the other program wrote last may be there only.
+            with suppress(FileNotFoundError):
+                _copy(root, f"{path}-wal", Path(f"{copy}-wal"))
+        except OSError as error:
+            raise BackupError(f"{root / path} cannot be read ({error.strerror}).") from error
+        with closing(sqlite3.connect(copy)) as connection:
+            connection.row_factory = sqlite3.Row
+            # One text that is not UTF-8 would otherwise end the reading of all of them.
+            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            connection.execute("PRAGMA ignore_check_constraints = ON")
+            connection.execute(f"PRAGMA trusted_schema = {'ON' if allows_functions_in_checks else 'OFF'}")
+            # SQLite calls the handler after each million steps, and stops once it returns true.
+            millions_left = iter(range(MAX_STEPS // 1_000_000))
+            connection.set_progress_handler(lambda: next(millions_left, None) is None, 1_000_000)
+            if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                raise sqlite3.DatabaseError("it is damaged")
+            yield connection
     # A damaged database may have names that are not UTF-8, which then fail in the text of an error.
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise BackupError(
             f"{root / path} cannot be read ({error}): stop the program that writes it, and try again."
         ) from error
     finally:
-        connection.close()
+        # Also after a copy that failed: the next database is copied to the same place.
         for ending in ("", "-wal", "-shm"):
             Path(f"{copy}{ending}").unlink(missing_ok=True)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.backup import archive
 from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
-from orchestrator.backup.restore import Unpacked, os_error_as_backup_error
+from orchestrator.backup.restore import Unpacked, as_backup_error
 from orchestrator.backup.swap import Stage
 from orchestrator.base.clock import Clock
 from orchestrator.domain import settings
@@ -61,7 +61,7 @@ def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
     """
     # Beside the backup, where there is a disk: in a container, `/tmp` is memory.
     with (
-        os_error_as_backup_error(source),
+        as_backup_error(source),
         tempfile.TemporaryDirectory(
             dir=source.parent, prefix=".check-", ignore_cleanup_errors=True
         ) as temporary_folder,

@@ -25,13 +25,17 @@ from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import counted
 from orchestrator.containers.runtime_selection import AGENT_UID
 from orchestrator.domain.errors import BackupError, StoreTooNew
-from orchestrator.domain.home import Home, expanded
+from orchestrator.domain.home import UNDO, Home, expanded
 from orchestrator.store import database
 
 SQLITE = b"SQLite format 3\0"
 """The first bytes of every SQLite database."""
 REPLACED = ("data/sessions", "data/context", "data/archive", outgoing.FOLDER, "data/ipc", "data/env")
 """Folders that a restore replaces besides groups and database; the last two have requests of the old state.
+"""
+OF_TURNS = (UNDO.as_posix(),)
+"""The folder of the copies for undoing turns, which no backup has: a restore moves it away with the database,
+whose turns' numbers are used again.
 """
 UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, OverflowError)
 """Errors of a broken archive; `ValueError` is that of a number in a header, of a text, and of a manifest."""
@@ -71,7 +75,7 @@ def restore(
         record = RestoreRecord(
             id=secrets.token_hex(4), state="moving", by="command", source=str(source), at_ms=clock.now_ms()
         )
-        with os_error_as_backup_error(source):
+        with as_backup_error(source):
             aside = _make_aside_folder(home.root, clock.now_ms())
             try:
                 placed = place(home, source, record=record, aside=aside, clock=clock, say=say)
@@ -94,7 +98,7 @@ def locked(home: Home) -> Iterator[None]:
     """
     lock = home.lock()
     try:
-        with os_error_as_backup_error(home.root):
+        with as_backup_error(home.root):
             recover(home)
         yield
     finally:
@@ -102,14 +106,14 @@ def locked(home: Home) -> Iterator[None]:
 
 
 @contextmanager
-def os_error_as_backup_error(source: Path) -> Iterator[None]:
-    """Turn an `OSError` in the block into a `BackupError`, which says that `source` cannot be restored.
+def as_backup_error(source: Path) -> Iterator[None]:
+    """Turn an error of the disk or of a database in the block into a `BackupError`.
 
-    It also says that nothing was changed.
+    It says that `source` cannot be restored, and that nothing was changed.
     """
     try:
         yield
-    except OSError as error:
+    except (OSError, sqlite3.Error) as error:
         raise BackupError(f"{source} cannot be restored ({error}). Nothing was changed.") from error
 
 
@@ -124,12 +128,12 @@ def place(
 ) -> RestoreResult:
     """Unpack and check a backup, or a bare copy of the database, and move it into a home. Blocks.
 
-    The caller holds the home's lock. The earlier files are moved to `aside`, or deleted if it is None. At the
-    end `record` is stored with the state "done", and the copies by which turns could be undone are deleted.
-    Browsers that are signed in now stay signed in. `say` shows a line of the progress to a person.
+    The caller holds the home's lock. The earlier files, and the copies by which turns could be undone, are
+    moved to `aside`, or deleted if it is None. At the end `record` is stored with the state "done". Browsers
+    that are signed in now stay signed in. `say` shows a line of the progress to a person.
 
     Raises:
-        BackupError, StoreTooNew, OSError: the home is unchanged.
+        BackupError, StoreTooNew, OSError, sqlite3.Error: the home is unchanged.
     """
     # Everything is unpacked into the stage (folders in the home) and checked there before anything is moved.
     stage = Stage(home)
@@ -138,7 +142,7 @@ def place(
         if _begins_with(source, SQLITE):
             manifest = None
             contents = _copy_database(home, source, stage)
-            replaced_paths: list[str] = [*STORE]
+            replaced_paths: list[str] = [*STORE, *OF_TURNS]
         else:
             unpacked = Unpacked.of(source, stage, BackupProgress(say, clock=clock))
             manifest = unpacked.manifest
@@ -146,14 +150,12 @@ def place(
             outgoing.settle(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
             _give_to_agents(stage)
             files = [name for name in (*archive.FILES, archive.SECRETS) if stage.path(name).exists()]
-            replaced_paths = [*stage.children("groups"), *STORE, *REPLACED, *files]
+            replaced_paths = [*stage.children("groups"), *STORE, *REPLACED, *OF_TURNS, *files]
         _carry_over_sign_ins(stage.path(archive.DATABASE), home.database)
         record_with_facts = record.to(
             at_ms=clock.now_ms(), files=contents.files, made_ms=manifest.created_ms if manifest else None
         )
         swap(home, stage, replaced_paths, aside=aside, record=record_with_facts)
-        # The undo copies belong to turns of the replaced database, whose numbers are used again now.
-        shutil.rmtree(home.undo, ignore_errors=True)
     finally:
         with suppress(OSError):  # the restore is done or undone already; `recover` clears the stage later
             stage.clear()

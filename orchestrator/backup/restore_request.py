@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.backup import make
-from orchestrator.backup.restore import locked, os_error_as_backup_error, place
+from orchestrator.backup.restore import as_backup_error, locked, place
 from orchestrator.backup.swap import RestoreRecord, Stage, read_record, write_record
 from orchestrator.base.clock import Clock
 from orchestrator.domain.errors import AndyError, BackupError
@@ -45,7 +45,7 @@ def ask(home: Home, name: str, *, has_env: bool, now_ms: int) -> RestoreRecord:
         at_ms=now_ms,
         has_env=has_env,
     )
-    with os_error_as_backup_error(home.root / record.source):
+    with as_backup_error(home.root / record.source):
         write_record(home, record)
     return record
 
@@ -91,7 +91,7 @@ def _try_restore(
     try:
         if record.tries >= MAX_TRIES:
             raise BackupError(f"It was interrupted {record.tries} times. Nothing was changed.")
-        with os_error_as_backup_error(home.root / record.source):
+        with as_backup_error(home.root / record.source):
             # Counted before the try, so that one which kills the process counts, too.
             record = record.to(tries=record.tries + 1)
             write_record(home, record)

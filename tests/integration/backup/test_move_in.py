@@ -509,6 +509,15 @@ def test_a_session_that_is_broken_is_left_and_an_unknown_version_refused(home, n
         app(["import", "nanoclaw", str(nanoclaw_v2), "--home", str(home.root)], result_action="return_value")
 
 
+def test_a_session_whose_log_cannot_be_read_leaves_out_itself_alone(home, nanoclaw_v2, capsys):
+    (nanoclaw_v2 / "data/v2-sessions/ag-1/sess-1/inbound.db-wal").symlink_to("inbound.db")
+    found = moved(home, capsys, "nanoclaw", str(nanoclaw_v2), "--dry-run")
+    assert found["groups"][0]["messages"] == 1
+    left = "".join(found["left"])
+    assert "inbound.db" in left
+    assert "outbound.db" not in left
+
+
 # OpenClaw and nanobot: one agent for all chats
 
 

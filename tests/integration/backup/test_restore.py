@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -185,3 +187,36 @@ def test_a_move_that_fails_is_undone(home, tmp_path, monkeypatch):
         put_back(home, made.path, force=True)
     assert tree(home.root) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "home"]
+
+
+def test_a_database_that_takes_no_sign_ins_is_refused_and_changes_nothing(home, tmp_path):
+    before = tree(home.root)
+    copy = tmp_path / "copy.db"
+    copy.write_bytes(home.database.read_bytes())
+    with closing(sqlite3.connect(copy)) as connection, connection:
+        connection.execute(
+            "INSERT INTO web_sessions (id, secret_hash, browser, created_ms, seen_ms)"
+            " VALUES ('a', 'b', '', 1, 1)"
+        )
+        connection.execute(
+            "CREATE TRIGGER full BEFORE DELETE ON web_sessions BEGIN SELECT raise(ABORT, 'disk is full'); END"
+        )
+    with pytest.raises(BackupError, match=r"\(disk is full\)\. Nothing was changed"):
+        put_back(home, copy, force=True)
+    assert tree(home.root) == before
+
+
+def test_no_copies_for_undoing_earlier_turns_outlive_a_restore_that_is_killed(home, tmp_path, monkeypatch):
+    made = make(home, tmp_path / "b.tar.gz")
+    (home.undo / "main" / "turns").mkdir(parents=True)
+    (home.undo / "main" / "turns" / "7").write_text("a tree of the database that is replaced")
+    swap = restore.swap
+
+    def killed_after(*args: object, **named: object) -> None:
+        swap(*args, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(restore, "swap", killed_after)
+    with pytest.raises(KeyboardInterrupt):
+        put_back(home, made.path, force=True)
+    assert not (home.undo / "main" / "turns" / "7").exists(), "its number is that of another turn now"
