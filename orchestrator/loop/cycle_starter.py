@@ -28,7 +28,7 @@ SWEEP_SECONDS = 30.0
 WARM_UP_MS = 15_000
 """Milliseconds after a start of the host before missed cycles are run."""
 PRUNE_EVERY = 1_000
-"""Events after which the oldest ones are deleted."""
+"""Events after which the oldest ones, and old wake requests, are deleted."""
 STAGGER_MS = 5_000
 """Milliseconds between the starts of groups that missed a wake."""
 CLOCK_SLACK_MS = 60_000
@@ -133,8 +133,7 @@ class CycleStarter:
             # is set already and stays, so that the events recorded meanwhile are still published.
             if self._published_seq is None:
                 self._published_seq = await events.last_seq(tx)
-            await wake_requests.prune(tx, now_ms=now_ms)
-            await events.prune(tx)
+            await self._prune(tx)
             for loop in await loops.alive(tx):
                 at_ms = await self._start_ms(tx, loop, now_ms)
                 if at_ms is not None and at_ms <= now_ms:
@@ -296,15 +295,23 @@ class CycleStarter:
             raise RuntimeError(f"the loop of {loop.folder} has the lease of another turn")
 
     async def _publish_committed(self) -> None:
-        """Publish the events of loops that were recorded since the last call; delete old ones at times."""
+        """Publish the events of loops that were recorded since the last call.
+
+        Old events and wake requests are deleted at times.
+        """
         # Read from the store: an event of a transaction that was rolled back is never published.
         committed = await self._database.read(lambda tx: events.after(tx, self._published_seq or 0))
         # Whenever the numbers pass a multiple of `PRUNE_EVERY`.
         if committed and committed[-1].seq // PRUNE_EVERY != (self._published_seq or 0) // PRUNE_EVERY:
-            await self._database.write(events.prune)
+            await self._database.write(self._prune)
         for event in committed:
             self._published_seq = event.seq
             self._bus.publish(f"{event.kind}", group=event.group, data={"seq": event.seq, **event.data})
+
+    async def _prune(self, tx: Tx) -> None:
+        """Delete old wake requests that a cycle has taken, and old events."""
+        await wake_requests.prune(tx, now_ms=self._clock.now_ms())
+        await events.prune(tx)
 
     async def _until_event(self, bus_events: asyncio.Queue[HostEvent], seconds: float) -> None:
         """Wait for an event after which a cycle may be due, at most `seconds`."""

@@ -27,6 +27,14 @@ async def test_what_is_told_is_kept_up_to_a_bound(due, monkeypatch):
     assert len(await due.harness.rows("SELECT * FROM events")) <= 30
 
 
+async def test_the_reasons_of_old_cycles_go_while_the_host_runs(due, monkeypatch):
+    monkeypatch.setattr(wake_requests, "RETENTION_MS", 10 * MINUTE)
+    monkeypatch.setattr(cycle_starter, "PRUNE_EVERY", 5)
+    await due.until("12:00:00", answer=SILENT)
+    created = [row["created_ms"] for row in await due.harness.rows("SELECT created_ms FROM wakes")]
+    assert min(created) >= at("11:00:00")
+
+
 async def test_bt_14_a_cycle_that_waits_for_a_slot_is_not_idle_and_keeps_its_reasons(due):
     await due.trigger(reason="plan.md")
     await due.look()
