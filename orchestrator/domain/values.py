@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NewType
+from zoneinfo import ZoneInfo
 
 if TYPE_CHECKING:
     from agent_runner.wire.order import RestoreMode
@@ -518,6 +519,14 @@ class Schedule:
     value: str
     timezone: str
     dst: Dst = Dst.ONCE
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone in which its times are shown; UTC if this machine does not know its own any more."""
+        try:
+            return ZoneInfo(self.timezone)
+        except (LookupError, ValueError):
+            return ZoneInfo("UTC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ async def every(tx: Tx, folder: str | None, *, with_ended: bool) -> list[Schedul
 async def one(tx: Tx, task_id: str) -> TaskDocumentView:
     """Return the scheduled task with this id and its newest runs, newest first. Raises `UnknownTask`."""
     task = await scheduled_task_service.find(tx, task_id)
-    zone = ZoneInfo(task.schedule.timezone)
+    zone = task.schedule.zone
     runs = await task_runs.of_task(tx, task.id, limit=RUNS_SHOWN)
     return {
         **scheduled_task_service.to_row(task),

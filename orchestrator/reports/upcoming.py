@@ -76,7 +76,7 @@ async def rows(tx: Tx, folder: str | None, *, with_ended: bool, zone: ZoneInfo) 
     zones = {group.folder: settings.zone_of(group, default=zone) for group in await groups.every(tx)}
     unsorted = [
         _row(
-            ZoneInfo(task.schedule.timezone),
+            task.schedule.zone,
             task.next_ms,
             "task",
             task.id,

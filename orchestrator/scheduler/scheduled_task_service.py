@@ -451,7 +451,7 @@ class TaskView(TypedDict):
 
 def to_row(task: ScheduledTask) -> TaskView:
     """Return a scheduled task as agents see it, in replies and `tasks.json`. Times are local, with offset."""
-    zone = ZoneInfo(task.schedule.timezone)
+    zone = task.schedule.zone
     row: TaskView = {
         "id": task.id,
         "groupFolder": task.folder,
@@ -499,5 +499,5 @@ def describe_next_run(task: ScheduledTask) -> str:
         return "not due any more"
     if task.status is TaskStatus.PAUSED:
         return "not due until it is resumed"
-    zone = ZoneInfo(task.schedule.timezone)
+    zone = task.schedule.zone
     return f"next {local_minute(task.next_ms, zone)} ({zone.key})"

@@ -496,6 +496,20 @@ async def test_a_task_whose_schedule_is_read_no_more_is_not_resumed_without_a_ne
     assert (await home.ask("resume_task", taskId=task_id)).ok
 
 
+async def test_a_task_in_a_zone_that_is_known_no_more_is_listed_and_can_be_cancelled(
+    home: TaskHarness,
+) -> None:
+    task_id = await home.schedule("interval", "1h")
+    async with home.harness.database.transaction() as tx:
+        await tx.execute("UPDATE scheduled_tasks SET timezone = 'Mars/Olympus'")
+    listed = await home.ask("list_tasks")
+    assert listed.ok
+    (row,) = listed.data["tasks"]
+    assert row["timezone"] == "Mars/Olympus"
+    assert row["next_run"].endswith("+00:00")
+    assert (await home.ask("cancel_task", taskId=task_id)).ok
+
+
 # Zones, prompts, logs
 
 

@@ -309,7 +309,7 @@ def _repeating_view(task: ScheduledTask) -> ReminderView:
     A paused one does not come until it is resumed, and says so.
     """
     assert task.next_ms is not None
-    zone = ZoneInfo(task.schedule.timezone)
+    zone = task.schedule.zone
     first = datetime.fromtimestamp(task.next_ms / 1000, zone)
     rhythm = times.Recurrence.of_schedule(task.schedule.kind.value, task.schedule.value, first=first)
     repeats = times.say(rhythm, times.Language.ENGLISH) if rhythm else task.schedule.value
