@@ -258,7 +258,7 @@ class Done:
         return sorted(
             key
             for key in self.changed
-            if now.get(key) != self.after.get(key)
+            if _is_broken(self.after.get(key), now.get(key))
             and not (key[0].startswith("file ") and now.get(key) == self.before.get(key))
         )
 
