@@ -48,17 +48,30 @@ class Amendment:
 
 
 async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
-    """Remove the text of the stored message that `message` deletes, and return the effect.
+    """Remove the text of the stored message that `message` deletes, and that of its edits; return the effect.
 
-    Only the sender of that message or a moderator of the chat may delete it. If the message belongs to a turn
-    (a question to the agent), it is noted that the text is to be removed from the stored conversation. If
-    that turn is still queued, the message leaves it, and the turn is withdrawn if no other message in it asks
-    for anything.
+    Only the sender of a message or a moderator of the chat may delete it. The effect is that on the message
+    itself or, if only edits of it are stored, on the last of these.
     """
     assert message.deletes is not None
     target = await messages.find(tx, message.chat_jid, message.deletes)
-    if target is None:
-        return Amendment(reason=UNKNOWN)
+    amendment = Amendment(reason=UNKNOWN)
+    if target is not None:
+        amendment = await _delete(tx, message, target, now_ms=now_ms)
+    for edited in await messages.edits_of(tx, message.chat_jid, message.deletes):
+        of_edit = await _delete(tx, message, edited, now_ms=now_ms)
+        if target is None:
+            amendment = of_edit
+    return amendment
+
+
+async def _delete(tx: Tx, message: Inbound, target: Message, *, now_ms: int) -> Amendment:
+    """Remove the text of the message `target`, if the sender of `message` may delete it; return the effect.
+
+    If the target belongs to a turn (a question to the agent), it is noted that the text is to be removed from
+    the stored conversation. If that turn is still queued, the target leaves it, and the turn is withdrawn if
+    no other message in it asks for anything.
+    """
     is_own = target.sender == message.sender
     if not is_own and not message.is_moderated:
         return Amendment(reason=NOT_ITS_SENDER)
@@ -120,10 +133,10 @@ async def edit(
         # No agent has read the message, and it waits in a turn. With other rights than the turn has, the new
         # text asks in a turn of its own: it neither gains rights nor takes any from others.
         if is_request and restricted_to != (turn.role if turn.is_restricted else None):
-            await messages.blank(tx, target)
+            in_its_place = await _in_place_of(tx, message, target)
             await messages.release(tx, target.seq, reason=EDIT_OF_OTHERS)
             await _withdraw_if_unrequested(tx, turn, now_ms=now_ms)
-            return replace(message, file=target.file)
+            return in_its_place
         await messages.rewrite(tx, target.seq, message.text, is_request=is_request)
         if turn.kind is TurnKind.CHAT:
             await _withdraw_if_unrequested(tx, turn, now_ms=now_ms)
@@ -131,11 +144,29 @@ async def edit(
     if turn is None and not await is_read(tx, target, group):
         # A message that now asks for something takes the place of the old one at the end of the conversation.
         if is_request:
-            await messages.blank(tx, target)
-            return replace(message, file=target.file)
+            return await _in_place_of(tx, message, target)
         await messages.rewrite(tx, target.seq, message.text, is_request=False)
         return Amendment(reason="edited", message=target)
     return _note(message, target, was_asked_in_turn=turn is not None)
+
+
+async def _in_place_of(tx: Tx, message: Inbound, target: Message) -> Inbound:
+    """Return an edit as a message at the end of the conversation that takes the place of the one it edits.
+
+    It has the id of that message, `target`, by which later edits, deletions and replies name it, and the
+    file, which may still be fetched. Some messengers send an edit without what it quotes and without its
+    thread: it has those of the message then.
+    """
+    thread = await messages.give_way(tx, target, message.id)
+    return replace(
+        message,
+        id=target.id,
+        edits=None,
+        file=target.file,
+        file_until_ms=target.file_until_ms,
+        quote=message.quote or target.quote,
+        thread=message.thread or thread,
+    )
 
 
 async def _withdraw_if_unrequested(tx: Tx, turn: Turn, *, now_ms: int) -> None:

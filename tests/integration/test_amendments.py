@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from orchestrator.domain.values import Inbound, MessageId, Quote, TurnState
 from orchestrator.inbound import amendments
 from orchestrator.inbound.triggers import NO_TRIGGER
+from orchestrator.store.conversation import messages
 from tests.support.store_harness import StoreHarness, a_message
 
 
@@ -159,6 +161,66 @@ async def test_talk_that_is_edited_into_a_question_is_asked(family):
     assert [request.text for request in order.requests] == ["what's on?"]
 
 
+async def test_a_question_that_was_talk_at_first_is_edited_again(family):
+    talk = a_message("buy milk")
+    await family.intake.accept(talk)
+    await family.intake.accept(edited(talk, "@Andy buy milk"))
+
+    await family.intake.accept(edited(talk, "@Andy buy bread"))
+
+    assert await texts(family) == ["@Andy buy bread"]
+    _, _, order = await family.start_next()
+    assert [request.text for request in order.requests] == ["buy bread"]
+
+
+async def test_a_question_that_was_talk_at_first_is_deleted(family):
+    talk = a_message("my pin is tulip")
+    await family.intake.accept(talk)
+    await family.intake.accept(edited(talk, "@Andy my pin is tulip"))
+
+    await family.intake.accept(deleted(talk))
+
+    assert await texts(family) == []
+    assert await family.queued() == []
+
+
+async def test_talk_that_is_edited_into_a_question_twice_delivered_is_asked_once(family):
+    talk = a_message("buy milk")
+    await family.intake.accept(talk)
+    edit = edited(talk, "@Andy buy milk")
+    await family.intake.accept(edit)
+    await family.answer("done")
+
+    again = [(await family.intake.accept(one)).outcome for one in (talk, edit)]
+
+    assert again == ["duplicate", "duplicate"]
+
+
+async def test_talk_that_is_edited_into_a_question_still_gets_its_file(family):
+    picture = a_message("look", file="[image: not fetched yet]", file_until_ms=9_999_999_999_999)
+    await family.intake.accept(picture)
+    await family.intake.accept(edited(picture, "@Andy what is this?"))
+
+    await family.intake.accept(replace(picture, file="[image attachments/a.jpg]", file_until_ms=None))
+
+    assert await texts(family) == ["@Andy what is this?\n[image attachments/a.jpg]"]
+
+
+async def test_talk_that_is_edited_into_a_question_still_quotes_and_is_in_its_thread(family):
+    plan = a_message("the party is on Friday", sender="local:bob")
+    await family.intake.accept(plan)
+    quote = Quote(message_id=plan.id, sender="Bob", text="the party is on Friday")
+    talk = a_message("note that", quote=quote, thread="$thread")
+    await family.intake.accept(talk)
+
+    await family.intake.accept(edited(talk, "@Andy note that"))
+
+    turn, _, order = await family.start_next()
+    assert [request.quoted for request in order.requests] == ["the party is on Friday"]
+    thread = await family.database.read(lambda tx: messages.thread_of(tx, turn.id, talk.chat_jid))
+    assert thread == "$thread"
+
+
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_voice_note_that_was_deleted_before_its_words_came_asks_nothing(family, is_deleted):
     note = a_message("", file="[voice note: not fetched yet]", file_until_ms=9_999_999_999_999)
@@ -258,6 +320,29 @@ async def test_a_deletion_of_what_was_read_asks_nothing_and_its_words_leave_the_
     assert not [one for one in await family.messages() if "tulip" in f"{one.text} {one.quote}"]
     state = TurnState.ANSWERED if has_ended else TurnState.RUNNING
     assert (await family.turn(turn.id)).state is state
+    assert await family.queued() == []
+
+
+@pytest.mark.parametrize("was_asked", [False, True])
+async def test_a_deletion_of_what_was_read_and_edited_takes_the_words_of_the_edit_too(family, was_asked):
+    original = a_message("@Andy my pin is rose" if was_asked else "my pin is rose")
+    await family.intake.accept(original)
+    await family.hear("@Andy hello")
+    await family.answer("hi")
+    await family.intake.accept(edited(original, "my pin is tulip"))
+
+    await family.intake.accept(deleted(original))
+
+    assert not [one for one in await family.messages() if "pin" in f"{one.text} {one.quote}"]
+
+
+async def test_a_deletion_takes_the_words_of_an_edit_whose_message_never_came(family):
+    await family.intake.accept(a_message("@Andy my pin is tulip", edits=MessageId("never")))
+
+    accepted = await family.intake.accept(a_message("", deletes=MessageId("never")))
+
+    assert accepted.outcome == "amended"
+    assert await texts(family) == []
     assert await family.queued() == []
 
 

@@ -50,7 +50,7 @@ MAPPER = RowMapper(
             },
         ),
     },
-    unread=("is_request", "channel_id", "thread"),
+    unread=("is_request", "channel_id", "thread", "edits"),
 )
 
 
@@ -81,8 +81,8 @@ async def add(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, is_from_me,
                               is_request, quoted_id, quoted_sender, quoted_content, turn_id, ignored_reason,
-                              file_words, file_until_ms, thread, group_folder)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+                              file_words, file_until_ms, thread, edits, group_folder)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
                 (SELECT group_folder FROM group_chats WHERE jid = ?)) RETURNING seq
         """,
         (
@@ -103,6 +103,7 @@ async def add(
             message.file,
             message.file_until_ms,
             message.thread,
+            message.edits,
             message.chat_jid,
         ),
     )
@@ -236,6 +237,30 @@ async def blank(tx: Tx, message: Message) -> None:
     await tx.execute(
         "UPDATE messages SET quoted_content = '' WHERE chat_jid = ? AND quoted_id = ?",
         (message.chat_jid, message.id),
+    )
+
+
+async def give_way(tx: Tx, message: Message, edit_id: MessageId) -> str | None:
+    """Delete the text of a message and give its row the id `edit_id`, so that its edit can have its own id.
+
+    Return the messenger's id of the thread that it belongs to, or None.
+    """
+    # The row stays, under an id by which the edit is not taken for a new one when it is delivered again.
+    cursor = await tx.execute(
+        """
+        UPDATE messages SET id = ?, content = '', file_words = NULL, file_until_ms = NULL
+        WHERE seq = ? RETURNING thread
+        """,
+        (edit_id, message.seq),
+    )
+    thread = (await returned(cursor))["thread"]
+    return None if thread is None else str(thread)
+
+
+async def edits_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> list[Message]:
+    """Return the edits of a message that are stored beside it, or without it, oldest first."""
+    return await MAPPER.fetch_all(
+        tx, "SELECT * FROM messages WHERE chat_jid = ? AND edits = ? ORDER BY seq", (chat_jid, message_id)
     )
 
 
