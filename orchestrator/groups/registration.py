@@ -533,7 +533,8 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
     """Change the address of a chat, because its messenger reports a new one.
 
     Return the chat's group, or None if it is not registered. Its tasks, unanswered questions, unsent messages
-    and polls are redirected. Messages at the old address stay in the group's history.
+    and polls are redirected, and so is the request of a chat that has no group. Messages at the old address
+    stay in the group's history.
 
     Raises:
         BadRequest: `new` is no address.
@@ -551,6 +552,10 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
         await tasks.move(tx, group.folder, old, new)
         await turns.move(tx, group.folder, old, new)
         await _audit(tx, "group.chat_moved", group, {"jid": new, "from": old}, now_ms=now_ms)
+    elif (chat := await chats.get(tx, old)) is not None:
+        # What waits for a chat refers to its record.
+        await chats.upsert(tx, new, name=chat.name, channel=chat.channel, is_group=True, at_ms=None)
+        await access_requests.move(tx, old, new)
     await outbox.move(tx, old, new)
     await polls.move(tx, old, new)
     return group

@@ -21,6 +21,7 @@ from orchestrator.domain.values import (
     TurnKind,
     TurnState,
 )
+from orchestrator.groups import people
 from orchestrator.store.conversation import messages, outbox, polls
 from orchestrator.store.database import Tx
 from orchestrator.store.runs import sessions, turns
@@ -72,7 +73,7 @@ async def _delete(tx: Tx, message: Inbound, target: Message, *, now_ms: int) -> 
     the stored conversation. If that turn is still queued, the target leaves it, and the turn is withdrawn if
     no other message in it asks for anything.
     """
-    is_own = target.sender == message.sender
+    is_own = target.sender in await people.addresses_of(tx, message.sender)
     if not is_own and not message.is_moderated:
         return Amendment(reason=NOT_ITS_SENDER)
     reason = DELETED if is_own else DELETED_BY_OTHERS
@@ -126,7 +127,7 @@ async def edit(
     target = await messages.find(tx, message.chat_jid, message.edits)
     if target is None:
         return message
-    if target.sender != message.sender:
+    if target.sender not in await people.addresses_of(tx, message.sender):
         return Amendment(reason=NOT_ITS_SENDER)
     turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
     if turn is not None and turn.state is TurnState.QUEUED:

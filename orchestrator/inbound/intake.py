@@ -404,7 +404,8 @@ class Intake:
             # reminder.
             return await self._store(tx, message, group, asker)
         if message.deletes is not None:
-            await polls.take_back(tx, group.folder, message.deletes, voter=message.sender)
+            for voter in await people.addresses_of(tx, message.sender):
+                await polls.take_back(tx, group.folder, message.deletes, voter=voter)
             return _accepted_as(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
         voted = await self._take_vote(tx, message, group, asker)
         if voted is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from orchestrator.domain import polls as poll_rules
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import Group, Inbound, Quote
+from orchestrator.groups import people
 from orchestrator.inbound import amendments
 from orchestrator.store.conversation import messages, polls
 from orchestrator.store.conversation.polls import PollVote
@@ -61,7 +62,7 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
     chosen = message.vote if message.vote is not None else poll_rules.answer_in(message.text, poll)
     if chosen is None or not poll.takes(chosen):
         return None
-    previous = await polls.vote_of(tx, poll, message.sender)
+    previous = await _previous_vote(tx, poll, message.sender)
     if previous is None and not chosen:
         return None  # a vote is taken back that was never counted
     is_new = previous is None or previous.chosen != chosen
@@ -70,7 +71,7 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
     if message.vote is not None:
         stored_as = await _message_for(tx, message, group, poll, chosen, previous, starts_turn=starts_turn)
     vote = PollVote(
-        voter=message.sender,
+        voter=previous.voter if previous is not None else message.sender,
         name=message.sender_name,
         chosen=chosen,
         voted_ms=message.sent_ms,
@@ -91,6 +92,12 @@ async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
     if stored is not None and stored.turn_id is not None:
         await polls.note_turn_started(tx, poll)
         await turns.collect(tx, stored.turn_id, first=stored.seq, until_ms=now_ms + COLLECT_MS)
+
+
+async def _previous_vote(tx: Tx, poll: Poll, sender: str) -> PollVote | None:
+    """Return the newest vote of a person in a poll, under any of their addresses; None if there is none."""
+    found = [await polls.vote_of(tx, poll, address) for address in await people.addresses_of(tx, sender)]
+    return max((vote for vote in found if vote is not None), key=lambda vote: vote.voted_ms, default=None)
 
 
 async def _poll_of(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms: int) -> Poll | None:
@@ -141,7 +148,7 @@ async def _message_for(
     if previous is None:
         return as_message
     earlier = await messages.find(tx, message.chat_jid, previous.message_id)
-    if earlier is None or earlier.sender != message.sender or not earlier.text:
+    if earlier is None or earlier.sender != previous.voter or not earlier.text:
         return as_message
     if (starts_turn and earlier.turn_id is None) or await amendments.is_read(tx, earlier, group):
         return as_message

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -21,6 +21,7 @@ from orchestrator.domain.errors import (
     ChannelRefused,
     OutcomeUnknown,
     SendRateFull,
+    StoreError,
     is_retry_due,
     lengthened_pause,
 )
@@ -43,6 +44,8 @@ from orchestrator.store.database import Database, Tx
 from orchestrator.store.notices import host_events
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 FIRST_BACKOFF_MS = 5_000
 """Milliseconds of the pause after the first failure; each further pause is twice as long."""
@@ -70,6 +73,8 @@ STUCK_ATTEMPTS = 5
 """Least attempts before a message counts as stuck: after a jump of the clock, the time alone would end it."""
 STUCK_REACTION_MS = 60_000
 """The same milliseconds for a reaction, for which no message should wait long."""
+RECORD_TRIES, RECORD_PAUSE_SECONDS = 60, 5.0
+"""Attempts to record that a message was sent, and seconds between two: a full disk may have room again."""
 SWEEP_SECONDS = 30.0
 """Most seconds between two looks at the outbox: a wake-up may be lost."""
 
@@ -395,7 +400,7 @@ class Delivery:
                 return ()
             return await outbox.surplus_files(tx, head.folder, retained=RETAINED_FILES)
 
-        for path in await self._database.write(mark):
+        for path in await self._record(mark):
             await asyncio.to_thread(path.unlink, missing_ok=True)
         self._bus.publish(
             "message.sent",
@@ -404,6 +409,22 @@ class Delivery:
             turn=head.turn_id,
             detail=head.chat_jid,
         )
+
+    async def _record(self, mark: Callable[[Tx], Awaitable[T]]) -> T:
+        """Return the result of `mark`, which records that a message was sent; try again if the store fails.
+
+        Unrecorded, the message would count as one that has perhaps not arrived. Raises `StoreError` after
+        `RECORD_TRIES`.
+        """
+        for tries_left in reversed(range(RECORD_TRIES)):
+            try:
+                return await self._database.write(mark)
+            except StoreError as error:
+                if not tries_left:
+                    raise
+                log.warning("delivery.not_recorded", reason=str(error))
+                await asyncio.sleep(RECORD_PAUSE_SECONDS)
+        raise AssertionError("it is tried at least once")
 
     async def _try_later(
         self,

@@ -14,10 +14,10 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature
-from orchestrator.domain.values import ChatJid, Message
+from orchestrator.domain.values import ChatJid, Message, OutboxState
 from orchestrator.groups import roles, settings
 from orchestrator.outbound.delivery import GIVE_UP_MS, SEND_SECONDS
-from orchestrator.store.conversation import messages, polls
+from orchestrator.store.conversation import messages, outbox, polls
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turns
@@ -81,7 +81,8 @@ class PollEnds:
             group = await groups.by_jid(tx, poll.chat_jid)
             turn_id = None
             # A poll that was never sent, or whose chat is gone, has no result.
-            was_sent = await messages.find(tx, poll.chat_jid, poll.message_id) is not None
+            sent = await outbox.by_message_id(tx, poll.message_id)
+            was_sent = sent is not None and sent.state is OutboxState.SENT
             if was_sent and group is not None and group.folder == poll.folder and poll.board_question is None:
                 rights = roles.rights_of(poll.role, settings.of(group))
                 turn_id = await turns.join_chat(

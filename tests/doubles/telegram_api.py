@@ -149,6 +149,10 @@ class ScriptedBotApi:
         with self._lock:
             self._updates.append({"update_id": next(self._update_numbers), **content})
 
+    def restart_numbers(self) -> None:
+        """Number the messages from 1 on again, as for another bot."""
+        self._numbers = itertools.count(1)
+
     def repeat(self) -> None:
         """Tell of all that was not confirmed again, the newest first."""
         with self._lock:

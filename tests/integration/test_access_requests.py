@@ -24,6 +24,7 @@ from orchestrator.inbound.intake import MAX_UNUSED_CHATS, Intake, build_intake
 from orchestrator.inbound.senders import SenderRule, SenderRules
 from orchestrator.ipc.handlers import history
 from orchestrator.reports.groups import chat_rows
+from orchestrator.store.access import requests as access_requests
 from orchestrator.store.conversation import chats, message_search
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.groups import groups
@@ -351,6 +352,24 @@ async def test_a_chat_that_was_registered_or_taken_off_elsewhere_is_decided(door
     await door.call()
     assert await door.states() == ["ignored"], "who took it off is not asked at its next word"
     assert len(await door.asked()) == 1
+
+
+@pytest.mark.parametrize("decision", ["register", "block"])
+async def test_a_chat_that_moves_is_asked_about_once_and_decided_at_its_new_address(
+    door: Door, decision: Any
+) -> None:
+    await door.call()
+    async with door.harness.database.transaction() as tx:
+        await registration.move_chat(tx, ChatJid("tg:-1"), ChatJid("tg:-100"), now_ms=1)
+    await door.call(chat="tg:-100")
+    async with door.harness.database.transaction() as tx:
+        (request,) = (await access_requests.every(tx)).values()
+        decided = await access.decide(tx, request.id, decision, by="test", now_ms=1)
+    assert (request.chat_jid, request.chat_name) == ("tg:-100", "The Smiths")
+    if decided.group is not None:
+        assert decided.group.chats == ("tg:-100",)
+    await door.call(chat="tg:-100")
+    assert len(await door.harness.rows("SELECT * FROM access_requests WHERE state = 'waiting'")) == 0
 
 
 async def test_a_request_is_for_whoever_decides(door: Door) -> None:

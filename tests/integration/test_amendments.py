@@ -364,6 +364,20 @@ async def test_nobody_amends_what_somebody_else_wrote(family):
     assert len(await family.queued()) == 1
 
 
+async def test_who_gets_another_address_still_amends_what_they_wrote(family):
+    one, two = a_message("@Andy buy milk", sender="1@lid"), a_message("my pin is tulip", sender="1@lid")
+    await family.intake.accept(one)
+    await family.intake.accept(two)
+
+    for amendment in (
+        edited(one, "@Andy buy bread", sender="49@s.whatsapp.net", sender_alias="1@lid"),
+        deleted(two, sender="49@s.whatsapp.net", sender_alias="1@lid"),
+    ):
+        assert (await family.intake.accept(amendment)).outcome == "amended"
+
+    assert await texts(family) == ["@Andy buy bread"]
+
+
 async def test_an_edit_of_a_message_that_never_came_is_a_message(family):
     accepted = await family.intake.accept(a_message("@Andy hello", edits=MessageId("never")))
 

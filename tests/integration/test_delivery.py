@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from contextlib import asynccontextmanager
 
 import pytest
@@ -127,6 +128,23 @@ async def test_what_waits_is_sent_and_stored_as_andys_own(office):
     async with office.database.reading() as tx:
         (own,) = await messages.newest(tx, HOME, limit=9)
     assert (own.text, own.id, own.is_bot_message) == ("hello", row["message_id"], True)
+
+
+async def test_what_was_sent_while_the_store_failed_counts_as_sent(office, monkeypatch):
+    monkeypatch.setattr(delivery_module, "RECORD_PAUSE_SECONDS", 0.0)
+    finish, failures = outbox.finish, iter([sqlite3.OperationalError("database or disk is full")] * 3)
+
+    async def finish_or_fail(*arguments, **options):
+        if (error := next(failures, None)) is not None:
+            raise error
+        await finish(*arguments, **options)
+
+    monkeypatch.setattr(outbox, "finish", finish_or_fail)
+    async with office.open():
+        number = await office.post("hello")
+        await office.settled(number)
+    assert (await office.row(number))["state"] == "sent"
+    assert office.channel.texts() == ["hello"]
 
 
 async def test_the_messengers_own_id_of_a_message_is_stored_beside_ours(office):

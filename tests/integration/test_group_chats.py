@@ -155,6 +155,17 @@ async def move(family):
         await registration.move_chat(tx, PHONE, HOME, now_ms=family.clock.now_ms())
 
 
+async def test_what_waits_for_a_chat_without_a_group_moves_with_it(family):
+    await on_phone(family, "@Andy one")
+    await remove_chat(family)
+    await move(family)
+    assert [told.chat_jid for told in await family.outgoing()] == [HOME]
+    async with family.database.transaction() as tx:
+        await registration.move_chat(tx, HOME, ChatJid("x:unknown"), now_ms=family.clock.now_ms())
+        await registration.move_chat(tx, ChatJid("x:a"), ChatJid("x:b"), now_ms=family.clock.now_ms())
+    assert len(await family.outgoing()) == 1
+
+
 @pytest.mark.parametrize("first", ["old", "new"])
 async def test_questions_that_wait_at_both_addresses_of_a_chat_that_moves_become_one(family, first):
     if first == "old":

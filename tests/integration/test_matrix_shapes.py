@@ -167,6 +167,27 @@ def test_what_the_library_cannot_parse_costs_no_other_event(client, found, part)
     client.rooms.clear()
 
 
+async def test_a_gap_is_fetched_past_pages_that_are_empty():
+    missed = {**GOOD, "event_id": "$missed"}
+    answer = an_answer(1)
+    answer["rooms"]["join"][ROOM]["timeline"]["limited"] = True
+    pages = iter([("p", [], "q"), ("q", [], "r"), ("r", [missed], None)])
+
+    async def sync(**_: Any) -> Any:
+        return nio.SyncResponse.from_dict(answer)
+
+    async def room_messages(room_id: str, start: str, **_: Any) -> Any:
+        asked_from, chunk, end = next(pages)
+        assert (room_id, start) == (ROOM, asked_from)
+        found = {"start": start, "chunk": chunk} | ({"end": end} if end else {})
+        return nio.RoomMessagesResponse.from_dict(found, room_id)
+
+    client: Any = SimpleNamespace(olm=None, sync=sync, room_messages=room_messages)
+    changes = await MatrixSession(client, ANDY).sync("s0")
+
+    assert [one["event_id"] for one in changes.rooms[0].events] == ["$missed", "$good"]
+
+
 def test_what_the_library_can_parse_is_left_as_it_came():
     member = {"type": "m.room.member", "state_key": "@andy:x", "sender": "@jane:x"}
     found = an_answer(

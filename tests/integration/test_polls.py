@@ -177,6 +177,16 @@ async def test_a_vote_that_changes_counts_once_and_one_taken_back_begins_nothing
     assert "[voted for None]" in await family.prompt(), "a changed answer is told: the first was worked with"
 
 
+async def test_who_votes_under_another_address_has_one_vote(family: Polls) -> None:
+    poll = await family.ask()
+    await family.vote(poll, 0, by="1")
+    await family.vote(poll, 1, by="2", sender_alias="local:1", id=MessageId("second"))
+    rows = await family.store.rows("SELECT voter, chosen_json FROM poll_votes")
+    assert rows == [{"voter": "local:1", "chosen_json": "[1]"}]
+    await family.store.hear("", sender="local:2", deletes=MessageId("second"))
+    assert await family.store.rows("SELECT chosen_json FROM poll_votes") == [{"chosen_json": "[]"}]
+
+
 async def test_taken_back_while_its_turn_waits_withdraws_the_turn(family: Polls) -> None:
     poll = await family.ask()
     await family.vote(poll, 0)
@@ -468,3 +478,14 @@ async def test_its_chat_may_move(family: Polls) -> None:
     assert found is not None
     assert found.chat_jid == "local:new"
     assert (await family.vote(poll, 0, chat_jid=ChatJid("local:new"))).outcome == "queued"
+
+
+async def test_its_end_is_reported_in_a_chat_that_has_moved(family: Polls) -> None:
+    await family.ask(until="2h")
+    async with family.store.database.transaction() as tx:
+        await registration.move_chat(
+            tx, ChatJid(CHAT), ChatJid("local:new"), now_ms=family.store.clock.now_ms()
+        )
+    family.store.clock.wall_ms += 2 * 3_600_000
+    await family.ends().end_due()
+    assert 'state="ended" answered_by="0"' in await family.prompt()

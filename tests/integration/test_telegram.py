@@ -34,6 +34,7 @@ from orchestrator.channels.telegram import login, updates
 from orchestrator.channels.telegram.channel import TelegramChannel
 from orchestrator.channels.telegram.description import CHANNEL
 from orchestrator.channels.telegram.login import TelegramLogin
+from orchestrator.channels.telegram.message_ids import MessageIds
 from orchestrator.cli.channels import switch_on
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.home import Home
@@ -43,7 +44,7 @@ from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound import speech
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.store.conversation import chats, outbox, polls
+from orchestrator.store.conversation import chats, messages, outbox, polls
 from orchestrator.store.database import Database
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turns
@@ -57,6 +58,11 @@ CHAT, JID = -100200, ChatJid("tg:-100200")
 
 def a_login(server: str, *, owner: int) -> TelegramLogin:
     return TelegramLogin(token=TOKEN, bot_id=123456, username="andy_test_bot", owner=owner, server=server)
+
+
+def replace_bot(home: TelegramHome, bot_id: int) -> TelegramLogin:
+    """Return the login of another bot."""
+    return a_login(home.api.url, owner=77).model_copy(update={"bot_id": bot_id})
 
 
 class TelegramHome:
@@ -248,6 +254,49 @@ async def test_edits_and_reactions_come_in_as_such(home):
         home.api.react(CHAT, number, "👍")
         row = await home.until_row("SELECT * FROM messages WHERE content = '[reacted 👍]'")
         assert (row["quoted_id"], row["quoted_content"]) == (str(number), "@Andy bread")
+
+
+async def test_what_another_bot_sees_is_not_taken_for_what_the_first_one_saw(home):
+    async with home.living() as channel:
+        home.api.write(CHAT, "@Andy milk")
+        await home.until_row("SELECT * FROM messages WHERE content = '@Andy milk'")
+        async with home.database.reading() as tx:
+            old = await messages.find(tx, JID, MessageId("1"))
+    home.api.restart_numbers()
+    login.write(home.home, replace_bot(home, 654321))
+    async with home.living() as channel:
+        await connected(home)
+        number = home.api.write(CHAT, "@Andy bread")
+        new = await home.until_row("SELECT * FROM messages WHERE content = '@Andy bread'")
+        home.api.edit(CHAT, number, "@Andy cake")
+        await home.until_row("SELECT * FROM messages WHERE content = '@Andy cake'")
+        with pytest.raises(ChannelRefused, match="does not know this message"):
+            await channel.react(old, "👀")
+        async with home.database.reading() as tx:
+            changed = await messages.find(tx, JID, MessageId(new["id"]))
+        await channel.react(changed, "👀")
+    assert [row["content"] for row in await home.rows("SELECT content FROM messages ORDER BY seq")] == [
+        "@Andy milk",
+        "@Andy cake",
+    ]
+    (_, reaction), *_ = [call for call in home.api.calls if call[0] == "setMessageReaction"]
+    assert reaction["message_id"] == str(number)
+
+
+def test_the_numbers_of_a_supergroup_are_the_same_for_all_bots():
+    ids = MessageIds(".b654321")
+    supergroup, direct = ChatJid("tg:-1001234567890"), ChatJid("tg:77")
+    assert (ids.id_of(supergroup, 7), ids.id_of(direct, 7)) == ("7", "7.b654321")
+    assert [ids.number_of(supergroup, MessageId(known_as)) for known_as in ("7", "7.1780000100", "r7")] == [
+        7,
+        7,
+        None,
+    ]
+    assert [ids.number_of(direct, MessageId(known_as)) for known_as in ("7.b654321", "7.1.b654321", "7")] == [
+        7,
+        7,
+        None,
+    ]
 
 
 async def test_a_file_comes_into_the_groups_folder_and_a_large_one_is_named(home):
@@ -577,6 +626,7 @@ async def assert_moved(home: TelegramHome) -> None:
     assert {row["chat_jid"] for row in await home.rows("SELECT chat_jid FROM turns")} == {NEW_JID}
     notices = await home.rows("SELECT text FROM outbox WHERE group_folder = 'main'")
     assert [NEW_JID in row["text"] for row in notices] == [True]
+    assert f"sender-allowlist.json has a rule for {JID}" in notices[0]["text"]
 
 
 @pytest.mark.parametrize("says_so", [(CHAT, NEW), (CHAT,), (NEW,)], ids=["both", "the old", "the new"])

@@ -35,6 +35,7 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.telegram.incoming import UpdateReceiver
 from orchestrator.channels.telegram.login import TelegramLogin
+from orchestrator.channels.telegram.message_ids import MessageIds
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatJid, Folder, MessageId
 from orchestrator.groups import registration
@@ -188,7 +189,7 @@ async def take_all(home: Path, found: list[dict[str, Any]]) -> list[dict[str, An
             await polls.note_ref(tx, MessageId("P"), "telegram 1")
         bot: Any = NoFiles()
         async with asyncio.TaskGroup() as tasks:
-            receiver = UpdateReceiver(context, bot, LOGIN, intake.receive, tasks=tasks)
+            receiver = UpdateReceiver(context, bot, LOGIN, intake.receive, ids=MessageIds(), tasks=tasks)
             for number, update in enumerate([*found, GOOD], start=1):
                 assert await receiver.deliver_page([{**update, "update_id": number}]) == number + 1
                 async with database.reading() as tx:

@@ -243,7 +243,8 @@ class MatrixSession:
         Return them oldest first. If there are more than `MAX_GAP_EVENTS`, the oldest are left out.
         """
         missed: list[dict[str, Any]] = []
-        while len(missed) < MAX_GAP_EVENTS:
+        fetched = 0
+        while fetched < MAX_GAP_EVENTS:
             answer = await self._request_patiently(
                 partial(
                     self._client.room_messages,
@@ -256,10 +257,11 @@ class MatrixSession:
             )
             missed += [_json_of(self._decrypted(event)) for event in answer.chunk]
             # After the last page there is no further position, or the same again.
-            is_last_page = not answer.end or answer.end == start
-            if not answer.chunk or is_last_page:
+            if not answer.end or answer.end == start:
                 break
             start = answer.end
+            # A page may be empty although more follow: it counts as one event, so that this ends.
+            fetched += max(1, len(answer.chunk))
         log.info("matrix.caught_up", room=room_id, events=len(missed))
         return missed[::-1]
 

@@ -32,11 +32,12 @@ from telegram.error import (
 
 from orchestrator.channels.connection import ChannelConnection, LoggedOut
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.telegram import login, updates
+from orchestrator.channels.telegram import login, message_ids, updates
 from orchestrator.channels.telegram.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
 from orchestrator.channels.telegram.incoming import UpdateReceiver, move_chat
 from orchestrator.channels.telegram.login import TelegramLogin
 from orchestrator.channels.telegram.markup import MAX_MARKS, Mark, parse_markdown, split_text, utf16_units
+from orchestrator.channels.telegram.message_ids import MessageIds
 from orchestrator.domain.errors import (
     ChannelDown,
     ChannelError,
@@ -111,6 +112,8 @@ class TelegramChannel:
         )
         self._bot: telegram.Bot | None = None
         self._receiver: UpdateReceiver | None = None
+        self._ids = MessageIds()
+        """The ids of the messages that the connected bot sees."""
         self._sent: OrderedDict[str, MessageId] = OrderedDict()
         """Telegram's number of each part of a message that this process has sent, by the key of `_remember`.
         """
@@ -146,6 +149,7 @@ class TelegramChannel:
         await self._connection.status.record(
             state="connecting", account=f"@{stored_login.username}", next_try_ms=None
         )
+        self._ids = await self._context.database.write(lambda tx: message_ids.of_bot(tx, stored_login.bot_id))
         bot = login.make_bot(stored_login.token, stored_login.server)
         try:
             try:
@@ -155,7 +159,9 @@ class TelegramChannel:
                     f"Telegram asks for a pause {pause}", pause_seconds=pause.seconds
                 ) from pause
             async with asyncio.TaskGroup() as tasks:
-                self._receiver = UpdateReceiver(self._context, bot, stored_login, receive, tasks=tasks)
+                self._receiver = UpdateReceiver(
+                    self._context, bot, stored_login, receive, ids=self._ids, tasks=tasks
+                )
                 await self._receive_updates(bot, self._receiver)
         except* LoggedOut:
             # A proxy in between, or Telegram itself for a moment, may also answer 404 and 401. So the login
@@ -237,7 +243,7 @@ class TelegramChannel:
         thread: str | None = None,
         poll: Poll | None = None,
     ) -> MessageId | None:
-        """Send a message to the chat `jid`; return Telegram's number of it, never None.
+        """Send a message to the chat `jid`; return its id there, never None.
 
         If its topic was deleted, it is sent outside of topics. If the chat has moved to another address, its
         group is moved there, too.
@@ -269,15 +275,16 @@ class TelegramChannel:
             send = partial(self._send_poll, message_id, poll)
         try:
             try:
-                return await send(target)
+                number = await send(target)
             except _TopicGone:
                 log.info("telegram.topic_gone", chat=jid, thread=thread)
-                return await send(outside_topic)
+                number = await send(outside_topic)
         except ChatMigrated as error:
             new = ChatJid(f"{PREFIX}{error.new_chat_id}")
             await move_chat(self._context, jid, new)
             text = f"This group's address is {new} now."
             raise ChannelDown(text, pause_seconds=MOVED_PAUSE_SECONDS, moved_to=new) from error
+        return self._ids.id_of(jid, number)
 
     async def _send_parts(
         self,
@@ -468,15 +475,13 @@ class TelegramChannel:
             raise ChannelDown(f"Telegram has trouble: {error}.") from error
 
     async def _number_of(self, jid: ChatJid, message_id: MessageId) -> int | None:
-        """Return Telegram's number of a message; None if it is not known.
+        """Return Telegram's number of a message; None if the connected bot does not know it.
 
-        It is the host's id of the message, except for messages of Andy's own, whose numbers are stored.
+        It is in the host's id of the message, except for messages of Andy's own, whose ids here are stored.
         """
         async with self._context.database.reading() as tx:
-            number = await messages.channel_id_of(tx, jid, message_id) or message_id
-        # An edit has the message's number with the time of the edit behind a dot.
-        number = MessageId(number.partition(".")[0])
-        return int(number) if number.isdecimal() else None
+            known_as = await messages.channel_id_of(tx, jid, message_id) or message_id
+        return self._ids.number_of(jid, known_as)
 
     def _connected(self) -> telegram.Bot:
         """Return the client of the connected bot. Raises `ChannelDown` when there is no connection."""

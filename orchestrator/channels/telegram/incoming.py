@@ -26,6 +26,7 @@ from orchestrator.channels.receiving import hand_in, storable
 from orchestrator.channels.telegram import updates
 from orchestrator.channels.telegram.description import CHANNEL, FOLDER, PREFIX
 from orchestrator.channels.telegram.login import TelegramLogin
+from orchestrator.channels.telegram.message_ids import MessageIds
 from orchestrator.channels.telegram.updates import ChatMove, ChatUpdate, PollAnswer, TelegramFile
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.polls import UNREADABLE_VOTE, VOTE, vote_text
@@ -59,9 +60,10 @@ class UpdateReceiver:
         login: TelegramLogin,
         receive: Receive,
         *,
+        ids: MessageIds,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """`receive` stores a message; files are fetched in `tasks`.
+        """`receive` stores a message, `ids` are those of the bot's messages; files are fetched in `tasks`.
 
         At most `MAX_FETCHES` files are fetched at once, and at most `MAX_WAITING_FILES` wait or are fetched.
         """
@@ -69,6 +71,7 @@ class UpdateReceiver:
         self._bot = bot
         self._login = login
         self._receive = receive
+        self._ids = ids
         self._tasks = tasks
         self._fetch_slots = asyncio.Semaphore(attachments.MAX_FETCHES)
         self._waiting_slots = asyncio.Semaphore(MAX_WAITING_FILES)
@@ -196,7 +199,7 @@ class UpdateReceiver:
         is_valid = poll.takes(answer.chosen)
         return Inbound(
             chat_jid=poll.chat_jid,
-            id=MessageId(f"v{answer.update_id}"),
+            id=self._ids.id_of(poll.chat_jid, f"v{answer.update_id}"),
             sender=sender,
             sender_name=answer.sender_name,
             text=vote_text(poll, answer.chosen) if is_valid else UNREADABLE_VOTE,
@@ -266,9 +269,10 @@ class UpdateReceiver:
         registered chat, and if the file is not too large.
         """
         jid = ChatJid(f"{PREFIX}{update.chat_id}")
+        message_id = self._ids.id_of(jid, update.message_id)
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, jid)
-            stored = await messages.find(tx, jid, MessageId(update.message_id))
+            stored = await messages.find(tx, jid, message_id)
         file_until_ms = None
         if stored is not None:
             # The wait does not grow, however often the message is delivered again.
@@ -278,7 +282,7 @@ class UpdateReceiver:
             file_until_ms = self._context.clock.now_ms() + int(seconds * 1000)
         return Inbound(
             chat_jid=jid,
-            id=MessageId(update.message_id),
+            id=message_id,
             sender=f"{PREFIX}{update.sender_id}",
             sender_name=update.sender_name,
             text=f"[reacted {update.sign}]" if update.sign else update.text,
@@ -290,7 +294,7 @@ class UpdateReceiver:
             is_direct=not update.is_group,
             quote=await self._quote(jid, update) if update.answers else None,
             is_call=update.is_call or update.answers_bot,
-            edits=MessageId(str(update.edits)) if update.edits else None,
+            edits=self._ids.id_of(jid, update.edits) if update.edits else None,
             ignored=REACTION if update.sign else update.ignored or None,
             reaction=update.sign or None,
             file=attachments.placeholder_of(
@@ -305,7 +309,7 @@ class UpdateReceiver:
 
         If it is Andy's own, it gets the host's id, which differs from Telegram's number.
         """
-        answered = MessageId(str(update.answers))
+        answered = self._ids.id_of(jid, update.answers)
         async with self._context.database.reading() as tx:
             own_id = await messages.own_by_channel_id(tx, jid, answered)
         return Quote(message_id=own_id or answered, sender=update.answered_name, text=update.answered_text)
@@ -419,7 +423,9 @@ async def move_chat(
             if group is not None:
                 text = (
                     f"Telegram made '{group.name}' a supergroup, which has another address: {new}."
-                    f" '{group.folder}' goes on there, with all that waited; there is nothing to do."
+                    f" '{group.folder}' goes on there, with all that waited. If your sender-allowlist.json"
+                    f" has a rule for {old}, write {new} in its place, or it counts no more; else there is"
+                    " nothing to do."
                 )
                 await owner.notify(tx, text, about=f"moved:{old}:{new}", now_ms=now_ms)
             if cursor is not None:

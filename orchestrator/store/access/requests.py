@@ -158,6 +158,17 @@ async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
     )
 
 
+async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
+    """Assign the request of a chat to the chat's new address, unless a request of that address is stored."""
+    await tx.execute(
+        """
+        UPDATE access_requests SET chat_jid = :new
+        WHERE chat_jid = :old AND NOT EXISTS (SELECT 1 FROM access_requests WHERE chat_jid = :new)
+        """,
+        {"old": old, "new": new},
+    )
+
+
 async def ignore_unregistered(tx: Tx, jids: Sequence[ChatJid], *, now_ms: int) -> None:
     """Record that chats whose group was unregistered are ignored: for a while, the owner is not asked about
     their calls.
