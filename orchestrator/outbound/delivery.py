@@ -74,7 +74,7 @@ STUCK_ATTEMPTS = 5
 STUCK_REACTION_MS = 60_000
 """The same milliseconds for a reaction, for which no message should wait long."""
 RECORD_TRIES, RECORD_PAUSE_SECONDS = 60, 5.0
-"""Attempts to record that a message was sent, and seconds between two: a full disk may have room again."""
+"""Attempts to record how a send ended, and seconds between two: a full disk may have room again."""
 SWEEP_SECONDS = 30.0
 """Most seconds between two looks at the outbox: a wake-up may be lost."""
 
@@ -410,15 +410,15 @@ class Delivery:
             detail=head.chat_jid,
         )
 
-    async def _record(self, mark: Callable[[Tx], Awaitable[T]]) -> T:
-        """Return the result of `mark`, which records that a message was sent; try again if the store fails.
+    async def _record(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        """Return the result of `work`, which records how an attempt ended; try again if the store fails.
 
-        Unrecorded, the message would count as one that has perhaps not arrived. Raises `StoreError` after
+        Unrecorded, the message would count as one that has perhaps arrived. Raises `StoreError` after
         `RECORD_TRIES`.
         """
         for tries_left in reversed(range(RECORD_TRIES)):
             try:
-                return await self._database.write(mark)
+                return await self._database.write(work)
             except StoreError as error:
                 if not tries_left:
                     raise
@@ -472,8 +472,7 @@ class Delivery:
         ):
             # The message is a notification, whose table has recorded when it is tried again.
             case Retry.BY_THE_LEDGER:
-                async with self._database.transaction() as tx:
-                    await _redirect_if_moved(tx, head, moved_to)
+                await self._record(lambda tx: _redirect_if_moved(tx, head, moved_to))
                 return
             # Another message with the same content is being tried.
             case Retry.BY_ANOTHER:
@@ -488,7 +487,9 @@ class Delivery:
             await self._finish(head, end, error=error, notifies_chat=notifies_chat)
             return
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
-        async with self._database.transaction() as tx:
+
+        async def postpone(tx: Tx) -> None:
+            """Record when the message is tried again, and at which address."""
             await outbox.try_later(
                 tx,
                 head.id,
@@ -498,6 +499,8 @@ class Delivery:
                 is_requested=is_requested,
             )
             await _redirect_if_moved(tx, head, moved_to)
+
+        await self._record(postpone)
 
     async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:
         """Return whether a message has failed for so long on a working connection that it has to be given up.
@@ -526,7 +529,7 @@ class Delivery:
         hooks = self._hooks
         if hooks is None:
             return Retry.AS_MESSAGES_ARE
-        return await self._database.write(
+        return await self._record(
             lambda tx: hooks.note_failed(
                 tx, head, error, now_ms=now_ms, requested_ms=requested_ms, is_last_pause=is_last_pause
             )
@@ -552,7 +555,9 @@ class Delivery:
         """
         now_ms = self._clock.now_ms()
         self._pauses.pop(head.id, None)
-        async with self._database.transaction() as tx:
+
+        async def end(tx: Tx) -> None:
+            """Record the final state, and notify those who have to know."""
             await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
             if state is not OutboxState.SKIPPED and notifies_agent:
                 is_known = state is OutboxState.DEAD
@@ -562,6 +567,8 @@ class Delivery:
                     await outbox.add_undelivered(tx, head, text, now_ms=now_ms)
             if self._hooks is not None:
                 await self._hooks.note_ended(tx, head, error, now_ms=now_ms)
+
+        await self._record(end)
         if state is not OutboxState.SKIPPED:
             log.error(
                 "delivery.given_up", state=str(state), outgoing=head.id, chat=head.chat_jid, reason=error

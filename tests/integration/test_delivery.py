@@ -140,11 +140,31 @@ async def test_what_was_sent_while_the_store_failed_counts_as_sent(office, monke
         await finish(*arguments, **options)
 
     monkeypatch.setattr(outbox, "finish", finish_or_fail)
+    office.channel.features = frozenset()
     async with office.open():
         number = await office.post("hello")
         await office.settled(number)
     assert (await office.row(number))["state"] == "sent"
     assert office.channel.texts() == ["hello"]
+
+
+async def test_what_was_not_sent_while_the_store_failed_is_sent_later(office, monkeypatch):
+    monkeypatch.setattr(delivery_module, "RECORD_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(delivery_module, "FIRST_BACKOFF_MS", 0)
+    try_later, failures = outbox.try_later, iter([sqlite3.OperationalError("database or disk is full")] * 3)
+
+    async def try_later_or_fail(*arguments, **options):
+        if (error := next(failures, None)) is not None:
+            raise error
+        await try_later(*arguments, **options)
+
+    monkeypatch.setattr(outbox, "try_later", try_later_or_fail)
+    office.channel.features = frozenset()
+    office.channel.will(HOME, ChannelDown("down"))
+    async with office.open():
+        number = await office.post("hello")
+        await office.settled(number)
+    assert (await office.row(number))["state"] == "sent"
 
 
 async def test_the_messengers_own_id_of_a_message_is_stored_beside_ours(office):
