@@ -57,7 +57,7 @@ class LiveRunState:
     verdict: timeouts.TimeoutVerdict | None = None
     """The decision that the run has to end, with its reason; None before that."""
     stop: timeouts.TimeoutVerdict | None = None
-    """The decision of a person, or of a limit, to stop the run at once; None without one.
+    """The decision to stop the run at once, whatever becomes of it; None without one.
 
     Unlike `verdict`, it stays if the container could not be stopped, so that it is tried again.
     """

@@ -118,15 +118,17 @@ def classify_exit(live: LiveRunState, ended: Exit) -> RunEnd:
 
 def forced_outcome(live: LiveRunState) -> RunEnd | None:
     """Return the end of a run that it was decided to kill; None if that was not decided."""
-    if live.verdict is None or not live.verdict.kill:
+    # A container that could not be stopped has no verdict until the next try, and may end by itself before.
+    verdict = live.verdict or live.stop
+    if verdict is None or not verdict.kill:
         return None
     if live.is_unused:
         kind = RunEndKind.CLOSED  # it had no turn, so nothing failed
-    elif live.verdict.reason == STOPPED_BY_HAND:
+    elif verdict.reason == STOPPED_BY_HAND:
         kind = RunEndKind.STOPPED
     else:
         kind = RunEndKind.TIMED_OUT
-    return RunEnd(kind=kind, reason=live.verdict.reason, is_retryable=live.verdict.is_retryable)
+    return RunEnd(kind=kind, reason=verdict.reason, is_retryable=verdict.is_retryable)
 
 
 def _exit_cause(end: Exit) -> tuple[RunEndKind, str]:

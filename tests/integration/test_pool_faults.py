@@ -459,6 +459,24 @@ async def test_a_container_that_an_engine_fails_to_stop_is_stopped_later_for_the
     await until(lambda: harness.states() == [], "its slot is free")
 
 
+async def test_a_container_that_ends_by_itself_after_a_stop_that_failed_has_ended_for_the_reason_of_the_stop(
+    harness: Harness,
+) -> None:
+    turn, container = await harness.start()
+    container.can_be_ended = False
+    container.said.put_nowait(f'{frames.START}\n{{"n": 1, "kind": "ready", "v": 2}}\n{frames.END}\n'.encode())
+    await until(container.is_stopping.is_set, "it is to be stopped")
+    container.end()
+
+    async def is_settled() -> bool:
+        return (await harness.store_harness.turn(turn.id)).state is not TurnState.RUNNING
+
+    await until(is_settled, "its end is recorded")
+    (message,) = await harness.told_after(0)
+    assert "another version" in message
+    container.can_be_ended = True
+
+
 async def test_other_groups_do_not_wait_for_a_container_that_cannot_be_ended(harness: Harness) -> None:
     _, old = await given_up(harness)
     old.can_be_ended = False
