@@ -75,6 +75,8 @@ class LoopFailure:
 @dataclass(slots=True)
 class _LoopState:
     failures: int = 0
+    own_failures: int = 0
+    """Those of `failures` that are not waited out."""
     since_ms: int = 0
     started_ms: int = 0
     """When it last started to run, by the steady clock."""
@@ -124,7 +126,7 @@ class Supervisor:
 
         A loop that should never end is also run again after it returned. The tenth failure in a row of an
         essential loop is raised. An error that is waited out, such as a full disk, is never raised, however
-        often it comes.
+        often it comes, and does not count.
         """
         state = self._states[name] = _LoopState()
         while True:
@@ -158,12 +160,14 @@ class Supervisor:
         """
         # By the steady clock: a jump of the wall clock must make no loop healthy.
         if state.failures == 0 or self._clock.steady_ms() - state.started_ms > HEALTHY_MS:
-            state.failures, state.since_ms, state.is_reported = 0, self._clock.now_ms(), False
+            state.failures, state.own_failures = 0, 0
+            state.since_ms, state.is_reported = self._clock.now_ms(), False
         state.failures += 1
         is_essential = name in self._essential
         # Set by errors such as a full disk, which end without any change of the program.
         state.is_waited_out = all(getattr(leaf, "is_waited_out", False) for leaf in _leaves(error))
-        if is_essential and state.failures >= MAX_FAILURES and not state.is_waited_out:
+        state.own_failures += not state.is_waited_out
+        if is_essential and state.own_failures >= MAX_FAILURES and not state.is_waited_out:
             log.critical("loop.gave_up", loop=name, failures=state.failures, exc_info=error)
             raise error
         longest = LONGEST_PAUSE_SECONDS if is_essential else LONGEST_ASIDE_SECONDS

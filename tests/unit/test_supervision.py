@@ -179,6 +179,18 @@ async def test_what_fails_on_after_a_full_disk_is_reported(pauses):
     assert [one.reason for one in host.reported] == ["LookupError: half a file"]
 
 
+async def test_what_is_waited_out_brings_an_essential_loop_no_nearer_to_its_last_failure(pauses):
+    left = [LookupError("half a file"), *[StoreError("the disk is full")] * (2 * MAX_FAILURES)]
+
+    async def loop():
+        if left:
+            raise left.pop()
+
+    await supervise("x", loop, clock=FakeClock())
+
+    assert left == []
+
+
 @pytest.mark.parametrize(
     "error",
     [SystemExit(1), asyncio.CancelledError(), BaseExceptionGroup("x", [SystemExit(), ValueError("y")])],
