@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agent_runner.wire.frames import Ack, Result, TurnEnd
+from agent_runner.wire.frames import Ack, Result, ToolStart, TurnEnd
 from agent_runner.wire.mailbox import ScheduleTask, SearchHistory
 from orchestrator.cli.groups import groups_app
 from orchestrator.domain.dashboard import Actor, Notification, NotificationType, Priority
@@ -187,9 +187,11 @@ async def test_questions_that_wait_at_both_addresses_of_a_chat_that_moves_become
 async def test_questions_that_were_tried_become_one_with_what_their_attempts_said(family):
     await family.hear("@Andy one")
     await on_phone(family, "@Andy two")
-    for _ in range(2):
-        turn, run, _ = await family.start_next()
+    for turn in await family.queued():
+        run = await family.begin_run()
+        await family.give(turn, run)
         await family.take(run, Ack(n=1, turn=turn.id))
+        await family.take(run, ToolStart(n=2, turn=turn.id, call="c1", tool="Read"))
         async with family.database.transaction() as tx:
             await outbox.add(
                 tx,
@@ -203,8 +205,9 @@ async def test_questions_that_were_tried_become_one_with_what_their_attempts_sai
         await family.lose(run)
     await move(family)
     (waiting,) = await family.queued()
-    for table in ("messages", "outbox"):
+    for table in ("messages", "outbox", "tool_calls"):
         assert await family.rows(f"SELECT DISTINCT turn_id FROM {table}") == [{"turn_id": waiting.id}]
+    assert len(await family.rows("SELECT id FROM tool_calls")) == 2
 
 
 async def test_a_host_that_dies_between_two_chats_doubles_nothing(family):

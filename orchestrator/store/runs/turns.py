@@ -528,6 +528,9 @@ async def _merge(tx: Tx, merged: Turn, remaining: Turn) -> None:
     # What an earlier attempt has said and done belongs to the question; the rest concerned that attempt.
     await tx.execute("UPDATE outbox SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id))
     await tx.execute(
+        "UPDATE OR IGNORE tool_calls SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id)
+    )
+    await tx.execute(
         "UPDATE OR IGNORE turn_effects SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id)
     )
     for table in ("dashboard_seen", "dashboard_views", "turn_stops"):
