@@ -139,6 +139,8 @@ def _event(event: Any, zone: ZoneInfo) -> CalendarEvent | None:
             title=_line(event.get("SUMMARY", "")),
             place=_line(event.get("LOCATION", "")),
         )
+    except MemoryError:
+        raise  # the calendar is too large for this process: events would be missing for no fault of their own
     except Exception:  # noqa: BLE001 - whatever one event has: the others are read without it
         return None
 

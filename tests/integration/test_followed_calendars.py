@@ -231,6 +231,17 @@ async def test_a_calendar_that_needs_too_much_memory_is_not_called_none(
         read(ics("DTSTART:20261130T000000Z"))
 
 
+async def test_an_event_that_finds_no_memory_left_is_not_left_out_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def out_of_memory(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(reading, "_line", out_of_memory)
+    with pytest.raises(MemoryError):
+        read(ics("DTSTART:20261130T000000Z"))
+
+
 @pytest.mark.parametrize("address", ["https://[::1/secret", "https://[secret]/x"])
 async def test_an_address_that_is_none_is_a_reason_without_the_address(address: str) -> None:
     with pytest.raises(CalendarUnreadable, match="cannot be reached") as raised:
