@@ -278,12 +278,11 @@ async def _compose_chat(
             else [await _without_older_quote(tx, request, cursor) for request in requests]
         )
     context = await prompt_messages.find(tx, turn, cursor, limit=MAX_MESSAGES)
-    left_out = 0
-    if len(context) == MAX_MESSAGES:
-        left_out = await prompt_messages.count(tx, turn, cursor) - MAX_MESSAGES
+    available = len(context)
+    if available == MAX_MESSAGES:
+        available = await prompt_messages.count(tx, turn, cursor)
     board = None if brief is None or not reads_history else await brief(tx, turn, group)
     shown = _with_requests(context, requests, zone, places)
-    left_out += len(context) - len(shown)  # those for which there was no room
     notes = await _notes_of(tx, group, requests) if reads_history else []
     notice = None
     if turn.is_restricted:
@@ -296,7 +295,7 @@ async def _compose_chat(
             shown,
             zone=zone,
             now_ms=now_ms,
-            left_out=max(0, left_out),
+            left_out=max(0, available - len(shown)),
             board=board,
             places=places,
             notes=notes,

@@ -51,7 +51,7 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
     if turn is not None and (turn.kind is not TurnKind.CHAT or _asks_again(turn, command)):
         return
     # These messages count as no texts of the agent, so they have a limit of their own.
-    earlier = await outbox.count_late_answers(tx, group.folder, since_ms=now_ms - HOUR_MS)
+    earlier = await outbox.count_late_answers(tx, group.folder, since_ms=now_ms - HOUR_MS, now_ms=now_ms)
     if earlier > MAX_AN_HOUR:
         return
     outcome = "✅ Done after all" if reply.ok else "⚠️ Not done"

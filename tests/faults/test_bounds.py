@@ -114,6 +114,16 @@ async def test_a_turn_sends_a_hundred_messages_at_most_however_fast_they_leave(f
         assert await outbox.count_released(tx, turn.id) == messages.MAX_A_TURN
 
 
+async def test_messages_from_before_the_clock_went_back_hold_up_no_later_ones(family):
+    for n in range(messages.MAX_OUTSIDE_AN_HOUR):
+        assert (await send(family, f"text {n}", n)).ok
+        await family.deliver_all()
+    assert (await send(family, "one more", 998)).code == "too_many"
+
+    family.clock.wall_ms -= 24 * 3_600_000
+    assert (await send(family, "one more", 999)).ok
+
+
 async def test_messages_to_other_chats_count_in_the_turn_that_sends_them_and_nowhere_else(family):
     await family.add_group("main", is_main=True)
     await family.hear("@Andy hi", folder="main")
@@ -124,7 +134,10 @@ async def test_messages_to_other_chats_count_in_the_turn_that_sends_them_and_now
 
     assert (await send(family, "one more", 999, folder="main", chatJid="local:family")).code == "too_many"
     async with family.database.reading() as tx:
-        assert await outbox.count_outside_turns(tx, Folder("main"), since_ms=0) == 0
+        assert (
+            await outbox.count_outside_turns(tx, Folder("main"), since_ms=0, now_ms=family.clock.now_ms())
+            == 0
+        )
 
 
 @pytest.mark.parametrize(
@@ -218,6 +231,26 @@ async def test_a_question_is_not_crowded_out_by_the_talk_that_follows_it(family)
     assert order.prompt.count("<message ") == MAX_MESSAGES
     assert '<messages older_left_out="51">' in order.prompt
     assert f"talk {MAX_MESSAGES + 49}." in order.prompt
+
+
+async def test_messages_of_andys_own_that_are_left_out_are_counted_too(family):
+    async with family.database.transaction() as tx:
+        for number in range(MAX_MESSAGES):
+            await outbox.add(
+                tx,
+                chat_jid="local:family",
+                folder=Folder("family"),
+                text=f"reminder {number} " + "x" * 10_000,
+                dedupe_key=f"reminder:{number}",
+                now_ms=family.clock.now_ms(),
+            )
+    await family.deliver_all()
+    await family.hear("@Andy what was that?")
+    _, _, order = await family.start_next()
+
+    left_out = MAX_MESSAGES + 1 - order.prompt.count("<message ")
+    assert left_out > 1
+    assert f'<messages older_left_out="{left_out}">' in order.prompt
 
 
 async def test_an_order_stays_small_and_the_rest_is_asked_in_the_next(family):

@@ -213,8 +213,9 @@ async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | N
     if turn is not None and await outbox.count_released(tx, turn.id) >= MAX_A_TURN:
         return f"You have sent {MAX_A_TURN} messages in this turn: say the rest in your answer."
     if turn is None:
-        folder, since_ms = caller.group.folder, caller.now_ms - HOUR_MS
-        if await outbox.count_outside_turns(tx, folder, since_ms=since_ms) >= MAX_OUTSIDE_AN_HOUR:
+        folder, now_ms = caller.group.folder, caller.now_ms
+        sent = await outbox.count_outside_turns(tx, folder, since_ms=now_ms - HOUR_MS, now_ms=now_ms)
+        if sent >= MAX_OUTSIDE_AN_HOUR:
             await _notify_of_flood(tx, caller)
             return f"{MAX_OUTSIDE_AN_HOUR} messages that nobody had asked for were sent in this hour: wait."
     return None

@@ -179,25 +179,26 @@ async def count_released(tx: Tx, turn_id: TurnId) -> int:
     return int((await returned(cursor))["n"])
 
 
-async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
+async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int, now_ms: int) -> int:
     """Return how many texts a group's agent has sent since `since_ms` while no turn was running."""
-    return await _count_outside_turns(tx, folder, f"{SAID}{folder}:", since_ms=since_ms)
+    return await _count_outside_turns(tx, folder, f"{SAID}{folder}:", since_ms, now_ms)
 
 
-async def count_late_answers(tx: Tx, folder: Folder, *, since_ms: int) -> int:
+async def count_late_answers(tx: Tx, folder: Folder, *, since_ms: int, now_ms: int) -> int:
     """Return how many messages with late replies to its agent's requests a group got since `since_ms`."""
-    return await _count_outside_turns(tx, folder, f"{LATE_ANSWER}{folder}:", since_ms=since_ms)
+    return await _count_outside_turns(tx, folder, f"{LATE_ANSWER}{folder}:", since_ms, now_ms)
 
 
-async def _count_outside_turns(tx: Tx, folder: Folder, prefix: str, *, since_ms: int) -> int:
+async def _count_outside_turns(tx: Tx, folder: Folder, prefix: str, since_ms: int, now_ms: int) -> int:
     """Count a group's messages since `since_ms` that are of no turn and whose key begins with `prefix`."""
+    # Those after `now_ms` are from before the clock went back: they would count until it is there again.
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox
-        WHERE group_folder = :folder AND turn_id IS NULL AND created_ms >= :since
+        WHERE group_folder = :folder AND turn_id IS NULL AND created_ms BETWEEN :since AND :now
             AND dedupe_key >= :prefix AND dedupe_key < :prefix_end
         """,
-        {"folder": folder, "since": since_ms, **_prefix_range(prefix)},
+        {"folder": folder, "since": since_ms, "now": now_ms, **_prefix_range(prefix)},
     )
     return int((await returned(cursor))["n"])
 

@@ -60,13 +60,10 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
 
 
 async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
-    """Count the messages of a turn's group after `cursor_seq`, up to the turn's last one, without Andy's own.
-
-    Imported messages and those of other chats that wait for an answer are not counted.
-    """
+    """Return how many messages `find` would return without its limit."""
     cursor = await tx.execute(
-        f"SELECT count(*) AS n FROM messages m WHERE {_SINCE} AND m.is_bot_message = 0",  # noqa: S608 - constants
-        _parameters(turn, cursor_seq),
+        f"SELECT count(*) AS n FROM messages m WHERE {_SHOWN} AND (m.turn_id = :turn OR {_SINCE})",  # noqa: S608
+        {**_parameters(turn, cursor_seq), "asked": ASKED_OF_OWNER},
     )
     return int((await returned(cursor))["n"])
 
