@@ -118,11 +118,12 @@ class DeletionSync:
             # The configuration is stored unchanged, but with a new time. Because of that, the group's
             # containers, which still use the old session, are ended.
             await groups.set_config(tx, group.folder, group.container_config, now_ms=self._clock.now_ms())
+            # Within the transaction: if the host is killed before they are gone, the record is there still.
+            try:
+                await asyncio.to_thread(transcript.remove_all, self._session_files, group.folder)
+            except OSError as error:
+                log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
         self._bus.publish("group.configured", group=group.folder)
-        try:
-            await asyncio.to_thread(transcript.remove_all, self._session_files, group.folder)
-        except OSError as error:
-            log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
 
     async def _forget(self, group: Group, deletions: Sequence[PendingDeletion]) -> None:
         """Carry out the `deletions` of one group; each names a turn of which messages were deleted.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.context import transcript
 from orchestrator.context.deletions import DeletionSync
 from orchestrator.context.dialogue import TAKEN_BACK
 from orchestrator.context.models import FROM_SESSION, Context
@@ -226,6 +227,23 @@ async def test_a_second_summary_of_a_session_is_known_for_one_behind_all_earlier
     # Only the newest ids are stored: a mark before them would be dropped.
     assert len(folded) > 1
     assert folded.index(FROM_SESSION) == len(folded) - 1
+
+
+async def test_transcripts_whose_removal_was_broken_off_are_removed_at_the_next_look(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with harness.store_harness.database.transaction() as tx:
+        await sessions.note_new_session(tx, FAMILY)
+    path = harness.home / "sessions" / "family" / ".claude" / "projects" / "p" / "s.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(CODE)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(transcript, "remove_all", _odd_file)
+        with pytest.raises(ExceptionGroup):
+            await harness.forgetting.sweep()
+    await harness.forgetting.sweep()
+    assert not path.exists()
 
 
 async def test_words_that_no_summary_has_leave_it_as_it_is(harness: Harness) -> None:
