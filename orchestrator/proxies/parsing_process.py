@@ -45,8 +45,6 @@ ORDINARY_CPU_SECONDS, LARGE_CPU_SECONDS = 1.0, 5.0
 bounds of `strict_json` needs. A child that needs more ends at once, so that no group blocks it for the
 others.
 """
-RETRY_MS = 1_000
-"""Milliseconds after which a body may be sent again that was not read within `JOB_SECONDS`."""
 BURST_MS, MS_A_SECOND = 2_000, 100
 """Milliseconds of processor time for one group: a burst, then a tenth of a processor."""
 MAX_GROUPS = 1_000
@@ -245,7 +243,7 @@ class ParsingProcess:
                 if isinstance(error, OSError):
                     # Not the body's fault: the machine is busy, for else the child would have been ended, or
                     # it can start no process now. Clients repeat it.
-                    raise ProxyRefused(error_responses.parsed_too_much(RETRY_MS)) from error
+                    raise ProxyRefused(error_responses.NOT_READ) from error
                 raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
         group.work.take(answer["ms"])  # the processor time, as the child has measured it
         if (refusal := answer.get("refusal")) is not None:

@@ -272,6 +272,26 @@ async def test_a_silent_address_leaves_the_other_version_of_the_protocol_its_tur
     assert [address for address, _ in served.internet.dialled] == [lost[0], PUBLIC, lost[1]]
 
 
+async def test_a_slow_address_is_still_used_when_the_next_one_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(public_addresses, "ATTEMPT_SECONDS", 0.01)
+    slow, has_refused = "1.1.1.1", asyncio.Event()
+    async with serving() as served:
+        dial = served.internet.dial
+
+        async def dial_slowly(address: str, port: int) -> EgressConnection:
+            if address == slow:
+                await has_refused.wait()
+                return await dial(address, port)
+            has_refused.set()
+            raise ConnectionRefusedError
+
+        served.internet.dial = dial_slowly  # type: ignore[method-assign]
+        served.internet.names["good.example"] = [[slow, PUBLIC]]
+        assert await served.status("good.example:443") == 200
+
+
 @pytest.mark.parametrize("target", ["localhost:{port}", "127.0.0.1:{port}", "[::ffff:127.0.0.1]:{port}"])
 async def test_the_real_lookup_of_a_place_at_home_is_refused(target: str) -> None:
     async with serving() as served:

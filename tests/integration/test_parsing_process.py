@@ -104,6 +104,19 @@ async def test_a_body_that_no_process_can_be_started_for_may_be_sent_again(
     assert await check(parsing, LARGE) is None
 
 
+async def test_a_group_is_not_blamed_for_a_body_that_a_busy_machine_could_not_read(
+    parsing: ParsingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> asyncio.subprocess.Process:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(parsing_process, "_start", fail)
+    with pytest.raises(ProxyRefused) as raised:
+        await parsing.check_model_request(BOB, LARGE, may_search=False, is_open=False)
+    assert "busy" in raised.value.refusal.message
+    assert "this group" not in raised.value.refusal.message
+
+
 async def test_its_end_ends_what_is_being_parsed_and_every_process(parsing: ParsingProcess) -> None:
     before = set(psutil.Process().children())
     assert await check(parsing, LARGE) is None

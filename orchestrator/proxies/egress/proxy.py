@@ -363,7 +363,7 @@ class EgressProxy:
             is_refused = True
             raise
         finally:
-            outside.writer.transport.abort()
+            outside.abort()
             # A refusal has a row of its own. The connection has one, too, if bytes had gone to the target
             # before.
             if not is_refused or tunnel.counts.bytes_out:

@@ -8,16 +8,22 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
+from typing import Any, TypeVar
 
 from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.name_lookups import LOOKUP_SECONDS, LOOKUPS, LookupRefused, NameLookups
 
+Connection = TypeVar("Connection")
+
 ATTEMPT_SECONDS = 2.0
-"""Seconds that one address of a name has for the connection while another is left to try."""
+"""Seconds that one address of a name is tried before the next is tried as well. So few connections are opened
+at a time: a name may have many addresses.
+"""
 _PRIVATE_V4 = tuple(
     ipaddress.IPv4Network(network)
     for network in (
@@ -104,6 +110,10 @@ class EgressConnection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
+    def abort(self) -> None:
+        """Close the connection without waiting for what is not sent yet."""
+        self.writer.transport.abort()
+
 
 class Resolver:
     """Resolves and connects. A name is looked up once, and the judged address is the
@@ -139,8 +149,8 @@ async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> 
     """Connect to a target on the internet, for the group `folder`, whose lookups of names are limited.
 
     A name is refused if even one of its addresses is not public: such a name is more likely an attack than a
-    mistake. The addresses are tried in turn, and the first that answers is used. One that is silent, as those
-    of IPv6 are where packets for them get lost, holds up the next for `ATTEMPT_SECONDS`.
+    mistake. The first address that answers is used. One that is silent, as those of IPv6 are where packets
+    for them get lost, holds up the next for `ATTEMPT_SECONDS`, and may still answer meanwhile.
 
     Raises:
         EgressUnreachable: it is not public, has no address, or does not answer.
@@ -151,13 +161,53 @@ async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> 
         raise EgressUnreachable("the name has no address") from error
     if not addresses or not all(is_public(address) for address in addresses):
         raise EgressUnreachable("the name leads to an address that is not of the internet")
-    remaining = alternate_versions(addresses)
-    while remaining:
-        address = remaining.pop(0)
-        try:
-            # The caller limits the time of the last one.
-            async with asyncio.timeout(ATTEMPT_SECONDS if remaining else None):
-                return await internet.dial(address, target.port)
-        except OSError:  # a `TimeoutError` is one
-            continue
-    raise EgressUnreachable("nothing answers there")
+    try:
+        return await first_to_answer(
+            alternate_versions(addresses),
+            partial(internet.dial, port=target.port),
+            EgressConnection.abort,
+            attempt_seconds=ATTEMPT_SECONDS,
+        )
+    except OSError:
+        raise EgressUnreachable("nothing answers there") from None
+
+
+async def first_to_answer(
+    addresses: Sequence[str],
+    dial: Callable[[str], Coroutine[Any, Any, Connection]],
+    abort: Callable[[Connection], None],
+    *,
+    attempt_seconds: float,
+) -> Connection:
+    """Connect by `dial` to the first address that answers.
+
+    Each address is tried alone until it fails, or for `attempt_seconds`; then the next one is tried, too. All
+    other attempts are ended once one has connected. `abort` closes a connection that is not needed.
+
+    Raises:
+        OSError: no address answers; it is the error of the attempt that failed last.
+    """
+    remaining = list(addresses)
+    last_error = OSError("the name has no address")
+    attempts: set[asyncio.Task[Connection]] = set()
+    try:
+        while remaining or attempts:
+            if remaining:
+                attempts.add(asyncio.create_task(dial(remaining.pop(0)), name="dial"))
+            done, _ = await asyncio.wait(
+                attempts, timeout=attempt_seconds if remaining else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for attempt in done:
+                attempts.discard(attempt)
+                try:
+                    return attempt.result()
+                except OSError as error:
+                    last_error = error
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+        # A slower attempt may have connected in the moment before it was cancelled.
+        for result in await asyncio.gather(*attempts, return_exceptions=True):
+            if not isinstance(result, BaseException):
+                abort(result)
+    raise last_error

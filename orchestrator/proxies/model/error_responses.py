@@ -164,6 +164,14 @@ def parsed_too_much(wait_ms: float) -> ProxyRefusal:
     )
 
 
+NOT_READ = ProxyRefusal(
+    status=429,
+    kind="rate_limit_error",
+    message="The host is too busy to read this request at the moment: try again.",
+    headers=((b"retry-after", b"1"),),
+)
+
+
 def budget_spent(reason: str) -> ProxyRefusal:
     """Return the refusal when a budget is spent; `reason` is a sentence with a small first letter."""
     text = f"{reason[0].upper()}{reason[1:]} Trying again does not help: tell the user."

@@ -9,11 +9,12 @@ import asyncio
 import select
 import ssl
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import httpcore
 
-from orchestrator.proxies.egress.public_addresses import alternate_versions, is_public
+from orchestrator.proxies.egress.public_addresses import alternate_versions, first_to_answer, is_public
 from orchestrator.proxies.name_lookups import NameLookups
 
 READ_AHEAD_BYTES = 256 * 1024
@@ -57,7 +58,12 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
                 addresses = await self._lookups.look_up(host, port, share=host)
                 if self._is_public_only:
                     addresses = _only_public(addresses)
-                return await _connect_to_any(alternate_versions(addresses), port)
+                return await first_to_answer(
+                    alternate_versions(addresses),
+                    partial(_connect, port=port),
+                    AsyncioStream.abort,
+                    attempt_seconds=ATTEMPT_SECONDS,
+                )
         except TimeoutError as error:
             raise httpcore.ConnectTimeout from error
         except OSError as error:
@@ -73,41 +79,6 @@ def _only_public(addresses: Sequence[str]) -> list[str]:
     if addresses and not public:
         raise OSError("its name leads to a private address, which nobody wrote")
     return public
-
-
-async def _connect_to_any(addresses: Sequence[str], port: int) -> AsyncioStream:
-    """Connect to the first address that answers.
-
-    Each address is tried alone until it fails, or for `ATTEMPT_SECONDS`; then the next one is tried, too. All
-    other attempts are ended once one has connected.
-
-    Raises:
-        OSError: no address answers; it is the error of the attempt that failed last.
-    """
-    remaining = list(addresses)
-    last_error = OSError("the name has no address")
-    attempts: set[asyncio.Task[AsyncioStream]] = set()
-    try:
-        while remaining or attempts:
-            if remaining:
-                attempts.add(asyncio.create_task(_connect(remaining.pop(0), port), name="dial"))
-            done, _ = await asyncio.wait(
-                attempts, timeout=ATTEMPT_SECONDS if remaining else None, return_when=asyncio.FIRST_COMPLETED
-            )
-            for attempt in done:
-                attempts.discard(attempt)
-                try:
-                    return attempt.result()
-                except OSError as error:
-                    last_error = error
-    finally:
-        for attempt in attempts:
-            attempt.cancel()
-        # A slower attempt may have connected in the moment before it was cancelled.
-        for result in await asyncio.gather(*attempts, return_exceptions=True):
-            if isinstance(result, AsyncioStream):
-                await result.aclose()
-    raise last_error
 
 
 async def _connect(address: str, port: int) -> AsyncioStream:
@@ -175,6 +146,10 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
 
     async def aclose(self) -> None:
         """Drop the connection and all unfinished transfers."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Drop the connection as `aclose` does."""
         # `close` would first wait for unsent bytes, which a silent peer never takes.
         self._transport.abort()
 
