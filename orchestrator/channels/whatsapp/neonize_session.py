@@ -281,15 +281,18 @@ class NeonizeSession:
     async def _on_lost(self, event: UndecryptableEvent) -> None:
         """Deliver a message without its text, because its sender's device has not sent it again in time."""
         # Without an entry, the message came at the last moment, and `_on_message` has removed the timer.
-        if event.Info.ID not in self._unreadable:
+        timer = self._unreadable.pop(event.Info.ID, None)
+        if timer is None:
             return
         message = convert.unreadable(event, people=self._people.directory)
         if isinstance(message, IgnoredEvent):
             self.dropped[message.reason] += 1
-        else:
+            return
+        try:
             self._emit(self._spool.add(message))
-        # At the end: if the spool cannot be written, this is called again.
-        del self._unreadable[event.Info.ID]
+        except sqlite3.OperationalError:
+            self._unreadable[event.Info.ID] = timer  # so that the next call delivers it
+            raise
 
     async def _read_vote(self, event: MessageEvent) -> Vote | None:
         """Return the decrypted vote in a message, or None if it is no vote.

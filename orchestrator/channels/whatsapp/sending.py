@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,6 +32,12 @@ PICTURES = frozenset({"image/jpeg", "image/png", "image/webp", "image/gif"})
 """MIME types of the pictures that phones show; a drawing such as SVG is no picture for them."""
 OPUS_RATE = 48_000
 """Samples a second by which Opus counts time, whatever the sound's own rate."""
+UPLOAD_SECONDS = 60.0
+"""Seconds that the upload of a file may take, besides those for its bytes."""
+UPLOAD_BYTES_PER_SECOND = 100_000
+"""Bytes of a file for which an upload gets one second more."""
+MAX_UPLOADS = 4
+"""Uploads that may run at a time. A hanging call occupies its thread for ever, and others need some too."""
 PROOF_SECONDS = 6.0
 """Seconds to wait for the receipt of a message that an earlier bridge process sent."""
 _PERMANENT_ERRORS = (
@@ -44,6 +50,15 @@ _PERMANENT_ERRORS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """A file that WhatsApp has, and that no message shows yet."""
+
+    content: bytes
+    answer: Any
+    """The library's answer to the upload: the address and the keys."""
+
+
 class Sender:
     """Sends one message at a time, as the library does, so a repeated request waits for the first."""
 
@@ -54,6 +69,7 @@ class Sender:
         self._people = people
         self._own = own
         self._send_lock = asyncio.Lock()
+        self._uploads: set[asyncio.Task[Any]] = set()
         self._receipt_came = asyncio.Event()
 
     async def send(self, request: SendRequest) -> BridgeResponse:
@@ -61,15 +77,17 @@ class Sender:
 
         The text of the response is WhatsApp's id of the message, or the reason why it was not sent.
         """
-        async with self._send_lock:
-            try:
+        try:
+            # Before the lock is taken: no other message waits for a file.
+            file = None if self._spool.sent_as(request.mark) else await self._upload(request)
+            async with self._send_lock:
                 sent_id = self._spool.sent_as(request.mark) or await self._earlier_id(request)
                 if sent_id is None:
-                    sent_id = await self._send_new(request)
-            except Exception as error:  # noqa: BLE001 - the library raises anything; the host decides on a retry
-                log.warning("a message was not sent: %s", error)
-                return _refusal(request.id, error)
-            self._spool.note_sent(request.mark, sent_id)
+                    sent_id = await self._send_new(request, file)
+                self._spool.note_sent(request.mark, sent_id)
+        except Exception as error:  # noqa: BLE001 - the library raises anything; the host decides on a retry
+            log.warning("a message was not sent: %s", error)
+            return _refusal(request.id, error)
         return BridgeResponse(id=request.id, text=sent_id)
 
     async def react(self, request: React) -> BridgeResponse:
@@ -132,11 +150,49 @@ class Sender:
         except TimeoutError:
             return None
 
-    async def _send_new(self, request: SendRequest) -> str:
+    async def _upload(self, request: SendRequest) -> UploadedFile | None:
+        """Upload the file of a message, if it has one; None without one.
+
+        Raises what the library raises, `OSError` if the file cannot be read, and `TimeoutError` if too many
+        files are being uploaded, or this one takes too long.
+        """
+        from neonize.utils.enum import MediaType
+
+        if not request.file:
+            return None
+        if len(self._uploads) >= MAX_UPLOADS:
+            raise TimeoutError("too many files are being sent")
+        media_types = {
+            "image": MediaType.MediaImage,
+            "video": MediaType.MediaVideo,
+            "audio": MediaType.MediaAudio,
+            "document": MediaType.MediaDocument,
+        }
+        content = await asyncio.to_thread(Path(request.file).read_bytes)
+        # The keys depend on it: a phone can open the file only as what it was uploaded as.
+        call = self._client.upload(content, media_types[shown_as(request)])
+        upload = asyncio.create_task(call, name="whatsapp:upload")
+        self._uploads.add(upload)
+        upload.add_done_callback(self._note_upload_ended)
+        try:
+            async with asyncio.timeout(UPLOAD_SECONDS + len(content) / UPLOAD_BYTES_PER_SECOND):
+                # Shielded, since it goes on in its thread anyway, and counts until it has ended.
+                return UploadedFile(content, await asyncio.shield(upload))
+        except TimeoutError:
+            raise TimeoutError("the file could not be uploaded in time") from None
+
+    def _note_upload_ended(self, upload: asyncio.Task[Any]) -> None:
+        """Remove an upload that has ended from those that run, so that another one can start."""
+        self._uploads.discard(upload)
+        if not upload.cancelled():
+            upload.exception()  # retrieved here, since nobody awaits the task after its time was over
+
+    async def _send_new(self, request: SendRequest, file: UploadedFile | None) -> str:
         """Delete what earlier attempts may have sent, then send the message; return WhatsApp's id of it.
 
-        The options of a poll are stored, for its votes. Raises `ValueError` if the chat's address is not
-        valid, and what the library raises.
+        `file` is the message's file, which is uploaded already; None for a message without one. The options
+        of a poll are stored, for its votes. Raises `ValueError` if the chat's address is not valid, and what
+        the library raises.
         """
         chat = addresses.parse(request.chat)
         if chat is None:
@@ -145,7 +201,7 @@ class Sender:
         # twice.
         for message_id in request.earlier:
             await self._client.revoke_message(jid_of(chat), jid_of(self._own), message_id)
-        message = await self._compose(request)
+        message = await self._compose(request, file)
         # It contains the host's id, by which later attempts find the id that the library chooses.
         message.messageContextInfo.messageSecret = neonize_database.secret_of(request.mark)
         response = await self._client.send_message(jid_of(chat), message)
@@ -153,8 +209,8 @@ class Sender:
             self._spool.note_poll(str(response.ID), request.text, request.options)
         return str(response.ID)
 
-    async def _compose(self, request: SendRequest) -> Message:
-        """Return the library's form of a message to send; a file is uploaded.
+    async def _compose(self, request: SendRequest, file: UploadedFile | None) -> Message:
+        """Return the library's form of a message to send; `file` is its file, None without one.
 
         The message gets its quote, its mention and the time after which messages of its chat disappear.
         """
@@ -172,7 +228,7 @@ class Sender:
             context.mentionedJID.append(str(address_there))
             text = request.text.replace(f"@{mentioned.user}", f"@{address_there.user}", 1)
             request = replace(request, text=text)
-        return await compose(self._client, request, context if context.ListFields() else None)
+        return compose(request, context if context.ListFields() else None, file)
 
 
 def _refusal(request_id: int, error: Exception) -> BridgeResponse:
@@ -187,18 +243,17 @@ def _refusal(request_id: int, error: Exception) -> BridgeResponse:
     return BridgeResponse(id=request_id, ok=False, code="refused" if is_permanent else "down", text=text)
 
 
-async def compose(client: NewAClient, request: SendRequest, context: ContextInfo | None) -> Message:
-    """Return the library's form of a message: a poll, a text, or a file, which is uploaded first.
+def compose(request: SendRequest, context: ContextInfo | None, file: UploadedFile | None) -> Message:
+    """Return the library's form of a message: a poll, a text, or a file. Pure.
 
     `context` has the quote, the mention and the time after which the message disappears; None for none of
-    these.
+    these. `file` is the uploaded file; None without one.
     """
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
         ExtendedTextMessage,
         Message,
         PollCreationMessage,
     )
-    from neonize.utils.enum import MediaType
 
     if request.options:
         poll = PollCreationMessage(
@@ -209,23 +264,14 @@ async def compose(client: NewAClient, request: SendRequest, context: ContextInfo
         if context is not None:
             poll.contextInfo.CopyFrom(context)
         return Message(pollCreationMessage=poll)
-    if not request.file and context is not None:
+    if file is None and context is not None:
         return Message(extendedTextMessage=ExtendedTextMessage(text=request.text, contextInfo=context))
-    if not request.file:
+    if file is None:
         return Message(conversation=request.text)
-    content = await asyncio.to_thread(Path(request.file).read_bytes)
-    media_types = {
-        "image": MediaType.MediaImage,
-        "video": MediaType.MediaVideo,
-        "audio": MediaType.MediaAudio,
-        "document": MediaType.MediaDocument,
-    }
-    # The keys depend on it: a phone can open the file only as what it was uploaded as.
-    uploaded = await client.upload(content, media_types[shown_as(request)])
-    message = file_message(request, uploaded, size=len(content))
+    message = file_message(request, file.answer, size=len(file.content))
     if request.mime == VOICE_NOTE:
         message.audioMessage.PTT = True  # shown as a voice note, not as a file
-        message.audioMessage.seconds = opus_seconds(content)
+        message.audioMessage.seconds = opus_seconds(file.content)
     file_part = message_text.content_part(message)
     if context is not None and file_part is not None:
         file_part.contextInfo.CopyFrom(context)

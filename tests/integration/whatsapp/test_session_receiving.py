@@ -116,6 +116,36 @@ async def test_a_message_that_cannot_be_decrypted_and_stays_away_is_told_once(br
     assert bridge.texts() == ["", "after it"]
 
 
+async def test_a_lost_message_that_cannot_be_reported_is_waited_for_no_longer(bridge, whatsapp, monkeypatch):
+    def breaks(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a message nobody thought of")
+
+    monkeypatch.setattr(neonize_session, "UNREADABLE_SECONDS", 0.01)
+    monkeypatch.setattr(neonize_session.convert, "unreadable", breaks)
+    await whatsapp.tell(unreadable("3A1"))
+
+    await until(lambda: bridge.session.failed == 1, "it has failed")
+    assert bridge.session._unreadable == {}
+
+
+async def test_a_lost_message_is_reported_once_the_disk_has_room_again(bridge, whatsapp, monkeypatch):
+    add, failed = bridge.session._spool.add, []
+
+    def add_at_the_second_try(message):
+        if not failed:
+            failed.append(message)
+            raise sqlite3.OperationalError("database or disk is full")
+        return add(message)
+
+    monkeypatch.setattr(neonize_session, "SPOOL_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(neonize_session, "UNREADABLE_SECONDS", 0.01)
+    monkeypatch.setattr(bridge.session._spool, "add", add_at_the_second_try)
+    await whatsapp.tell(unreadable("3A1"))
+
+    await until(lambda: bridge.texts() == [""], "it is reported")
+    assert bridge.session._unreadable == {}
+
+
 async def test_a_message_that_could_be_read_at_the_second_try_is_told_as_it_is(bridge, whatsapp):
     await whatsapp.tell(unreadable("3A1"))
     await until(lambda: bridge.session._unreadable, "waited for")

@@ -29,7 +29,7 @@ from orchestrator.channels.whatsapp.protocol import (
 )
 from tests.doubles import whatsapp_events as wa
 from tests.doubles.whatsapp_client import FakeWhatsApp
-from tests.support.until import until
+from tests.support.until import DEADLINE_SECONDS, until
 from tests.support.whatsapp_session import FAMILY, SessionHarness, a_send, running
 
 
@@ -172,6 +172,54 @@ async def test_a_spoken_reply_is_shown_as_a_voice_note_with_its_length(bridge, w
     assert answer.ok
     part = whatsapp.shown[0][2].audioMessage
     assert (part.PTT, part.seconds, part.mimetype) == (True, 4, mime)
+
+
+class HangingUploads:
+    """Uploads that never end."""
+
+    def __init__(self, whatsapp: FakeWhatsApp) -> None:
+        self.begun = 0
+        whatsapp.client.upload = self._upload
+
+    async def _upload(self, *_: object) -> None:
+        self.begun += 1
+        await asyncio.Event().wait()
+
+
+async def test_a_text_waits_for_no_file_that_is_being_uploaded(bridge, whatsapp, tmp_path):
+    uploads = HangingUploads(whatsapp)
+    (tmp_path / "out").write_bytes(b"body")
+    sending_file = asyncio.create_task(bridge.ask(a_send(file=str(tmp_path / "out"), mime="text/plain")))
+    await until(lambda: uploads.begun, "the upload has begun")
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        assert (await bridge.ask(a_send("a text", number=2, mark="3EB0AB"))).ok
+    assert whatsapp.texts() == ["a text"]
+    sending_file.cancel()
+
+
+async def test_an_upload_that_hangs_may_be_tried_again_later(bridge, whatsapp, tmp_path, monkeypatch):
+    HangingUploads(whatsapp)
+    monkeypatch.setattr(sending, "UPLOAD_SECONDS", 0.01)
+    (tmp_path / "out").write_bytes(b"body")
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        answer = await bridge.ask(a_send(file=str(tmp_path / "out"), mime="text/plain"))
+    assert (answer.ok, answer.code) == (False, "down")
+    assert "in time" in answer.text
+
+
+async def test_uploads_that_hang_leave_threads_for_everything_else(bridge, whatsapp, tmp_path, monkeypatch):
+    uploads = HangingUploads(whatsapp)
+    monkeypatch.setattr(sending, "UPLOAD_SECONDS", 0.01)
+    (tmp_path / "out").write_bytes(b"body")
+    for number in range(sending.MAX_UPLOADS + 1):
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            request = a_send(
+                number=number, mark=f"3EB0B{number}", file=str(tmp_path / "out"), mime="text/plain"
+            )
+            answer = await bridge.ask(request)
+    assert (answer.code, answer.text) == ("down", "too many files are being sent")
+    assert uploads.begun == sending.MAX_UPLOADS
+    assert (await bridge.ask(a_send("a text", number=99))).ok
 
 
 async def test_a_file_that_is_gone_is_refused_for_good(bridge):
