@@ -11,7 +11,7 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, until_next
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.errors import ChannelDown, ChannelRefused, StoreError
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid, Message, OutboxState
@@ -57,44 +57,55 @@ class PollEnds:
         """End the polls whose time is over, close them in their messengers, and wake the queue of turns.
 
         Return in how many seconds to look again.
+
+        Raises:
+            ExceptionGroup: some polls could not be ended for an unexpected reason; all others were.
         """
-        if await self._database.read(partial(polls.ended_by, now_ms=self._clock.now_ms())):
-            for poll in await self._database.write(self._end):
+        failures: list[Exception] = []
+        for poll in await self._database.read(partial(polls.ended_by, now_ms=self._clock.now_ms())):
+            try:
+                await self._database.write(partial(self._end, poll=poll))
+            except StoreError:  # then no other poll can be written, either
+                raise
+            except Exception as error:
+                log.exception("poll.not_ended", group=poll.folder, poll=poll.id)
+                failures.append(error)
+            else:
                 log.info("poll.ended", group=poll.folder, poll=poll.id)
-            self._wakeups.lanes.set()
+                self._wakeups.lanes.set()
         for poll in await self._database.read(polls.to_close):
             await self._close(poll)
+        if failures:
+            raise ExceptionGroup("Polls could not be ended.", failures)
         next_ms = await self._database.read(polls.next_end_ms)
         if next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
-    async def _end(self, tx: Tx) -> list[Poll]:
-        """Record that the polls whose time is over have ended, and return them.
+    async def _end(self, tx: Tx, poll: Poll) -> None:
+        """Record that a poll whose time is over has ended.
 
-        Each gets a turn that reports the result to the agent, unless the poll asked a question of the
-        dashboard.
+        It gets a turn that reports the result to the agent, unless it asked a question of the dashboard.
         """
         now_ms = self._clock.now_ms()
-        due = await polls.ended_by(tx, now_ms)
-        for poll in due:
-            group = await groups.by_jid(tx, poll.chat_jid)
-            turn_id = None
-            # A poll that was never sent, or whose chat is gone, has no result.
-            sent = await outbox.by_message_id(tx, poll.message_id)
-            was_sent = sent is not None and sent.state is OutboxState.SENT
-            if was_sent and group is not None and group.folder == poll.folder and poll.board_question is None:
-                rights = roles.rights_of(poll.role, settings.of(group))
-                turn_id = await turns.join_chat(
-                    tx,
-                    group.folder,
-                    poll.chat_jid,
-                    now_ms=now_ms,
-                    role=poll.role,
-                    is_restricted=roles.is_restricted(rights, group),
-                )
-            await polls.end(tx, poll, turn_id, now_ms=now_ms)
-        return due
+        if poll not in await polls.ended_by(tx, now_ms):
+            return  # it has ended, or was deleted, since it was read
+        group = await groups.by_jid(tx, poll.chat_jid)
+        turn_id = None
+        # A poll that was never sent, or whose chat is gone, has no result.
+        sent = await outbox.by_message_id(tx, poll.message_id)
+        was_sent = sent is not None and sent.state is OutboxState.SENT
+        if was_sent and group is not None and group.folder == poll.folder and poll.board_question is None:
+            rights = roles.rights_of(poll.role, settings.of(group))
+            turn_id = await turns.join_chat(
+                tx,
+                group.folder,
+                poll.chat_jid,
+                now_ms=now_ms,
+                role=poll.role,
+                is_restricted=roles.is_restricted(rights, group),
+            )
+        await polls.end(tx, poll, turn_id, now_ms=now_ms)
 
     async def _close(self, poll: Poll) -> None:
         """Close a poll that has ended in its messenger, and record that.

@@ -9,6 +9,7 @@ import pytest
 
 from agent_runner.wire.frames import Ack, TurnEnd
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role
 from orchestrator.groups import people, registration
@@ -18,6 +19,7 @@ from orchestrator.outbound.delivery import GIVE_UP_MS
 from orchestrator.outbound.polls import PollEnds
 from orchestrator.queue.availability import Availability
 from orchestrator.store.conversation import polls
+from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from tests.doubles.channel import ScriptedChannel
 from tests.support.store_harness import StoreHarness
@@ -342,6 +344,27 @@ async def test_a_poll_whose_messenger_is_not_configured_is_closed_when_it_is_aga
     assert channel.ended_polls == [poll]
     await family.ends().end_due()
     assert channel.ended_polls == [poll]
+
+
+async def test_a_poll_that_cannot_be_ended_keeps_no_other_from_its_end(
+    family: Polls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = await family.ask(until="2h")
+    sound = await family.ask(until="2h", text="@Andy ask them again")
+    family.store.clock.wall_ms += 2 * 3_600_000
+    end = polls.end
+
+    async def end_all_but_one(tx: Tx, poll: Poll, *rest: Any, **more: Any) -> None:
+        if poll.message_id == broken:
+            raise LookupError("a poll nobody thought of")
+        await end(tx, poll, *rest, **more)
+
+    monkeypatch.setattr(polls, "end", end_all_but_one)
+    with pytest.raises(ExceptionGroup):
+        await family.ends().end_due()
+    assert isinstance(family.channel, ScriptedChannel)
+    assert family.channel.ended_polls == [sound]
+    assert len(await family.store.queued()) == 1
 
 
 async def test_a_poll_whose_messenger_stays_away_is_not_retried_after_a_day(family: Polls) -> None:
