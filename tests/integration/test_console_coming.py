@@ -319,3 +319,31 @@ async def test_the_days_ahead_are_counted_beside_the_host_and_for_one_page_at_a_
     assert threads
     assert threading.get_ident() not in threads
     assert most == 1
+
+
+async def test_the_next_days_stand_in_their_order_though_a_day_begins_earlier_where_a_group_lives(
+    browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC)
+    due_ms = int(now.timestamp() * 1000) + 60_000
+    row: dict[str, Any] = {
+        "due": now.isoformat(),
+        "due_ms": due_ms,
+        "kind": "event",
+        "id": "e",
+        "group": "family",
+        "status": "",
+        "what": "",
+        "is_overdue": False,
+        "times": 1,
+        "last_due": None,
+    }
+
+    async def week(*_: Any, **__: Any) -> list[Any]:
+        tomorrow = {"date": f"{now + timedelta(days=1):%Y-%m-%d}", "text": "Feast of the day", "at": [""]}
+        today = {"date": f"{now:%Y-%m-%d}", "text": "Call of the hour", "at": ["23:00"]}
+        return [{**row, **tomorrow}, {**row, **today, "due_ms": due_ms + 1}]
+
+    monkeypatch.setattr(upcoming, "week", week)
+    text = await page_text(browser, "/now")
+    assert text.index("Call of the hour") < text.index("Feast of the day")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from operator import itemgetter
 from typing import Literal
 from urllib.parse import parse_qs, urlencode, urlsplit
 from zoneinfo import ZoneInfo
@@ -419,7 +420,8 @@ async def next_lines(view: View, *, limit: int) -> list[Day]:
         by_folder = {str(group.folder): group for group in await groups.every(tx)}
         scheduled_tasks = await tasks.every(tx, None, with_ended=False)
     tasks_by_id = {task.id: _scheduled_task(view, task, by_folder) for task in scheduled_tasks}
-    rows = [row for row in upcoming_rows if not row["is_overdue"]][:limit]
+    # By day first: an event of a whole day begins at the midnight of its group, maybe on the day before here.
+    rows = sorted((row for row in upcoming_rows if not row["is_overdue"]), key=itemgetter("date"))[:limit]
     dates = dict.fromkeys(row["date"] for row in rows)
     lines = {
         day: [_day_line(view, row, tasks_by_id, by_folder) for row in rows if row["date"] == day]
