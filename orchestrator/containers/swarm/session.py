@@ -501,9 +501,10 @@ class CarrierSession:
             self.give_up(f"its node says '{problem}'")
 
     async def _refuse_files(self, connection: CarrierConnection, reason: str) -> None:
-        """Log that the files of a run exceed a limit, and tell its container, which then ends the run.
+        """Log why the files of a run cannot be stored, and tell its container, which then ends the run.
 
-        The turn must not go on, because it does not count without its files.
+        The reason is also the last line of the agent's stderr, and so the detail of the run's end. The turn
+        must not go on, because it does not count without its files.
         """
         log.warning("run.files_refused", run=self.run_id, group=self.folder, reason=reason)
         self._stderr.add(f"\nIts files cannot be kept: {reason}.\n".encode())
