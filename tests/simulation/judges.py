@@ -117,11 +117,10 @@ def _perhaps_lost(world: World, jid: str) -> list[str]:
     """Return the texts to a chat that the messenger has lost, or that the host may not send again."""
     messenger = world.messenger_of(jid)
     if messenger.is_idempotent:
-        return messenger.unsure
+        return messenger.unsure_in(jid)
     # A host that was killed in the midst of a send may not send again where a text could stand there twice.
-    return messenger.unsure + [
-        row["text"] for row in world.rows("SELECT text FROM outbox WHERE state = 'unknown'")
-    ]
+    unknown = world.rows("SELECT text FROM outbox WHERE state = 'unknown' AND chat_jid = ?", jid)
+    return messenger.unsure_in(jid) + [row["text"] for row in unknown]
 
 
 def _is_unsure(world: World, written: Written) -> bool:
@@ -131,7 +130,7 @@ def _is_unsure(world: World, written: Written) -> bool:
 
 def _had_no_room(world: World, jid: str) -> bool:
     """Return whether the disk was full, and the agent said so to a chat, even if the messenger lost that."""
-    texts = _shown(world, jid) + world.messenger_of(jid).unsure
+    texts = _shown(world, jid) + world.messenger_of(jid).unsure_in(jid)
     return world.faults.had_disk and any("No space left" in text for text in texts)
 
 
@@ -412,7 +411,7 @@ def _recovery(world: World) -> Iterator[str]:
 def _news(world: World) -> Iterator[str]:
     """What a chat reads about a delivery is true: nothing that stands there is said to be missing."""
     for jid in {written.said.jid: None for written in world.people.all}:
-        texts, refused = _shown(world, jid), [one for each in world.messengers for one in each.unsure]
+        texts, refused = _shown(world, jid), [one for each in world.messengers for _, one in each.unsure]
         for text in texts:
             for missing in re.findall(
                 r"⚠️ Not delivered, and not tried again: “([^”]+?)(?: \(late\))?…?”", text
@@ -517,7 +516,7 @@ def _problems_of_act(world: World, act: OwnerAct, *, is_sure: bool) -> Iterator[
     is_excused = (
         world.faults.had_disk
         or any("⚠" in text or "could not" in text for text in texts)
-        or any(act.token in text for text in world.messenger_of(group.jid).unsure)
+        or any(act.token in text for text in world.messenger_of(group.jid).unsure_in(group.jid))
         or world.rows(
             "SELECT 1 FROM outbox WHERE state IN ('unknown', 'dead') AND text LIKE ?", f"%{act.token}%"
         )

@@ -86,8 +86,11 @@ class Messenger:
         self.events: list[Event] = []
         self.shown: list[Post] = []
         """All that stands in the chats, in order."""
-        self.unsure: list[str] = []
-        """Texts that the messenger refused for good, or whose sending ended in doubt: they may be missing."""
+        self.unsure: list[tuple[str, str]] = []
+        """Chats and texts that the messenger refused for good, or whose sending ended in doubt.
+
+        The texts may be missing.
+        """
         self.refused: list[tuple[str, str]] = []
         """Chats and texts that the messenger refused for good: nobody has read these."""
         self.on_show: Callable[[], None] = lambda: None
@@ -127,6 +130,10 @@ class Messenger:
         """Have a person take back what they wrote."""
         self._note("said", f"{post.by} in {post.jid} takes back: {post.text}")
         self._tell(Event(Post(post.number, post.jid, "", post.by, self._now_ms()), deletes=post.number))
+
+    def unsure_in(self, jid: str) -> list[str]:
+        """Return the texts to a chat that the messenger refused for good, or whose sending ended in doubt."""
+        return [text for other, text in self.unsure if other == jid]
 
     def go_down(self) -> None:
         self.is_down = True
@@ -174,23 +181,23 @@ class Messenger:
             case "lost_before":
                 raise ChannelDown("The messenger could not be reached.")
             case "refused":
-                self.unsure.append(text)
+                self.unsure.append((jid, text))
                 raise ChannelRefused("The messenger refuses this message.", is_chat_fine=True)
             case "pause":
                 raise ChannelDown("Too fast.", pause_seconds=self.chance.uniform(1, 120))
             case "breaks":
                 if not self.is_idempotent:
-                    self.unsure.append(text)
+                    self.unsure.append((jid, text))
                 raise ValueError("a bug of the messenger's library")
             case "hangs":
                 if not self.is_idempotent:
-                    self.unsure.append(text)
+                    self.unsure.append((jid, text))
                 await asyncio.sleep(SLOW_SECONDS)
             case _:
                 self._show_once(jid, text, key)
                 if self.is_idempotent:
                     raise ChannelDown("The answer was lost.")
-                self.unsure.append(text)
+                self.unsure.append((jid, text))
                 raise OutcomeUnknown
 
     def _show_once(self, jid: str, text: str, key: str) -> None:

@@ -86,6 +86,29 @@ class Record:
         for notice in notices:
             self.add(FIRST, notice)
 
+    def lose(self, words: str, jid: str) -> None:
+        """Take Andy's only text with these words away, and have a text with them lost in a chat."""
+        self.replace(self.post(words).text, "")
+        self.world.messenger_of(jid).unsure.append((jid, words))
+
+    def lose_by_kill(self, words: str, jid: str) -> None:
+        """Take Andy's only text with these words away, and leave one to a chat whose send was broken off."""
+        self.replace(self.post(words).text, "")
+        self.break_off(words, jid)
+
+    def break_off(self, text: str, jid: str) -> None:
+        """Have a host be killed in the midst of a send, in which a text may have been sent or not."""
+        values = f"'g0', '{jid}', '{text}', 'broken off', 'broken off', 'unknown', 1, 1"
+        self.execute(
+            "INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,"
+            f" next_attempt_ms, created_ms) VALUES ({values})"
+        )
+
+    def refuse_at_a_kill(self, text: str) -> None:
+        """Have the messenger refuse a text of the first chat as its host is killed."""
+        self.refuse(text)
+        self.break_off(text, FIRST)
+
     def write(self, path: str, *, at_s: float = 0.0) -> None:
         """Leave a file in the home; `at_s` is when it was written, in seconds since 1970, 0 is now."""
         file = self.world.home.root / path
@@ -143,6 +166,12 @@ DOCTORED = {
     ),
     "a reminder is not confirmed": Doctored(
         lambda it: it.replace(it.post(": zq2x (reminder").text, ""), "Not answered"
+    ),
+    "an answer is missing and its word is in a text that was lost in another chat": Doctored(
+        lambda it: it.lose("zq0x", SECOND), "Not answered"
+    ),
+    "an answer is missing and its word is in a text of another chat that nobody knows of": Doctored(
+        lambda it: it.lose_by_kill("zq4x", FIRST), "Not answered"
     ),
     "reminders are confirmed in another order": Doctored(
         lambda it: it.swap(": zq2x (reminder", ": zq3x (reminder"),
@@ -217,6 +246,14 @@ DOCTORED = {
 """The changes of the record, each with the report that it causes."""
 
 
+EXCUSED = {
+    "a text is refused as its host is killed": Doctored(
+        lambda it: it.refuse_at_a_kill("It is gone."), "Of 1 texts that were refused"
+    ),
+}
+"""Changes of the record that break no promise, each with the beginning of what must not be reported."""
+
+
 class JudgedWorld(World):
     """A world whose record is judged as it is, and once with each change."""
 
@@ -225,10 +262,11 @@ class JudgedWorld(World):
     def _judge(self) -> None:
         shown = {messenger: messenger.shown for messenger in self.messengers}
         self.reports = {}
-        for name, doctored in {"": None, **DOCTORED}.items():
+        for name, doctored in {"": None, **DOCTORED, **EXCUSED}.items():
             self.problems, self.plan = [], PLAN
             for messenger, posts in shown.items():
                 messenger.shown, messenger.refused = [copy(post) for post in posts], []
+                messenger.unsure = []
             self._read_a_copy()
             record = Record(self)
             if doctored is not None:
@@ -264,3 +302,8 @@ def test_a_record_that_is_whole_breaks_no_promise(reports: dict[str, list[str]])
 @pytest.mark.parametrize("name", DOCTORED)
 def test_what_is_doctored_is_reported(name: str, reports: dict[str, list[str]]) -> None:
     assert any(line.startswith(DOCTORED[name].problem) for line in reports[name]), reports[name]
+
+
+@pytest.mark.parametrize("name", EXCUSED)
+def test_what_a_kill_excuses_is_not_reported(name: str, reports: dict[str, list[str]]) -> None:
+    assert not any(line.startswith(EXCUSED[name].problem) for line in reports[name]), reports[name]

@@ -304,7 +304,7 @@ def test_a_messenger_may_lose_the_answer_that_a_tool_had_no_room_on_the_disk() -
     plan = _small_plan({}, ServicesPlan(asks_model=True), faults=(Fault(at_s=6.0, kind="disk", amount=20),))
     world = World("no room", replace(plan, groups=(group,), said=said, trouble=Trouble(breaks=1.0)))
     assert world.run().problems == []
-    assert any("No space left" in text for text in world.messenger_of(jid).unsure)
+    assert any("No space left" in text for text in world.messenger_of(jid).unsure_in(jid))
 
 
 def test_a_daily_task_comes_once_on_the_day_on_which_clocks_are_changed() -> None:
