@@ -76,7 +76,7 @@ class LoopFailure:
 class _LoopState:
     failures: int = 0
     own_failures: int = 0
-    """Those of `failures` that are not waited out."""
+    """The number of `failures` that are not waited out."""
     since_ms: int = 0
     started_ms: int = 0
     """When it last started to run, by the steady clock."""

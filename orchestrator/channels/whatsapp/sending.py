@@ -51,7 +51,7 @@ _PERMANENT_ERRORS = (
 
 
 @dataclass(frozen=True, slots=True)
-class UploadedFile:
+class WhatsappFile:
     """A file that WhatsApp has, and that no message shows yet."""
 
     content: bytes
@@ -150,7 +150,7 @@ class Sender:
         except TimeoutError:
             return None
 
-    async def _upload(self, request: SendRequest) -> UploadedFile | None:
+    async def _upload(self, request: SendRequest) -> WhatsappFile | None:
         """Upload the file of a message, if it has one; None without one.
 
         Raises what the library raises, `OSError` if the file cannot be read, and `TimeoutError` if too many
@@ -177,7 +177,7 @@ class Sender:
         try:
             async with asyncio.timeout(UPLOAD_SECONDS + len(content) / UPLOAD_BYTES_PER_SECOND):
                 # Shielded, since it goes on in its thread anyway, and counts until it has ended.
-                return UploadedFile(content, await asyncio.shield(upload))
+                return WhatsappFile(content, await asyncio.shield(upload))
         except TimeoutError:
             raise TimeoutError("the file could not be uploaded in time") from None
 
@@ -187,7 +187,7 @@ class Sender:
         if not upload.cancelled():
             upload.exception()  # retrieved here, since nobody awaits the task after its time was over
 
-    async def _send_new(self, request: SendRequest, file: UploadedFile | None) -> str:
+    async def _send_new(self, request: SendRequest, file: WhatsappFile | None) -> str:
         """Delete what earlier attempts may have sent, then send the message; return WhatsApp's id of it.
 
         `file` is the message's file, which is uploaded already; None for a message without one. The options
@@ -209,7 +209,7 @@ class Sender:
             self._spool.note_poll(str(response.ID), request.text, request.options)
         return str(response.ID)
 
-    async def _compose(self, request: SendRequest, file: UploadedFile | None) -> Message:
+    async def _compose(self, request: SendRequest, file: WhatsappFile | None) -> Message:
         """Return the library's form of a message to send; `file` is its file, None without one.
 
         The message gets its quote, its mention and the time after which messages of its chat disappear.
@@ -243,7 +243,7 @@ def _refusal(request_id: int, error: Exception) -> BridgeResponse:
     return BridgeResponse(id=request_id, ok=False, code="refused" if is_permanent else "down", text=text)
 
 
-def compose(request: SendRequest, context: ContextInfo | None, file: UploadedFile | None) -> Message:
+def compose(request: SendRequest, context: ContextInfo | None, file: WhatsappFile | None) -> Message:
     """Return the library's form of a message: a poll, a text, or a file. Pure.
 
     `context` has the quote, the mention and the time after which the message disappears; None for none of
