@@ -21,11 +21,12 @@ def request_names(directory: Path) -> list[str]:
     """Return the names of the finished request files in a mailbox directory, the oldest first.
 
     A file whose name no host takes gets a new name before: the host would break the connection off for it.
-    There are none if the agent has removed or closed the directory.
+    There are none if the agent has removed or closed the directory. A file in its place raises
+    `NotADirectoryError`, which ends the run: somebody is at work on the carrier.
     """
     try:
         paths = [path for path in directory.iterdir() if not path.name.startswith(".")]
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return []
     names = [_name_to_send(path) for path in paths if not path.name.endswith(".partial")]
     return sorted(name for name in names if name is not None)
