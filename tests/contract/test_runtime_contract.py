@@ -52,11 +52,14 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print('up', flush=True)
 while True: time.sleep(60)
 """
+# Not a handler and a sleep: a signal just before the sleep begins does not interrupt it.
 POLITE = """
-import signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: (print('bye', flush=True), sys.exit(7)))
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 print('up', flush=True)
-while True: time.sleep(60)
+signal.sigwait({signal.SIGTERM})
+print('bye', flush=True)
+sys.exit(7)
 """
 QUIT = "import os; os._exit(5)"
 SLEEP = "import time\nprint('up', flush=True)\nwhile True: time.sleep(60)"

@@ -53,8 +53,9 @@ def test_it_ends_with_the_code_or_the_signal_of_the_program(tmp_path: Path, code
 
 
 def test_it_is_terminated_as_it_wants_to_be(tmp_path: Path) -> None:
-    begin = "import signal, sys; signal.signal(15, lambda *_: sys.exit(9)); "
-    with start(f"{begin}print('up', flush=True); signal.pause()", directory=tmp_path) as process:
+    # Not `pause`, which would go on waiting after a signal that came just before it.
+    begin = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(9)); print('up', flush=True)\n"
+    with start(f"{begin}while True: time.sleep(0.01)", directory=tmp_path) as process:
         assert process.stdout
         assert process.stdout.readline() == "up\n"
         process.terminate()
