@@ -1,4 +1,4 @@
-"""Describes an undo: what it restores, what was changed since, and what stays."""
+"""The data of an undo's plan, and the names of what it restores. `service.py` makes the plan."""
 
 from __future__ import annotations
 

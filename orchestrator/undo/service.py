@@ -1,4 +1,4 @@
-"""Undo a turn: find its changes and later changes to them, and restore all in one transaction."""
+"""Undo a turn: plan what is restored, and restore all in one transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.tables import short
 from orchestrator.domain.errors import BadRequest, UnknownTurn
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import (
@@ -26,7 +25,7 @@ from orchestrator.domain.values import (
 from orchestrator.groups import registration
 from orchestrator.store import audit
 from orchestrator.store.board import dashboards
-from orchestrator.store.conversation import messages, outbox, withdrawals
+from orchestrator.store.conversation import outbox, withdrawals
 from orchestrator.store.database import Tx, after_commit, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.notices import host_events
@@ -35,9 +34,9 @@ from orchestrator.store.schedule import task_stops
 from orchestrator.store.undo import turn_effects, undos
 from orchestrator.store.undo.turn_effects import BY_NAME, RowEffect
 from orchestrator.store.undo.undos import Undo
-from orchestrator.undo import consequences, file_effects, outside, texts
+from orchestrator.undo import consequences, file_effects, later_changes, outside, texts
 from orchestrator.undo.files import FolderBusy, GroupFiles, is_same
-from orchestrator.undo.plan import TITLE_CHARS, LaterChange, UndoPlan, is_listed, item_of
+from orchestrator.undo.plan import UndoPlan, is_listed, item_of
 
 RECENT_TURNS = 30
 """Last turns of a group that are searched for one with an effect."""
@@ -234,7 +233,7 @@ class UndoService:
             sent=deletable,
             waiting_runs=tuple(run for run in runs if run.state is TurnState.QUEUED),
             items=tuple(map(item_of, (*filter(is_listed, rows), *named_files))),
-            later=await self._later_changes(tx, turn.folder, (*rows, *files)),
+            later=await later_changes.find(tx, self.files, turn.folder, (*rows, *files)),
             # Numbers of the effects that stay, by their kind.
             outside=outside.of(
                 await tool_calls.of_turn(tx, turn.id),
@@ -264,27 +263,6 @@ class UndoService:
         changed_files = self.files.changes(turn.folder, turn.id)
         await file_effects.record(tx, turn.id, changed_files, now_ms=self.clock.now_ms())
         after_commit(tx, partial(self.files.close, turn.folder, turn.id))
-
-    async def _later_changes(
-        self, tx: Tx, folder: Folder, effects: Sequence[RowEffect]
-    ) -> tuple[LaterChange, ...]:
-        """Return those of a turn's effects whose rows or files were changed since, and by which request."""
-        changes = []
-        for effect in effects:
-            if not await self._is_unchanged_since(tx, folder, effect):
-                request = await _request_of(tx, await turn_effects.later_turns(tx, effect))
-                changes.append(LaterChange(item=item_of(effect), by=request))
-        return tuple(changes)
-
-    async def _is_unchanged_since(self, tx: Tx, folder: Folder, effect: RowEffect) -> bool:
-        """Return whether a row or file is still as the turn left it, so that an undo loses nothing newer."""
-        if effect.table == turn_effects.FILE:
-            # A file in its earlier state loses nothing either: it needs no undo any more.
-            return any(
-                is_same(self.files.now(folder, effect.key[0], like=state), state)
-                for state in (effect.after, effect.before)
-            )
-        return turn_effects.is_unchanged_since(effect, await turn_effects.current(tx, effect))
 
     async def undo(
         self, tx: Tx, turn: Turn, *, by: str, is_forced: bool = False, reason: str | None = None
@@ -477,14 +455,3 @@ async def _runs_of(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:
         TurnId(effect.key[0]) for effect in effects if effect.table == "turns" and effect.before is None
     ]
     return await turns.by_ids(tx, numbers)
-
-
-async def _request_of(tx: Tx, later: Sequence[TurnId]) -> str:
-    """Return the start of the request in the first of these turns, which made a later change.
-
-    Return `turn N` if the turn has no request, and an empty text if there is no turn.
-    """
-    if not later:
-        return ""
-    requests = await messages.requests_of(tx, later[0], limit=1)
-    return short(requests[0].text, TITLE_CHARS) if requests else f"turn {later[0]}"
