@@ -134,7 +134,7 @@ class NoticeHooks:
         room = MAX_CHARS - len(self._with_prompt)
         text = await rules.drain("turn_start", limit=room)
         self._with_prompt = "\n".join(filter(None, (self._with_prompt, text)))
-        return self._output(hook_input, self._with_prompt, anew=text)
+        return self._output(hook_input, self._with_prompt, first_delivered=text)
 
     async def _before_tool(self, hook_input: Any) -> dict[str, Any]:
         """Report changes by others before an edit or a command; deny the tools for notices to subagents.
@@ -206,7 +206,7 @@ class NoticeHooks:
         rules.batch_ended(calls)
         await self._stream.measure("after_tool")
         text = await rules.drain("after_tool", limit=MAX_CHARS)
-        return self._output(hook_input, text, anew=text)
+        return self._output(hook_input, text, first_delivered=text)
 
     async def _turn_end(self, hook_input: Any) -> dict[str, Any]:
         """Make the model go on once if there are urgent notices, so that it reads them; others wait."""
@@ -219,26 +219,29 @@ class NoticeHooks:
         if not text:
             return {}
         self.answered_already = hook_input.get("last_assistant_message") or None
-        return self._output(hook_input, f"{text}\n{ANSWER_STANDS}", anew=text)
+        return self._output(hook_input, f"{text}\n{ANSWER_STANDS}", first_delivered=text)
 
     async def _compacted(self, hook_input: Any) -> dict[str, Any]:
-        """Deliver this turn's notices again, because a compaction removed them from the conversation."""
+        """Deliver this turn's notices again, because a compaction removed them from the conversation.
+
+        Of those, the newest come that fit into `MAX_CHARS`; notices that are due by now follow them.
+        """
         if hook_input.get("source") != "compact":  # the session has started for another reason
             return {}
         self._stream.compacted()
         delivered = _newest(self._delivered, MAX_CHARS)
         rules = await self._noticing.load()
         text = await rules.drain("turn_start", limit=MAX_CHARS - len(delivered))
-        return self._output(hook_input, "\n".join(filter(None, (delivered, text))), anew=text)
+        return self._output(hook_input, "\n".join(filter(None, (delivered, text))), first_delivered=text)
 
-    def _output(self, hook_input: Any, text: str, *, anew: str) -> dict[str, Any]:
+    def _output(self, hook_input: Any, text: str, *, first_delivered: str) -> dict[str, Any]:
         """Return a hook's output with a text for the model; empty for no text.
 
-        `anew` is the part of the text that was not delivered before in this turn.
+        `first_delivered` is the part of the text that was not delivered before in this turn.
         """
         # Stored for `_compacted`: a compaction removes this turn's notices from the conversation.
-        if anew:
-            self._delivered.append(anew)
+        if first_delivered:
+            self._delivered.append(first_delivered)
         if not text:
             return {}
         output = {"hookEventName": hook_input["hook_event_name"], "additionalContext": text}

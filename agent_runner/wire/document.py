@@ -68,7 +68,7 @@ class Document(BaseModel):
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
-def first_reason(error: Exception) -> str:
+def first_reason(error: ValidationError | RecursionError) -> str:
     """Return the place and the text of the first error in a document that could not be parsed.
 
     It has at most `MAX_REASON_CHARS` characters: it is logged, and both the place and the text may quote a

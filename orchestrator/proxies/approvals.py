@@ -268,8 +268,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     if approval is None:
         raise UnknownApproval(f"There is no request {approval_id}: see 'andy approvals list'.")
     is_allowed = approval.state in (ApprovalState.ONCE, ApprovalState.ALWAYS)
-    # `is_for_ever` is True for a refusal for good only, not for a permission "from now on".
-    is_taken_back = decision == "refuse" and (is_allowed or approval.is_for_ever)
+    is_taken_back = decision == "refuse" and (is_allowed or approval.is_refused_for_ever)
     if not (approval.is_waiting(now_ms) or is_taken_back):
         state_text = (
             "has lapsed"
@@ -286,7 +285,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     announce(tx, "approval.decided", group=approval.folder, detail=str(approval.id))
     decided = replace(approval, state=_STATES[decision], decided_by=by, decided_ms=now_ms)
     verb = "refused" if decision == "refuse" else "allowed"
-    if approval.is_for_ever:
+    if approval.is_refused_for_ever:
         # A refusal for good was taken back: the owner is asked again at the next attempt.
         await _append_to_audit(tx, decided, "approval.withdrawn", now_ms=now_ms, by=by)
         return decided

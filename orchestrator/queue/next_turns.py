@@ -258,8 +258,8 @@ def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
 def _is_before(other: Turn, turn: Turn) -> bool:
     """Return whether the turn `other` of the same group has to run before `turn`.
 
-    It has to if it is an earlier turn of the same chat, or if a session command such as `/clear` is between
-    them, or is one of them.
+    It has to if it is an earlier turn of the same chat. It also has to if it comes before a session command
+    such as `/clear` that `turn` comes after, or if one of them is that command and `turn` is the later.
     """
     # All parts of the key but the last, the turn's id, are its place among the group's commands.
     *other_place, other_id = _order(other)

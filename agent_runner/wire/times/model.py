@@ -233,10 +233,10 @@ class Recurrence:
 
     @property
     def cron(self) -> str | None:
-        """Return the recurrence as the five fields of cron; None for an interval.
+        """Return the recurrence in Andy's form of cron, five fields and more; None for an interval.
 
-        `L` is the last day of the month, `2#1` its first Tuesday, `5L` its last Friday. A rhythm with a step
-        is written after the fields: `0 8 * * 2 every 2 weeks from 2026-11-24`.
+        `L` is the last day of the month, `2#1` its first Tuesday, `5L` its last Friday. A rhythm that is
+        counted from a day has its step behind the fields: `0 8 * * 2 every 2 weeks from 2026-11-24`.
         """
         if self.interval is not None:
             return None

@@ -54,7 +54,7 @@ class Approval:
     decided_by: str | None
 
     @property
-    def is_for_ever(self) -> bool:
+    def is_refused_for_ever(self) -> bool:
         """Whether the owner refused this without an end: the refusal lasts until the owner withdraws it."""
         return self.state is ApprovalState.REFUSED and self.expires_ms >= FOR_EVER_MS
 

@@ -93,9 +93,10 @@ async def messages_of(tx: Tx, folder: Folder, addresses: Collection[str], *, las
 
 
 async def answers_to(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
-    """Return the messages that Andy sent in turns in which only this person asked, up to `last_seq`.
+    """Return the messages that Andy sent in turns in which only the person with these addresses asked.
 
-    The oldest come first.
+    Those up to `last_seq` are returned, the oldest first. They go with the person's own messages when
+    the person says "forget me".
     """
     return await messages.MAPPER.fetch_all(
         tx,

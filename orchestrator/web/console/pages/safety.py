@@ -90,7 +90,7 @@ class RefusedPlace:
 class StandingRequest(approvals.ApprovalView):
     """A request that waits, or a decision that is in force."""
 
-    is_for_ever: bool
+    is_refused: bool
     """Whether the owner refused it without an end."""
 
 
@@ -113,12 +113,15 @@ async def show(view: View) -> Response:
         search = view.host.settings.andy_web_search
         rules = await group_rules.rule_rows(tx, folder, host_search=search) if folder else []
     requests: list[StandingRequest] = [
-        {**approvals.approval_row(request, now_ms=view.now_ms), "is_for_ever": request.is_for_ever}
+        {
+            **approvals.approval_row(request, now_ms=view.now_ms),
+            "is_refused": request.is_refused_for_ever,
+        }
         for request in stored_requests
         if folder in (None, request.folder)
     ]
     # The page offers no decision about places that the owner has decided about already.
-    denied = {(request["group"], request["subject"]) for request in requests if request["is_for_ever"]}
+    denied = {(request["group"], request["subject"]) for request in requests if request["is_refused"]}
     allowed = {
         (request["group"], request["subject"])
         for request in requests
