@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from orchestrator.base import installation
 from orchestrator.base.clock import SystemClock
 from orchestrator.domain import setting_sources
-from orchestrator.domain.errors import AndyError, NotRunning, Starting
+from orchestrator.domain.errors import AndyError, AndyFileDamaged, NotRunning, Starting
 from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
@@ -158,7 +158,6 @@ def running_status(home: Home) -> StatusView:
     """
     # The standard library, because loading httpx takes ten times as long as Andy's answer.
     import http.client
-    from urllib.parse import urlsplit
 
     address, headers = _endpoint_of(home)
     endpoint = urlsplit(address)
@@ -201,11 +200,15 @@ def read_address(home: Home) -> str:
     """Return the address of the Andy that was started last on a home, as his file has it.
 
     Raises:
-        NotRunning: the file is damaged.
+        AndyFileDamaged: the file is damaged.
         OSError: it cannot be read, or is not there.
     """
     address = _line_in(home.address_file)
-    if not address.startswith("http://"):
+    try:
+        is_address = address.startswith("http://") and urlsplit(address).port is not None
+    except ValueError:
+        is_address = False
+    if not is_address:
         raise _damaged(home.address_file)
     return address
 
@@ -214,7 +217,7 @@ def _line_in(path: Path) -> str:
     """Return the only line of a file that Andy writes for his commands, without blanks around it.
 
     Raises:
-        NotRunning: it has no such line: it is damaged.
+        AndyFileDamaged: it has no such line.
         OSError: it cannot be read, or is not there.
     """
     try:
@@ -226,9 +229,9 @@ def _line_in(path: Path) -> str:
     return line
 
 
-def _damaged(path: Path) -> NotRunning:
+def _damaged(path: Path) -> AndyFileDamaged:
     """Return the error for a file of the running Andy with another content than he writes."""
-    return NotRunning(
+    return AndyFileDamaged(
         f"{path} is damaged: end Andy, remove the file, then start Andy with 'andy up', which writes it anew."
     )
 

@@ -23,7 +23,7 @@ from orchestrator.cli.exit_codes import FAILED
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, settings_of_environment
 from orchestrator.domain import settings as config
-from orchestrator.domain.errors import AndyError, NotRunning, SettingError
+from orchestrator.domain.errors import AndyError, AndyFileDamaged, HomeError, NotRunning, SettingError
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 
@@ -92,7 +92,7 @@ async def examine(
         except SettingError as error:
             add(bad(name, str(error), fix="correct ANDY_CHANNELS: see 'andy channels list'"))
     for name, check in _checks(home, settings, running, messengers, is_online=is_online):
-        # Andy has his port, also if he answers only with an error.
+        # Andy has his port, also if he answers only with an error, or a file of his is damaged.
         if name != "port" or error_finding is None:
             add(await _run_check(name, check))
     return findings
@@ -110,20 +110,36 @@ def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
 
 
 async def _running_status(home: Home) -> tuple[dict[str, Any] | None, DoctorFinding | None]:
-    """Return the status of the Andy that runs on a home, and the finding that he answers with an error.
+    """Return the status of the Andy that runs on a home, and the finding why nobody can ask him for it.
 
-    The status is None if none answers, or only with an error; the finding is None unless he does.
+    The status is None if none answers, or only with an error. The finding is about such an error, or about a
+    damaged file that the question needs; else it is None.
     """
     try:
         async with Client.of(home) as client:
             # An older Andy that still runs may leave fields of its status out, so the checks get a plain
             # dict.
             return dict(await client.status()), None
+    except AndyFileDamaged as error:
+        return None, bad("andy", str(error), fix="do what the text above says")
     except NotRunning:
         return None, None
     except AndyError as error:
+        # After Andy was killed, another program, or another home's Andy, may have got the port that his file
+        # still names.
+        if not await asyncio.to_thread(_is_locked, home):
+            return None, None
         text = f"Andy runs, but answers the question for his state with an error: {error}"
         return None, bad("andy", text, fix="see 'andy logs', and start Andy again")
+
+
+def _is_locked(home: Home) -> bool:
+    """Return whether a process has locked a home, so that an Andy runs on it. Blocks."""
+    try:
+        home.lock().release()
+    except HomeError:
+        return True
+    return False
 
 
 def _checks(

@@ -33,6 +33,7 @@ AndyError                    a person reads the text: it names the fix
 │   ├── OutcomeUnknown       nobody knows whether it did
 │   └── ChannelRefused       never will
 └── NotRunning               no orchestrator answers on this home
+    ├── AndyFileDamaged      a file that is needed to ask it is damaged
     └── Starting             one is starting
 """
 
@@ -341,6 +342,10 @@ class ChannelRefused(ChannelError):
 
 class NotRunning(AndyError):
     """Andy is not running on this home: start it with 'andy up'."""
+
+
+class AndyFileDamaged(NotRunning):
+    """A file with which commands find the running Andy is damaged; the text says how it is written anew."""
 
 
 class Starting(NotRunning):

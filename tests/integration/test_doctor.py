@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -251,7 +251,10 @@ async def test_another_program_at_the_port_of_a_killed_andy_does_not_end_the_che
     assert "andy" not in findings
 
 
-async def test_an_andy_that_answers_only_with_an_error_is_named(home, monkeypatch):
+@pytest.mark.parametrize("is_locked", [True, False])
+async def test_an_andy_that_answers_only_with_an_error_is_named_while_his_home_is_locked(
+    home, monkeypatch, is_locked
+):
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         body = b'{"error": {"message": "The database is damaged."}}'
         head = f"HTTP/1.1 500 Oops\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -264,12 +267,26 @@ async def test_an_andy_that_answers_only_with_an_error_is_named(home, monkeypatc
         monkeypatch.setenv("ANDY_PORT", str(port))
         home.address_file.write_text(f"http://127.0.0.1:{port}")
         home.token()
-        findings = await found(home)
+        with home.lock() if is_locked else nullcontext():
+            findings = await found(home)
+    if not is_locked:
+        assert "andy" not in findings, "it is another home's, or another program"
+        assert findings["port"].is_bad
+        return
     assert findings["andy"].is_bad
     assert "The database is damaged." in findings["andy"].text
     assert "andy logs" in findings["andy"].fix
     assert findings["parts"].text == "checked only while Andy runs and answers"
     assert "port" not in findings, "it is Andy who has it"
+
+
+async def test_a_damaged_file_of_the_running_andy_is_named(home):
+    home.address_file.write_text("http://127.0.0.1:87x0")
+    home.token()
+    findings = await found(home)
+    assert findings["andy"].is_bad
+    assert f"{home.address_file} is damaged" in findings["andy"].text
+    assert "port" not in findings
 
 
 @pytest.mark.parametrize(

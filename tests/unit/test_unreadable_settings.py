@@ -69,6 +69,19 @@ def test_damaged_files_of_the_running_andy_are_one_error_with_the_fix(tmp_path, 
         client.running_status(home)
 
 
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:87x0", "http://[", "http://127.0.0.1:99999", "http://"]
+)
+def test_an_address_that_is_none_is_a_damaged_file(tmp_path, address):
+    home = Home(tmp_path)
+    home.make()
+    home.address_file.write_text(address)
+    home.token()
+
+    with pytest.raises(NotRunning, match=f"{home.address_file} is damaged: .*'andy up'"):
+        client.running_status(home)
+
+
 def test_a_damaged_address_is_part_of_no_address_that_is_shown(tmp_path):
     home = Home(tmp_path)
     home.make()
