@@ -24,6 +24,7 @@ from orchestrator.cli.terminal import (
     run_async,
     say_aside,
     task_times,
+    without_service_logs,
     zone_of,
 )
 from orchestrator.domain.errors import BackupError, SettingError
@@ -192,13 +193,17 @@ async def _on_copy(path: Path, act: Callable[[Tx, int], Awaitable[MoveResult]]) 
     """
     from orchestrator.store.database import Database, copy_to
 
-    with tempfile.TemporaryDirectory(prefix="andy-import-") as scratch:
+    # Beside the database: in Andy's container the folder for temporary files is memory.
+    with tempfile.TemporaryDirectory(
+        dir=path.parent, prefix=".import-", ignore_cleanup_errors=True
+    ) as scratch:
         copy = Path(scratch) / path.name
         copy_to(path, copy)
         database = await Database.open(copy)
         try:
-            async with database.transaction() as tx:
-                return await act(tx, SystemClock().now_ms())
+            with without_service_logs():
+                async with database.transaction() as tx:
+                    return await act(tx, SystemClock().now_ms())
         finally:
             await database.close()
 

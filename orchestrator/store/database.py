@@ -610,8 +610,10 @@ def copy_to(path: Path, target: Path) -> None:
     try:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             _back_up(connection, target)
-    except sqlite3.Error as error:
-        raise unusable(path, error) from error
+    except (sqlite3.Error, OSError) as error:
+        if isinstance(error, sqlite3.Error) and _is_damage(error):
+            raise unusable(path, error) from error
+        raise StoreError(f"{path} could not be copied to {target}: {error}") from error
 
 
 def _back_up(connection: sqlite3.Connection, target: Path) -> None:

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
-from orchestrator.backup import foreign_home
+from orchestrator.backup import foreign_home, move_in
 from orchestrator.backup import nanobot as nanobot_reader
 from orchestrator.backup import openclaw as openclaw_reader
 from orchestrator.base.dirfd import inner
@@ -26,7 +28,7 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups import registration
 from orchestrator.store import database as databases
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, Tx
 from tests.doubles.clock import FakeClock
 from tests.support.store_harness import StoreHarness, a_message
 
@@ -239,6 +241,38 @@ def test_a_dry_run_leaves_an_older_database_as_it_is(home, nanoclaw, capsys):
     assert moved(home, capsys, "nanoclaw", str(nanoclaw), "--dry-run")["is_dry_run"]
     assert home.database.read_bytes() == before
     assert [path.name for path in home.database.parent.glob("*.before-*")] == []
+
+
+def test_the_copy_for_a_dry_run_lies_beside_the_database_and_goes(home, nanoclaw, capsys, monkeypatch):
+    targets: list[Path] = []
+
+    def copy_to(path: Path, target: Path) -> None:
+        targets.append(target)
+        original(path, target)
+
+    original = databases.copy_to
+    monkeypatch.setattr(databases, "copy_to", copy_to)
+    moved(home, capsys, "nanoclaw", str(nanoclaw), "--dry-run")
+    assert [target.parent.parent for target in targets] == [home.database.parent]
+    assert not targets[0].parent.exists()
+
+
+def test_a_log_line_is_no_part_of_the_result_of_a_dry_run(home, nanoclaw, capsys, monkeypatch):
+    async def run(self: move_in.Import, tx: Tx, now_ms: int) -> move_in.MoveResult:
+        structlog.get_logger().warning("something.happened")
+        return await original(self, tx, now_ms)
+
+    original = move_in.Import.run
+    monkeypatch.setattr(move_in.Import, "run", run)
+    with capture_logs() as log_lines:
+        moved(home, capsys, "nanoclaw", str(nanoclaw), "--dry-run")
+    assert log_lines == []
+
+
+def test_a_copy_that_cannot_be_written_blames_no_database(home, tmp_path):
+    (tmp_path / "target" / "inside").mkdir(parents=True)
+    with pytest.raises(StoreError, match=f"{home.database} could not be copied to {tmp_path}/target: "):
+        databases.copy_to(home.database, tmp_path / "target")
 
 
 def test_a_person_reads_what_would_come_and_what_is_left(home, nanoclaw, capsys):
