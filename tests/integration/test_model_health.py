@@ -372,6 +372,27 @@ async def test_an_outage_whose_end_cannot_be_stored_ends_with_the_next_answer(ha
     await harness.store_harness.take(run, TurnEnd(n=9, turn=turn.id))
 
 
+async def test_a_refusal_that_is_met_while_an_outage_ends_is_lifted_by_the_next_answer(
+    harness: Harness,
+) -> None:
+    await harness.refuse(folder="main")
+    turn, run = await harness.begin()
+    identity = harness.served.runs[token_hash(harness.served.token)]
+    await harness.ask(OVERLOADED, probe=REFUSED_KEY)
+    refused = Answered(error=ModelError.KEY_REFUSED, status=401)
+
+    async with harness.store_harness.database.transaction():  # both wait for it, one behind the other
+        ending = asyncio.create_task(harness.health.end_outage(identity), name="ending")
+        judging = asyncio.create_task(harness.health.judge(identity, refused), name="judging")
+        await asyncio.sleep(0)
+    await asyncio.gather(ending, judging)
+    assert len(await harness.store_harness.rows("SELECT * FROM turn_stops WHERE turn_id = ?", turn.id)) == 1
+
+    await harness.health.end_outage(identity)
+    assert await harness.store_harness.rows("SELECT * FROM turn_stops WHERE turn_id = ?", turn.id) == []
+    await harness.store_harness.take(run, TurnEnd(n=9, turn=turn.id))
+
+
 async def test_a_service_that_takes_a_question_and_says_nothing_is_an_outage(harness: Harness) -> None:
     turn, run = await harness.begin()
     response = await harness.ask(Hang())

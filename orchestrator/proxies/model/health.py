@@ -225,7 +225,6 @@ class ModelHealth:
             log.warning("model.refused_one", group=identity.folder, error=error.value, status=answered.status)
             return
         if identity.turn_id is not None:
-            self._waiting_turns.add(identity.turn_id)
             async with self._database.transaction() as tx:
                 await turn_outages.note_stop(
                     tx,
@@ -234,6 +233,8 @@ class ModelHealth:
                     reason=_REFUSED_REASON,
                     now_ms=self._clock.now_ms(),
                 )
+            # Afterwards, or the end of an earlier outage, for which this waits, would discard it again.
+            self._waiting_turns.add(identity.turn_id)
 
     async def _is_confirmed(self, error: ModelError, model: str | None) -> bool:
         """Return whether the host's own request meets a refusal that explains the error of a run.
