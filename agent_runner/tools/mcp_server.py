@@ -57,9 +57,7 @@ class ToolServer:
             case "tools/list":
                 result = {"tools": self._listing(server)}
             case "tools/call":
-                result = await self._call(
-                    server, str(parameters.get("name")), _object(parameters.get("arguments"))
-                )
+                result = await self._call(server, str(parameters.get("name")), parameters.get("arguments"))
             case method:
                 return _error(message["id"], f"no method {method}")
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
@@ -77,11 +75,17 @@ class ToolServer:
         """Return the tools of a server as the answer to `tools/list` describes them."""
         return [tool.listing() for tool in self._tools_on(server).values()]
 
-    async def _call(self, server: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a tool of a server and return its result; an unknown or broken tool is a result, too."""
+    async def _call(self, server: str, name: str, arguments: Any) -> dict[str, Any]:
+        """Call a tool of a server and return its result; an unknown or broken tool is a result, too.
+
+        `arguments` are those of the message, None if it has none.
+        """
         tool = self._tools_on(server).get(name)
         if tool is None:
             return _text_result(f"There is no tool {name}.", is_error=True)
+        if not isinstance(arguments, dict | None):
+            return _text_result("The arguments do not fit. They have to be an object.", is_error=True)
+        arguments = arguments or {}
         try:
             request_id = self._request_id(name if server == SERVER else f"{server}.{name}", arguments)
             reply = await tool.call(arguments, self._host, turn=self.turn, request_id=request_id)

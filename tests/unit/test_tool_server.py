@@ -86,10 +86,23 @@ async def test_an_unknown_method_is_refused() -> None:
     assert (await ask(server(), "resources/list"))["code"] == METHOD_NOT_FOUND
 
 
-@pytest.mark.parametrize("odd", [["a list"], "a text", 7, None])
-async def test_what_is_no_object_counts_as_an_empty_one(odd: Any) -> None:
-    result = await ask(server(), "tools/call", name="list_tasks", arguments=odd)
+@pytest.mark.parametrize("odd", [["a list"], [], "a text", "", 7])
+async def test_a_tool_is_not_called_with_what_is_no_object(odd: Any) -> None:
+    host = Answering()
+    result = await ask(server(host), "tools/call", name="list_tasks", arguments=odd)
+    assert result["isError"] is True
+    assert "object" in result["content"][0]["text"]
+    assert host.asked == []
+
+
+@pytest.mark.parametrize("none", [{}, {"arguments": None}, {"arguments": {}}])
+async def test_a_tool_can_be_called_without_arguments(none: dict[str, Any]) -> None:
+    result = await ask(server(), "tools/call", name="list_tasks", **none)
     assert result["isError"] is False
+
+
+@pytest.mark.parametrize("odd", [["a list"], "a text", 7, None])
+async def test_a_call_without_an_object_names_no_tool(odd: Any) -> None:
     answer = await server().answer({"jsonrpc": "2.0", "id": 0, "method": "tools/call", "params": odd})
     assert answer
     assert answer["result"]["isError"] is True
