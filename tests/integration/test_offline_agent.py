@@ -211,6 +211,7 @@ async def test_a_korean_reminder_is_set_and_answered_in_korean(open_chat: Open) 
         ("help @Andy", "help"),
         ("Andy: help", "help"),
         ("andy, what's on today?", "what's on today?"),
+        ("Andy: @Andy what's on today?", "what's on today?"),
     ],
 )
 async def test_a_call_in_or_after_a_wish_is_no_part_of_it(
@@ -218,6 +219,13 @@ async def test_a_call_in_or_after_a_wish_is_no_part_of_it(
 ) -> None:
     async with open_chat() as chat:
         assert await chat.say(with_call) == await chat.say(without)
+
+
+async def test_a_text_that_is_asked_for_and_is_a_condition_sets_no_reminder(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.say("remind me")
+        await chat.say("if it rains tomorrow at 9am")
+        assert chat.harness.commands == []
 
 
 async def test_an_address_in_a_wish_is_no_call(open_chat: Open) -> None:

@@ -221,7 +221,7 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
         # `@Andy` anywhere but inside of a word or an address such as `me@andy`, or `Andy:` at the start.
         address = re.compile(
             # Blanks before it are matched from their first on, or many would be looked at again and again.
-            rf"(?<![ \t,])[ \t,]*(?<![^\W_])(?<!\.)@{escaped_name}{_AFTER_NAME}"
+            rf"(?:(?<![ \t,])[ \t,]+)?(?<![^\W_])(?<!\.)@{escaped_name}{_AFTER_NAME}"
             rf"|^\s*{escaped_name}\s*[:,]\s+",
             re.IGNORECASE,
         )

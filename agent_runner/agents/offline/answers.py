@@ -106,7 +106,7 @@ def _with_text(request: ParsedRequest, text: str) -> ParsedRequest:
         return request.having(items="\n".join(entries(text, request.language)))
     reminder, *others = reminders(text.strip(), request.language)
     if request.intent == "remind" and not request.slot("when") and not others and reminder.slot("when"):
-        return request.having(what=reminder.slot("what"), when=reminder.slot("when"))
+        return request.having(**{name: reminder.slot(name) for name in ("what", "when", "trouble")})
     return request.having(what=text.strip())
 
 
