@@ -121,7 +121,7 @@ class Reattachment:
             await ports.before_turn(turn)
             try:
                 await asyncio.to_thread(ports.files.write_turn, run.folder, order)
-            except OSError as error:  # one group's folder, which ends no start of the host
+            except Exception as error:  # one group's order, which ends no start of the host
                 log.exception("turn.not_written", turn=turn.id, run=run.id, reason=str(error))
                 is_written = False
         self._termination.spawn(live, self._reader.follow(live, container))

@@ -214,6 +214,24 @@ async def test_a_turn_that_cannot_be_written_again_at_a_start_is_put_back_and_en
         assert (await hosts.store_harness.turn(turn.id)).reason == TURN_NOT_WRITTEN.reason
 
 
+async def test_a_turn_whose_order_cannot_be_encoded_at_a_start_is_put_back_and_ends_no_start(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_turn(directory: Path, order: TurnOrder) -> str:
+        del directory, order
+        raise ValueError("no text")
+
+    async with hosts.host() as pool:
+        turn = await hosts.handed_over(pool, await hosts.idle(pool))
+    monkeypatch.setattr(input_files, "write_turn", write_turn)
+    async with hosts.host():
+
+        async def is_back() -> bool:
+            return (await hosts.store_harness.turn(turn.id)).state is TurnState.QUEUED
+
+        await until(is_back, "the turn is put back")
+
+
 async def test_a_container_of_an_old_image_that_cannot_be_asked_to_close_ends_no_start(hosts: Hosts) -> None:
     async with hosts.host() as pool:
         container = await hosts.idle(pool)
