@@ -19,8 +19,8 @@ A run goes through these states, whether the host is connected or not:
     LAYING ──too much──▶ OVER
     each but OVER ──bye──▶ OVER
 
-"Too much": the run's files or its output exceed a limit. "Bye": the host removes the container, and in the
-state OVER the carrier ends. "Stored": the host has all files.
+"Too much": the run's files or its output exceed a limit, or its files cannot be read. "Bye": the host removes
+the container, and in the state OVER the carrier ends. "Stored": the host has all files.
 
 A connection that breaks is made again. A `HostLink` has the state of one connection, and is dropped with it.
 Stdout is stored to the end of the run, and is sent from the first byte that the host lacks. The host refuses
@@ -99,7 +99,9 @@ class CarrierState(Enum):
     STORING = auto()
     """A turn's end is held back until the host has stored the turn's files."""
     SPOILED = auto()
-    """Files or output exceeded a limit, so the turn fails: the runner is killed, its output dropped."""
+    """Files or output exceeded a limit, or files cannot be read, so the turn fails: the runner is killed, its
+    output dropped.
+    """
     LEAVING = auto()
     """The runner has ended, and the host stores its last changes of files."""
     ENDED = auto()
@@ -117,7 +119,7 @@ class CarrierEvent(Enum):
     STORED = auto()
     """The host has stored all files as of a turn's end, or as of the runner's end."""
     TOO_MUCH = auto()
-    """The runner's files or output exceed a limit."""
+    """The runner's files or output exceed a limit, or its files cannot be read."""
     RUNNER_ENDED = auto()
     """The runner has ended, and the rest of its output was read."""
     BYE = auto()
@@ -567,7 +569,7 @@ class Carrier:
         changes take effect, or 0 for changes that take effect at once.
 
         Raises:
-            ConnectionLost, TreeError
+            ConnectionLost, TreeError, OSError
         """
         async with self._staging:
             while True:

@@ -81,7 +81,7 @@ class LocalTrees:
     def find_changes(self) -> dict[str, Changes]:
         """Return the agent's changes that the host does not have, by target. Blocks.
 
-        Raises `TreeError` if a tree exceeds a limit.
+        Raises `TreeError` if a tree exceeds a limit, `OSError` if it cannot be read.
         """
         changes_by_target: dict[str, Changes] = {}
         for target, before in self._writable.items():

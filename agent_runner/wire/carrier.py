@@ -30,7 +30,7 @@ control, or one connection of the agent to a proxy of the host. The kinds of mes
 | `stage` | the changes of a tree as of turn end `n`: `target`, `removed`, `put`; its changed files follow |
 | `file` | a changed file, with the fields of the host's `file` |
 | `stage_end` | all changes of turn end `n` were sent |
-| `too_much` | the changes exceed a limit and are not sent: `reason` |
+| `too_much` | the changes exceed a limit or cannot be read, and are not sent: `reason` |
 | `exit` | the agent ended: `code`, `was_oom_killed` |
 
 Either side sends `ping` after it has sent nothing else for `PING_SECONDS`.

@@ -392,7 +392,7 @@ class CarrierSession:
 
         Raises:
             ConnectionLost: the message is of an unknown kind or has an unexpected form.
-            TreeError: the files of a turn exceed a limit.
+            TreeError: the files of a turn exceed a limit, or cannot be read.
         """
         match message.kind:
             case "out":
