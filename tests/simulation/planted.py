@@ -337,7 +337,7 @@ BUGS = (
     ),
     Planted(
         name="an undo overwrites what was changed since",
-        path="orchestrator/undo/service.py",
+        path="orchestrator/undo/later_changes.py",
         right="turn_effects.is_unchanged_since(effect, await turn_effects.current(tx, effect))\n",
         wrong="True\n",
         worlds="--undo=100",
