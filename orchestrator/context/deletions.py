@@ -110,20 +110,21 @@ class DeletionSync:
         async with self._database.transaction() as tx:
             if await turns.running_of(tx, group.folder) is not None:
                 return
-            # When something was forgotten, `note_new_session` recorded that. This call returns whether there
-            # is such a record, and deletes it.
-            if not await sessions.take_new_session(tx, group.folder):
+            # When something was forgotten, `note_new_session` recorded that.
+            if not (times := await sessions.times_noted(tx, group.folder)):
                 return
             await sessions.lose(tx, group.folder)  # the next run begins a new one
             # The configuration is stored unchanged, but with a new time. Because of that, the group's
             # containers, which still use the old session, are ended.
             await groups.set_config(tx, group.folder, group.container_config, now_ms=self._clock.now_ms())
-            # Within the transaction: if the host is killed before they are gone, the record is there still.
-            try:
-                await asyncio.to_thread(transcript.remove_all, self._session_files, group.folder)
-            except OSError as error:
-                log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
         self._bus.publish("group.configured", group=group.folder)
+        # Outside a transaction: the agent decides how many there are, and other groups need the database.
+        try:
+            await asyncio.to_thread(transcript.remove_all, self._session_files, group.folder)
+        except OSError as error:
+            log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
+        # Only now: if the host is killed before they are gone, the record is there still.
+        await self._database.write(lambda tx: sessions.finish_new_session(tx, group.folder, times))
 
     async def _forget(self, group: Group, deletions: Sequence[PendingDeletion]) -> None:
         """Carry out the `deletions` of one group; each names a turn of which messages were deleted.

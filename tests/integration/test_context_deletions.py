@@ -246,6 +246,31 @@ async def test_transcripts_whose_removal_was_broken_off_are_removed_at_the_next_
     assert not path.exists()
 
 
+async def test_while_transcripts_are_removed_others_use_the_database_and_more_may_be_forgotten(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    removed: list[int] = []
+    noted: list[int] = []
+
+    async def note() -> None:
+        async with harness.store_harness.database.transaction() as tx:
+            await sessions.note_new_session(tx, FAMILY)
+
+    def remove(*_: object) -> None:
+        removed.append(1)
+        if len(removed) == 1:
+            asyncio.run_coroutine_threadsafe(note(), loop).result(10)
+            noted.append(1)
+
+    monkeypatch.setattr(transcript, "remove_all", remove)
+    await note()
+    for _ in range(3):
+        await harness.forgetting.sweep()
+    assert noted, "the database was free"
+    assert len(removed) == 2, "once more for what was noted meanwhile"
+
+
 async def test_words_that_no_summary_has_leave_it_as_it_is(harness: Harness) -> None:
     for _ in range(3):
         await harness.say(LONG)

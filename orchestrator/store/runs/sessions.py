@@ -151,18 +151,26 @@ async def finish_deletions(tx: Tx, folder: Folder, deletions: Iterable[PendingDe
 async def note_new_session(tx: Tx, folder: Folder) -> None:
     """Record that a group's agent session contains deleted text: the next run must start a new session."""
     await tx.execute(
-        "INSERT INTO router_state (key, value) VALUES (?, '1') ON CONFLICT DO NOTHING",
+        """
+        INSERT INTO router_state (key, value) VALUES (?, '1')
+        ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1
+        """,
         (f"new_session:{folder}",),
     )
 
 
-async def take_new_session(tx: Tx, folder: Folder) -> bool:
-    """Return whether a group's agent must start a new session, and delete that record.
+async def times_noted(tx: Tx, folder: Folder) -> int:
+    """Return how often `note_new_session` was called for a group since its last new session; mostly 0."""
+    cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (f"new_session:{folder}",))
+    row = await cursor.fetchone()
+    return int(row["value"]) if row else 0
 
-    So only the first call after `note_new_session` returns True.
-    """
-    cursor = await tx.execute("DELETE FROM router_state WHERE key = ?", (f"new_session:{folder}",))
-    return cursor.rowcount == 1
+
+async def finish_new_session(tx: Tx, folder: Folder, times: int) -> None:
+    """Record that a group's old session is gone; if more than these `times` were noted, it stays recorded."""
+    await tx.execute(
+        "DELETE FROM router_state WHERE key = ? AND value = ?", (f"new_session:{folder}", str(times))
+    )
 
 
 def _deletions_prefix(folder: Folder) -> str:
