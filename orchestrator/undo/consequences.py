@@ -15,6 +15,9 @@ from orchestrator.store.database import Tx
 from orchestrator.store.schedule import tasks
 from orchestrator.store.undo.turn_effects import Row, RowEffect
 
+TIMING = ("status", "schedule_type", "schedule_value", "next_run")
+"""The columns of a scheduled task that decide when it is due."""
+
 
 async def cancel_outdated_alerts(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int) -> None:
     """Cancel the alerts of rules that contradict, or have the place of, what undoing these effects restores.
@@ -65,10 +68,10 @@ async def skip_missed_runs(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int)
     """Let the repeating tasks that an undo has restored go on at their next time from now.
 
     A due time from before the turn may have passed long ago. Its run was not missed, as nobody wanted it, and
-    must not begin now.
+    must not begin now. A task whose times the turn has not changed did miss them.
     """
     for effect in effects:
-        if effect.table != "scheduled_tasks":
+        if effect.table != "scheduled_tasks" or _has_same_times(effect):
             continue
         task = await tasks.get(tx, effect.key[0])
         if task is None or task.status is not TaskStatus.ACTIVE or task.schedule.kind is ScheduleKind.ONCE:
@@ -80,3 +83,11 @@ async def skip_missed_runs(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int)
         except (AndyError, ValueError, LookupError, ArithmeticError):
             continue  # it is paused with a notice when the scheduler looks at it
         await tasks.advance(tx, task.id, next_ms)
+
+
+def _has_same_times(effect: RowEffect) -> bool:
+    """Return whether a turn that changed a scheduled task left it due at the times at which it was."""
+    before, after = effect.before, effect.after
+    if before is None or after is None:
+        return False
+    return all(before[name] == after[name] for name in TIMING)

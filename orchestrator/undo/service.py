@@ -316,10 +316,11 @@ class UndoService:
             # this includes the messages to send and the runs.
             async with turn_effects.recording(tx, number, now_ms=now_ms, with_sent=True):
                 await consequences.cancel_outdated_alerts(tx, plan.rows, now_ms=now_ms)
+                unregistered = await _unregistered(tx, plan.rows)
                 await turn_effects.put_back(tx, plan.rows)
                 await consequences.skip_missed_runs(tx, plan.rows, now_ms=now_ms)
                 # Chats that were added to such a group since would belong to no group.
-                for folder in _unregistered(plan.rows):
+                for folder in unregistered:
                     await groups.remove(tx, folder)
                 await outbox.skip_unsent(tx, [message.id for message in plan.unsent])
                 for run in plan.waiting_runs:
@@ -331,6 +332,10 @@ class UndoService:
             ) from error
         finally:
             await tx.execute("RELEASE undo")
+        # A group that the undo unregisters leaves no hook, question or task that waits, as if it were
+        # removed.
+        for folder, chat_jids in unregistered.items():
+            await registration.end_waiting(tx, folder, chat_jids, now_ms=now_ms)
         await self._record(tx, plan, number, by=by, now_ms=now_ms)
         return number
 
@@ -339,8 +344,7 @@ class UndoService:
 
         The changes of files, which follow after the commit, are recorded as effects of that turn, so that it
         can itself be undone. The deletion of sent messages is requested, the group's agent is informed, the
-        audit gets a row, and the events of the change are announced. What waits for a group that the undo
-        unregisters ends. `by` names who undoes the turn.
+        audit gets a row, and the events of the change are announced. `by` names who undoes the turn.
         """
         turn = plan.turn
         for effect in plan.files:  # a hundred of them are read again in a few milliseconds
@@ -352,10 +356,6 @@ class UndoService:
             await turn_effects.add(
                 tx, replace(effect, turn_id=number, before=now, after=effect.before), now_ms=now_ms
             )
-        # A group that the undo unregisters leaves no hook, question or task that waits, as if it were
-        # removed.
-        for folder, chat_jids in _unregistered(plan.rows).items():
-            await registration.end_waiting(tx, folder, chat_jids, now_ms=now_ms)
         # The files are restored after the commit. If the host is killed before, the next start finds this row
         # and restores them.
         undo = Undo(
@@ -405,21 +405,20 @@ def _count_out_of_reach(effects: Sequence[RowEffect], kind: str) -> int:
     return sum(effect.table == turn_effects.OUT_OF_REACH and effect.key[0] == kind for effect in effects)
 
 
-def _unregistered(effects: Sequence[RowEffect]) -> dict[Folder, list[ChatJid]]:
-    """Return the folders of the groups that undoing these effects unregisters, each with its chats. Pure.
+async def _unregistered(tx: Tx, effects: Sequence[RowEffect]) -> dict[Folder, list[ChatJid]]:
+    """Return the folders of the groups that undoing these effects unregisters, each with its present chats.
 
-    Those are the groups that the undone turn has registered.
+    Those are the groups that the undone turn has registered; chats may have been added since.
     """
-    added = [effect for effect in effects if effect.before is None and effect.after is not None]
     folders = [
         Folder(effect.after["folder"])
-        for effect in added
-        if effect.table == "registered_groups" and effect.after
+        for effect in effects
+        if effect.table == "registered_groups" and effect.before is None and effect.after is not None
     ]
-    chats = [effect.after for effect in added if effect.table == "group_chats" and effect.after]
-    return {
-        folder: [ChatJid(row["jid"]) for row in chats if row["group_folder"] == folder] for folder in folders
-    }
+    if not folders:
+        return {}
+    chats = await groups.folders_of_chats(tx)
+    return {folder: [jid for jid, other in chats.items() if other == folder] for folder in folders}
 
 
 def _commanded(effects: Sequence[RowEffect]) -> set[int]:

@@ -325,6 +325,19 @@ async def test_a_task_that_is_put_back_days_later_goes_on_at_its_next_time(
     assert (row["prompt"], row["schedule_value"]) == (before["prompt"], before["schedule_value"])
 
 
+async def test_runs_that_were_missed_come_after_an_undo_of_another_change_of_their_task(
+    undo: UndoHarness,
+) -> None:
+    await undo.turn({**SCHEDULE, "catch_up": "all"})
+    (before,) = await undo.store.rows("SELECT * FROM scheduled_tasks")
+    task = nth("scheduled_tasks", 0)
+    changed = await undo.turn({"type": "update_task", "taskId": task, "prompt": "water twice"})
+    undo.store.clock.pass_ms(3 * 24 * 3_600_000 + 60_000)
+    await undo.undo(changed.id)
+    (row,) = await undo.store.rows("SELECT * FROM scheduled_tasks")
+    assert (row["prompt"], row["next_run"]) == (before["prompt"], before["next_run"])
+
+
 async def test_a_chat_that_was_added_since_goes_with_a_group_that_an_undo_takes_off(
     undo: UndoHarness,
 ) -> None:
@@ -334,8 +347,11 @@ async def test_a_chat_that_was_added_since_goes_with_a_group_that_an_undo_takes_
     )
     async with undo.store.database.transaction() as tx:
         await registration.add_chat(tx, "new", "y@g.us", now_ms=undo.store.clock.now_ms())
+        await tx.execute("UPDATE chats SET channel = 'whatsapp' WHERE jid IN ('x@g.us', 'y@g.us')")
     undone = await undo.undo(made.id)
     assert await undo.store.rows("SELECT * FROM group_chats WHERE group_folder = 'new'") == []
+    ignored = await undo.store.rows("SELECT * FROM access_requests ORDER BY chat_jid")
+    assert [row["chat_jid"] for row in ignored] == ["x@g.us", "y@g.us"], "the owner is asked about neither"
     await undo.undo(undone)
     chats = await undo.store.rows("SELECT jid FROM group_chats WHERE group_folder = 'new' ORDER BY jid")
     assert [row["jid"] for row in chats] == ["x@g.us", "y@g.us"]
