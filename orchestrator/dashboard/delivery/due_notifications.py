@@ -42,8 +42,8 @@ CLAIM_MS = 60_000
 MAX_AT_ONCE = 200
 """The largest number of notifications, or of changes, that one transaction handles."""
 NOT_DISPATCHED = (
-    "⚠️ I cannot send “{text}” to '{group}' ({reason}). I try again each minute, and everything else goes on."
-    " Fix: 'andy logs' has the details for a bug report; an upgrade may have the fix."
+    "⚠️ I cannot send the notification {id} to '{group}' ({reason}). I try again each minute, and everything"
+    " else goes on. Fix: 'andy logs' has the details for a bug report; an upgrade may have the fix."
 )
 MAX_NAMED = 3
 """The largest number of expired notifications that the line to the chat names."""
@@ -157,7 +157,8 @@ class NotificationDispatcher:
             log.exception("notification.not_dispatched", notification=row.id, group=row.folder)
             reason = f"{type(error).__name__}: {error}"
         await board_deliveries.pause(tx, row, until_ms=now_ms + CLAIM_MS)
-        text = NOT_DISPATCHED.format(text=rule_texts.shorten(row.message), group=row.folder, reason=reason)
+        # Not its text: the agent of the owner's group reads this, and must not read another group's words.
+        text = NOT_DISPATCHED.format(id=row.id, group=row.folder, reason=reason)
         try:
             async with all_or_nothing(tx):
                 await owner.notify(tx, text, about=f"notification:{row.folder}:{row.id}", now_ms=now_ms)
@@ -254,14 +255,18 @@ async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms:
     groups = {due.group.folder: due.group for due in expired if due.group is not None}
     for folder, group in groups.items():
         late = [due.row for due in expired if due.row.folder == folder]
-        await outbox.add(
-            tx,
-            chat_jid=group.jid,
-            folder=folder,
-            text=expired_line([row.message for row in late]),
-            dedupe_key=f"expired:{folder}:{late[0].id}:{now_ms}",
-            now_ms=now_ms,
-        )
+        try:
+            async with all_or_nothing(tx):
+                await outbox.add(
+                    tx,
+                    chat_jid=group.jid,
+                    folder=folder,
+                    text=expired_line([row.message for row in late]),
+                    dedupe_key=f"expired:{folder}:{late[0].id}:{now_ms}",
+                    now_ms=now_ms,
+                )
+        except sqlite3.IntegrityError:  # the others are notified all the same
+            log.exception("notification.expiry_not_notified", group=folder)
 
 
 def expired_line(texts: Sequence[str]) -> str:

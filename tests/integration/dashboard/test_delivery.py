@@ -106,6 +106,22 @@ async def test_at_23_what_is_far_too_late_is_told_of_in_one_line(harness):
     assert (await harness.row("n_0")).status == "expired"
 
 
+async def test_a_line_about_late_ones_that_cannot_be_queued_holds_up_no_other(harness):
+    await harness.put(
+        a_notification("n_late", due="2026-01-10 09:00", task_id=None, **REMINDER),
+        a_notification("n_now", due="2026-02-09 09:00", message="water", task_id=None, **REMINDER),
+    )
+    async with harness.harness.database.transaction() as tx:
+        await tx.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON outbox WHEN NEW.text LIKE '⌛%'"
+            " BEGIN SELECT raise(ABORT, 'full'); END"
+        )
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00")
+        await harness.until_status("n_now", "delivered")
+    assert (await harness.row("n_late")).status == "expired"
+
+
 @pytest.mark.parametrize(
     ("kind", "late", "status"),
     [

@@ -159,7 +159,7 @@ async def test_a_reminder_that_cannot_be_queued_is_not_marked_as_sent(family):
 
 async def test_a_reminder_that_cannot_be_queued_holds_up_no_other_and_the_owner_learns_it_once(family):
     await family.add_group("main", is_main=True)
-    await remind(family, "pill", in_ms=-MINUTE)
+    pill = await remind(family, "pill", in_ms=-MINUTE)
     await remind(family, "water", in_ms=0)
     await refuse_in_outbox(family, "NEW.text LIKE 'pill%'")
     pauses = [await notifier(family).send_due()]
@@ -171,9 +171,9 @@ async def test_a_reminder_that_cannot_be_queued_holds_up_no_other_and_the_owner_
     assert (notice.chat_jid, notice.text) == (
         "local:main",
         (
-            "⚠️ I cannot send “pill” to 'family' (IntegrityError: full). I try again each minute, and"
-            " everything else goes on. Fix: 'andy logs' has the details for a bug report; an upgrade may have"
-            " the fix."
+            f"⚠️ I cannot send the notification {(await one(family, pill)).id} to 'family' (IntegrityError:"
+            " full). I try again each minute, and everything else goes on. Fix: 'andy logs' has the details"
+            " for a bug report; an upgrade may have the fix."
         ),
     )
     assert min(pauses) > 0, "it is not tried again and again without a pause"
