@@ -69,6 +69,8 @@ def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
     ]
     try:
         return list(recurring_ical_events.of(calendar, skip_bad_series=True).between(since, until))
+    except MemoryError:
+        raise  # as in `_calendars`
     except Exception:  # noqa: BLE001 - whatever one event has: the others are read without it
         # The series are read one by one, and one that fails alone, too, is left out.
         series = _series(calendar)

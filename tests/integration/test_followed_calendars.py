@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
+import recurring_ical_events
 from icalendar import Calendar
 
 from agent_runner.agents.offline import calendar as offline_calendar
@@ -231,13 +232,16 @@ async def test_a_calendar_that_needs_too_much_memory_is_not_called_none(
         read(ics("DTSTART:20261130T000000Z"))
 
 
+@pytest.mark.parametrize(
+    ("place", "name"), [(reading, "_line"), (recurring_ical_events, "of")], ids=["line", "repetitions"]
+)
 async def test_an_event_that_finds_no_memory_left_is_not_left_out_in_silence(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, place: object, name: str
 ) -> None:
-    def out_of_memory(*_: object) -> None:
+    def out_of_memory(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(reading, "_line", out_of_memory)
+    monkeypatch.setattr(place, name, out_of_memory)
     with pytest.raises(MemoryError):
         read(ics("DTSTART:20261130T000000Z"))
 
