@@ -411,14 +411,16 @@ def _recovery(world: World) -> Iterator[str]:
 def _news(world: World) -> Iterator[str]:
     """What a chat reads about a delivery is true: nothing that stands there is said to be missing."""
     for jid in {written.said.jid: None for written in world.people.all}:
-        texts, refused = _shown(world, jid), [one for each in world.messengers for _, one in each.unsure]
+        texts, refused = _shown(world, jid), world.messenger_of(jid).unsure_in(jid)
         for text in texts:
             for missing in re.findall(
                 r"⚠️ Not delivered, and not tried again: “([^”]+?)(?: \(late\))?…?”", text
             ):
                 # The same text may be sent again, as that of a task of each night or of an outage: one is
                 # missing, and others stand there.
-                (row,) = world.rows("SELECT count(*) AS n FROM outbox WHERE instr(text, ?) = 1", missing)
+                (row,) = world.rows(
+                    "SELECT count(*) AS n FROM outbox WHERE instr(text, ?) = 1 AND chat_jid = ?", missing, jid
+                )
                 is_of_many = row["n"] > 1 and any(missing in one for one in refused)
                 if not is_of_many and any(missing in _said(other) for other in texts):
                     yield f"Said to be not delivered, and it was: {missing!r} in {jid}"
@@ -518,7 +520,9 @@ def _problems_of_act(world: World, act: OwnerAct, *, is_sure: bool) -> Iterator[
         or any("⚠" in text or "could not" in text for text in texts)
         or any(act.token in text for text in world.messenger_of(group.jid).unsure_in(group.jid))
         or world.rows(
-            "SELECT 1 FROM outbox WHERE state IN ('unknown', 'dead') AND text LIKE ?", f"%{act.token}%"
+            "SELECT 1 FROM outbox WHERE state IN ('unknown', 'dead') AND text LIKE ? AND chat_jid = ?",
+            f"%{act.token}%",
+            group.jid,
         )
     )
     if not posts and is_sure and not is_excused:

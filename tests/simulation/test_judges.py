@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.errors import OutcomeUnknown
 from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation.judges import judge
 from tests.simulation.messenger import Post
@@ -98,16 +99,17 @@ class Record:
 
     def break_off(self, text: str, jid: str) -> None:
         """Have a host be killed in the midst of a send, in which a text may have been sent or not."""
-        values = f"'g0', '{jid}', '{text}', 'broken off', 'broken off', 'unknown', 1, 1"
+        error = str(OutcomeUnknown()).replace("'", "''")
+        values = f"'g0', '{jid}', '{text}', 'broken off', 'broken off', 'unknown', '{error}', 1, 1"
         self.execute(
             "INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,"
-            f" next_attempt_ms, created_ms) VALUES ({values})"
+            f" error, next_attempt_ms, created_ms) VALUES ({values})"
         )
 
-    def refuse_at_a_kill(self, text: str) -> None:
-        """Have the messenger refuse a text of the first chat as its host is killed."""
-        self.refuse(text)
-        self.break_off(text, FIRST)
+    def refuse_at_a_kill(self, text: str, jid: str, *, times: int = 1) -> None:
+        """Have the messenger refuse a text of a chat some times, the last time as its host is killed."""
+        self.world.messenger_of(jid).refused = [(jid, text)] * times
+        self.break_off(text, jid)
 
     def write(self, path: str, *, at_s: float = 0.0) -> None:
         """Leave a file in the home; `at_s` is when it was written, in seconds since 1970, 0 is now."""
@@ -203,6 +205,14 @@ DOCTORED = {
         lambda it: it.refuse("It is gone.", REFUSAL, REFUSAL),
         "Of 1 texts that were refused its chat was told 2 times",
     ),
+    "a text is refused twice, once as its host is killed, and nobody is told": Doctored(
+        lambda it: it.refuse_at_a_kill("It is gone.", OTHER, times=2),
+        "Of 2 texts that were refused its chat was told 0 times",
+    ),
+    "a text is refused as its host is killed, which may send it again": Doctored(
+        lambda it: it.refuse_at_a_kill("It is gone.", FIRST),
+        "Of 1 texts that were refused its chat was told 0 times",
+    ),
     "a reply of the host is left": Doctored(
         lambda it: it.write("data/ipc/g0/replies/1.json", at_s=1.0), "3 old answers to an agent's requests"
     ),
@@ -248,7 +258,7 @@ DOCTORED = {
 
 EXCUSED = {
     "a text is refused as its host is killed": Doctored(
-        lambda it: it.refuse_at_a_kill("It is gone."), "Of 1 texts that were refused"
+        lambda it: it.refuse_at_a_kill("It is gone.", OTHER), "Of 1 texts that were refused"
     ),
 }
 """Changes of the record that break no promise, each with the beginning of what must not be reported."""
