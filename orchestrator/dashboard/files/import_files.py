@@ -317,13 +317,16 @@ async def _not_sent_again(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
     """Return imported rows in which notifications that were sent since the files were written are delivered.
 
     One counts as sent if a message for it was, at its due time or later. A note names each. One whose message
-    still waits gets that message.
+    still waits gets that message, which is set aside until the notification is due.
     """
     notifications, notes = [], list(rows.notes)
     for row in rows.notifications:
         sent_ms = await board_deliveries.sent_ms(ctx.tx, row) if row.status.is_open else None
         if sent_ms is None or sent_ms < row.due_ms:
-            notifications.append(await board_deliveries.with_waiting_message(ctx.tx, row))
+            waiting_row = await board_deliveries.with_waiting_message(ctx.tx, row)
+            # Held until its row is claimed: sent before that, it would end the row unsent.
+            await board_deliveries.hold_claimed(ctx.tx, waiting_row)
+            notifications.append(waiting_row)
             continue
         notifications.append(replace(row, status=NotificationStatus.DELIVERED, delivered_ms=sent_ms))
         notes.append(f"{row.id}: was sent already")

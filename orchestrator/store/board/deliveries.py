@@ -182,7 +182,8 @@ async def with_waiting_message(tx: Tx, notification: Notification) -> Notificati
     cursor = await tx.execute(
         f"""
         SELECT id, message_id FROM outbox
-        WHERE state IN ('held', 'pending', 'sending') AND {_OF_KEY} ORDER BY id DESC LIMIT 1
+        WHERE state IN ('held', 'pending', 'sending') AND part_of IS NULL AND {_OF_KEY}
+        ORDER BY id DESC LIMIT 1
         """,  # noqa: S608 - a constant
         {"key": _first_key(notification)},
     )

@@ -26,6 +26,7 @@ from orchestrator.domain.errors import ImportRefused
 from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.store.board import dashboards
 from orchestrator.store.board import knowledge as board_knowledge
+from orchestrator.store.conversation import outbox
 from orchestrator.store.groups import groups
 from orchestrator.web.api.reminders import NewReminder, ReminderHandler
 from tests.support.dashboard_harness import (
@@ -40,6 +41,7 @@ from tests.support.dashboard_harness import (
     at,
     blog,
 )
+from tests.support.notification_harness import NotificationHarness
 from tests.support.reminders import notifier, put_reminder
 from tests.support.store_harness import SEOUL, StoreHarness
 from tests.support.until import until
@@ -431,6 +433,49 @@ async def test_a_reminder_whose_message_still_waits_is_sent_once_when_it_is_impo
     await notifier(harness).send_due()
     rows = await harness.rows("SELECT state FROM outbox")
     assert [row["state"] for row in rows] == ["sent" if state == "sending" else "pending"]
+
+
+async def test_a_reminder_that_is_imported_is_sent_though_its_message_waits_in_front(
+    home: DashboardHarness, tmp_path: Path
+) -> None:
+    harness = home.harness
+    async with harness.database.transaction() as tx:
+        group = await groups.known(tx, FOLDER)
+        now_ms = harness.clock.now_ms()
+        await put_reminder(tx, group, text="pay", due_ms=now_ms + MINUTE_MS, now_ms=now_ms)
+    harness.clock.pass_ms(MINUTE_MS)
+    await notifier(harness).send_due()
+    await home.service.export("family", tmp_path)
+    await home.service.import_from("family", tmp_path, replaces=True)
+    sending = NotificationHarness(harness)
+    async with sending.delivering():
+        # The messenger comes to the message before the dispatcher claims its reminder.
+        harness.wakeups.outbox.set()
+        await sending.until_quiet()
+        await notifier(harness).send_due()
+        harness.wakeups.outbox.set()
+        await sending.until_quiet()
+    assert sending.channel.texts() == ["pay"]
+
+
+async def test_a_reminder_that_is_imported_gets_its_message_and_no_further_part_of_it(
+    home: DashboardHarness, tmp_path: Path
+) -> None:
+    harness = home.harness
+    async with harness.database.transaction() as tx:
+        group = await groups.known(tx, FOLDER)
+        now_ms = harness.clock.now_ms()
+        await put_reminder(tx, group, text="pay", due_ms=now_ms + MINUTE_MS, now_ms=now_ms)
+    harness.clock.pass_ms(MINUTE_MS)
+    await notifier(harness).send_due()
+    async with harness.database.transaction() as tx:
+        await tx.execute("UPDATE outbox SET dedupe_key = dedupe_key || ':token'")
+    (first,) = await harness.outgoing()
+    async with harness.database.transaction() as tx:
+        await outbox.split(tx, first, ("pay", "the rent"))
+    await home.service.export("family", tmp_path)
+    await home.service.import_from("family", tmp_path, replaces=True)
+    assert await harness.rows("SELECT outbox_id FROM notifications") == [{"outbox_id": first.id}]
 
 
 async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHarness, tmp_path: Path) -> None:
