@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,7 +70,8 @@ class Sender:
         self._people = people
         self._own = own
         self._send_lock = asyncio.Lock()
-        self._uploads: set[asyncio.Task[Any]] = set()
+        self._uploads: dict[str, asyncio.Task[WhatsappFile]] = {}
+        """The uploads that run, each by the mark of its message."""
         self._receipt_came = asyncio.Event()
 
     async def send(self, request: SendRequest) -> BridgeResponse:
@@ -156,12 +158,31 @@ class Sender:
         Raises what the library raises, `OSError` if the file cannot be read, and `TimeoutError` if too many
         files are being uploaded, or this one takes too long.
         """
-        from neonize.utils.enum import MediaType
-
         if not request.file:
             return None
-        if len(self._uploads) >= MAX_UPLOADS:
-            raise TimeoutError("too many files are being sent")
+        # An upload that an earlier attempt left is waited for again: a hanging file takes no second place.
+        upload = self._uploads.get(request.mark)
+        if upload is None:
+            if len(self._uploads) >= MAX_UPLOADS:
+                raise TimeoutError("too many files are being sent")
+            upload = asyncio.create_task(self._read_and_upload(request), name="whatsapp:upload")
+            self._uploads[request.mark] = upload
+            upload.add_done_callback(partial(self._note_upload_ended, request.mark))
+        size = (await asyncio.to_thread(Path(request.file).stat)).st_size
+        try:
+            async with asyncio.timeout(UPLOAD_SECONDS + size / UPLOAD_BYTES_PER_SECOND):
+                # Shielded, since it goes on in its thread anyway, and counts until it has ended.
+                return await asyncio.shield(upload)
+        except TimeoutError:
+            raise TimeoutError("the file could not be uploaded in time") from None
+
+    async def _read_and_upload(self, request: SendRequest) -> WhatsappFile:
+        """Read the file of a message, and upload it.
+
+        Raises what the library raises, and `OSError` if the file cannot be read.
+        """
+        from neonize.utils.enum import MediaType
+
         media_types = {
             "image": MediaType.MediaImage,
             "video": MediaType.MediaVideo,
@@ -170,20 +191,11 @@ class Sender:
         }
         content = await asyncio.to_thread(Path(request.file).read_bytes)
         # The keys depend on it: a phone can open the file only as what it was uploaded as.
-        call = self._client.upload(content, media_types[shown_as(request)])
-        upload = asyncio.create_task(call, name="whatsapp:upload")
-        self._uploads.add(upload)
-        upload.add_done_callback(self._note_upload_ended)
-        try:
-            async with asyncio.timeout(UPLOAD_SECONDS + len(content) / UPLOAD_BYTES_PER_SECOND):
-                # Shielded, since it goes on in its thread anyway, and counts until it has ended.
-                return WhatsappFile(content, await asyncio.shield(upload))
-        except TimeoutError:
-            raise TimeoutError("the file could not be uploaded in time") from None
+        return WhatsappFile(content, await self._client.upload(content, media_types[shown_as(request)]))
 
-    def _note_upload_ended(self, upload: asyncio.Task[Any]) -> None:
-        """Remove an upload that has ended from those that run, so that another one can start."""
-        self._uploads.discard(upload)
+    def _note_upload_ended(self, mark: str, upload: asyncio.Task[WhatsappFile]) -> None:
+        """Remove the upload for the message `mark`, which has ended, so that another one can start."""
+        del self._uploads[mark]
         if not upload.cancelled():
             upload.exception()  # retrieved here, since nobody awaits the task after its time was over
 

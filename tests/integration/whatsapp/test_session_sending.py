@@ -218,8 +218,42 @@ async def test_uploads_that_hang_leave_threads_for_everything_else(bridge, whats
             )
             answer = await bridge.ask(request)
     assert (answer.code, answer.text) == ("down", "too many files are being sent")
+    await until(lambda: uploads.begun >= sending.MAX_UPLOADS, "the uploads have begun")
     assert uploads.begun == sending.MAX_UPLOADS
     assert (await bridge.ask(a_send("a text", number=99))).ok
+
+
+async def test_a_file_that_hangs_and_is_tried_again_leaves_room_for_others(
+    bridge, whatsapp, tmp_path, monkeypatch
+):
+    uploads = HangingUploads(whatsapp)
+    monkeypatch.setattr(sending, "UPLOAD_SECONDS", 0.01)
+    (tmp_path / "out").write_bytes(b"body")
+    for number in range(sending.MAX_UPLOADS + 1):
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            answer = await bridge.ask(
+                a_send(number=number, mark="3EB0A1", file=str(tmp_path / "out"), mime="text/plain")
+            )
+        assert "in time" in answer.text
+    await until(lambda: uploads.begun, "the upload has begun")
+    assert uploads.begun == 1
+
+
+async def test_files_that_are_sent_at_once_are_uploaded_a_few_at_a_time(
+    bridge, whatsapp, tmp_path, monkeypatch
+):
+    uploads = HangingUploads(whatsapp)
+    monkeypatch.setattr(sending, "UPLOAD_SECONDS", 0.01)
+    (tmp_path / "out").write_bytes(b"body")
+    requests = [
+        a_send(number=number, mark=f"3EB0B{number}", file=str(tmp_path / "out"), mime="text/plain")
+        for number in range(sending.MAX_UPLOADS + 1)
+    ]
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        answers = await asyncio.gather(*map(bridge.ask, requests))
+    assert [answer.text for answer in answers].count("too many files are being sent") == 1
+    await until(lambda: uploads.begun >= sending.MAX_UPLOADS, "the uploads have begun")
+    assert uploads.begun == sending.MAX_UPLOADS
 
 
 async def test_a_file_that_is_gone_is_refused_for_good(bridge):
