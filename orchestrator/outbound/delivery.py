@@ -294,10 +294,14 @@ class Delivery:
         `error` is the reason of the refusal, which is stored.
         """
         log.info("delivery.poll_as_text", outgoing=head.id, reason=error)
-        async with self._database.transaction() as tx:
+
+        async def note_refusal(tx: Tx) -> None:
+            """Record that the question is asked as a text, and that this is due now."""
             await polls.note_text(tx, head.message_id)
             # The poll was refused, so nothing has arrived: the text counts as never tried.
             await outbox.try_later(tx, head.id, at_ms=self._clock.now_ms(), error=error, forgets_tries=True)
+
+        await self._record(note_refusal)
 
     async def _begin(
         self, tx: Tx, head: Outgoing, parts: Sequence[str], features: frozenset[Feature]

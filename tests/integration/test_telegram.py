@@ -872,6 +872,25 @@ async def test_who_wrote_a_message_that_cannot_be_read_is_asked_to_send_it_again
     assert "I could not read what" in notice["text"]
 
 
+async def test_an_unreadable_message_of_another_bot_is_no_duplicate_of_one_the_first_bot_saw(
+    home, monkeypatch
+):
+    async with home.living():
+        home.api.write(CHAT, "milk")
+        await home.until_row("SELECT 1 FROM messages WHERE content = 'milk'")
+    home.api.restart_numbers()
+    login.write(home.home, replace_bot(home, 654321))
+
+    def read(*_, **__):
+        raise TypeError("members_only is a required argument")
+
+    monkeypatch.setattr(updates, "read", read)
+    home.api.write(CHAT, "poison")
+    async with home.living():
+        notice = await home.until_row("SELECT text FROM outbox")
+    assert "I could not read what" in notice["text"]
+
+
 async def test_marks_leave_as_places_and_a_person_is_mentioned(home):
     jane = ChatMember(jid=f"tg:{JANE['id']}", name="Jane")
     async with home.living() as channel:
@@ -1051,6 +1070,34 @@ async def test_a_vote_that_comes_before_its_poll_is_known_counts_after_it_and_af
         assert stored["content"] == "[voted for No]"
     left = await home.rows("SELECT key FROM router_state WHERE key LIKE '%telegram.vote%'")
     assert len(left) == 1, "the vote in a poll that nobody knows waits on"
+
+
+async def test_a_poll_that_was_sent_while_the_store_failed_counts_as_sent_and_takes_votes(home, monkeypatch):
+    poll = Poll(
+        question="Tea?",
+        options=("Yes", "No"),
+        folder=Folder("family"),
+        chat_jid=JID,
+        message_id=MessageId("P"),
+    )
+    async with home.database.transaction() as tx:
+        await polls.add(tx, poll)
+    note_ref, failures = polls.note_ref, iter([sqlite3.OperationalError("database or disk is full")])
+
+    async def note_ref_or_fail(*arguments, **options):
+        if (error := next(failures, None)) is not None:
+            raise error
+        await note_ref(*arguments, **options)
+
+    monkeypatch.setattr(polls, "note_ref", note_ref_or_fail)
+    async with home.living() as channel:
+        await connected(home)
+        assert await channel.send(JID, "Tea?", MessageId("P"), poll=poll)
+        home.api.write(CHAT, "milk")
+        sent = await home.until_row("SELECT channel_ref FROM polls WHERE channel_ref IS NOT NULL")
+        home.api.vote(sent["channel_ref"].removeprefix("telegram "), 1)
+        vote = await home.until_row("SELECT * FROM poll_votes")
+    assert vote["chosen_json"] == "[1]"
 
 
 async def test_a_changed_vote_counts_also_after_the_clock_was_set_back(home):

@@ -117,6 +117,8 @@ class TelegramChannel:
         self._sent: OrderedDict[str, MessageId] = OrderedDict()
         """Telegram's number of each part of a message that this process has sent, by the key of `_remember`.
         """
+        self._unstored_polls: dict[MessageId, str] = {}
+        """Telegram's id of each sent poll whose id is not stored yet, by the host's id of its message."""
         self._silent_until: dict[int, float] = {}
         """For each chat with a pause that Telegram has asked for, its end by the event loop's clock."""
         self._token_refusals = 0
@@ -199,6 +201,7 @@ class TelegramChannel:
                 await receiver.deliver_waiting_votes()
             # An empty page has no next update: the number stays.
             next_update = await receiver.deliver_page(page) or next_update
+            await self._store_polls()
             if page:
                 self._connection.status.change(last_message_ms=self._context.clock.now_ms())
 
@@ -371,8 +374,8 @@ class TelegramChannel:
     async def _send_poll(self, message_id: MessageId, poll: Poll, target: dict[str, Any]) -> MessageId:
         """Send a poll whose votes have names, unless this process has sent it; return its message's number.
 
-        Telegram's id of the poll is stored, by which votes name it. Votes that came before that are delivered
-        then. `target` has the chat, the topic and the quoted message, as arguments of the library.
+        Telegram's id of the poll is stored, by which votes name it (`_store_polls`). `target` has the chat,
+        the topic and the quoted message, as arguments of the library.
 
         Raises:
             ChannelDown, ChannelRefused: the poll was not sent.
@@ -390,12 +393,27 @@ class TelegramChannel:
         if message_id not in self._sent:
             sent = await self._send_request(target["chat_id"], request)
             self._remember(message_id, MessageId(str(sent.message_id)))
-            await self._context.database.write(
-                lambda tx: polls.note_ref(tx, message_id, f"{CHANNEL.name} {sent.poll.id}")
-            )
+            self._unstored_polls[message_id] = f"{CHANNEL.name} {sent.poll.id}"
+            await self._store_polls()
+        return self._sent[message_id]
+
+    async def _store_polls(self) -> None:
+        """Store Telegram's ids of the polls that were sent, and deliver the votes that came before.
+
+        An error of the store is only logged: the polls are sent, and the next page of updates tries again.
+        """
+        if not self._unstored_polls:
+            return
+        try:
+            for message_id, ref in list(self._unstored_polls.items()):
+                await self._context.database.write(
+                    partial(polls.note_ref, message_id=message_id, channel_ref=ref)
+                )
+                self._unstored_polls.pop(message_id, None)
             if self._receiver is not None:
                 await self._receiver.deliver_waiting_votes()
-        return self._sent[message_id]
+        except StoreError as error:
+            log.warning("telegram.polls_not_stored", reason=str(error))
 
     async def end_poll(self, message: Message) -> None:
         """Stop a poll of the bot's own, so that it takes no more votes.

@@ -246,6 +246,8 @@ class UpdateReceiver:
         log.warning("telegram.unreadable", kinds=kinds, reason=f"{type(error).__name__}: {error}"[:200])
         self._context.bus.publish("channel.unreadable", detail=f"{CHANNEL.name} {' '.join(kinds)}"[:100])
         inbound = _recover_message(update, self._login)
+        if inbound is not None:
+            inbound = replace(inbound, id=self._ids.id_of(inbound.chat_jid, inbound.id))
         if inbound is None or not await hand_in(self._receive, inbound, cursor=position):
             await self._store_position(position)
 
@@ -406,11 +408,11 @@ class UpdateReceiver:
 async def move_chat(
     context: ChannelContext, old: ChatJid, new: ChatJid, *, cursor: str | None = None
 ) -> None:
-    """Move a registered chat, with all that waits to be sent there, to its new address.
+    """Move a chat, with its polls and all that waits to be sent there, to its new address.
 
-    Notify the owner once, wake the outbox and publish the move. A chat that is not registered stays unmoved.
-    `cursor` is the position in the stream of updates that is stored in the same transaction; None stores
-    none.
+    Wake the outbox. Notify the owner once and publish the move if the chat is registered; the record and the
+    request of another chat move silently. `cursor` is the position in the stream of updates that is stored in
+    the same transaction; None stores none.
 
     Raises:
         ChannelRefused: another group has the new address. The owner is notified and `cursor` stored all the
