@@ -148,7 +148,9 @@ async def _message_for(
     if previous is None:
         return as_message
     earlier = await messages.find(tx, message.chat_jid, previous.message_id)
-    if earlier is None or earlier.sender != previous.voter or not earlier.text:
+    if earlier is None or not earlier.text:
+        return as_message
+    if earlier.sender not in await people.addresses_of(tx, message.sender):
         return as_message
     if (starts_turn and earlier.turn_id is None) or await amendments.is_read(tx, earlier, group):
         return as_message

@@ -94,7 +94,10 @@ class PollEnds:
         turn_id = None
         # A poll that was never sent, or whose chat is gone, has no result.
         sent = await outbox.by_message_id(tx, poll.message_id)
-        was_sent = sent is not None and sent.state is OutboxState.SENT
+        # The outbox may have let go of it by now; the history has what was sent.
+        was_sent = (sent is not None and sent.state is OutboxState.SENT) or (
+            await messages.find(tx, poll.chat_jid, poll.message_id) is not None
+        )
         if was_sent and group is not None and group.folder == poll.folder and poll.board_question is None:
             rights = roles.rights_of(poll.role, settings.of(group))
             turn_id = await turns.join_chat(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role
 from orchestrator.groups import people, registration
 from orchestrator.inbound.intake import Accepted
 from orchestrator.inbound.votes import COLLECT_MS, MAX_STARTED_TURNS
+from orchestrator.outbound import delivery as delivery_module
 from orchestrator.outbound.delivery import GIVE_UP_MS
 from orchestrator.outbound.polls import PollEnds
 from orchestrator.queue.availability import Availability
@@ -136,6 +138,24 @@ async def test_it_is_a_text_with_numbers_elsewhere_and_where_it_is_refused(famil
     assert next(one.text for one in await family.store.messages() if one.is_bot_message) == TEXT
 
 
+async def test_a_refused_one_is_a_text_with_numbers_though_the_store_failed_meanwhile(
+    family: Polls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_module, "RECORD_PAUSE_SECONDS", 0.0)
+    note_text, failures = polls.note_text, iter([sqlite3.OperationalError("database or disk is full")] * 3)
+
+    async def note_text_or_fail(*arguments: Any, **options: Any) -> None:
+        if (error := next(failures, None)) is not None:
+            raise error
+        await note_text(*arguments, **options)
+
+    monkeypatch.setattr(polls, "note_text", note_text_or_fail)
+    assert isinstance(family.channel, ScriptedChannel)
+    family.channel.will(CHAT, ChannelRefused("no polls in a channel"))
+    await family.ask()
+    assert shown(family)[0] == (f"{TEXT}\nReply with the number of one.", False)
+
+
 async def test_a_messenger_that_is_away_gets_it_once(family: Polls) -> None:
     assert isinstance(family.channel, ScriptedChannel)
     family.channel.will(CHAT, ChannelDown("away"), ChannelDown("away"))
@@ -187,6 +207,14 @@ async def test_who_votes_under_another_address_has_one_vote(family: Polls) -> No
     assert rows == [{"voter": "local:1", "chosen_json": "[1]"}]
     await family.store.hear("", sender="local:2", deletes=MessageId("second"))
     assert await family.store.rows("SELECT chosen_json FROM poll_votes") == [{"chosen_json": "[]"}]
+
+
+async def test_a_vote_that_changes_under_another_address_is_one_message(family: Polls) -> None:
+    poll = await family.ask()
+    await family.vote(poll, 0, by="1")
+    await family.prompt()
+    await family.vote(poll, 1, by="2", sender_alias="local:1")
+    assert (await family.vote(poll, 2, by="2", sender_alias="local:1")).outcome == "amended"
 
 
 async def test_taken_back_while_its_turn_waits_withdraws_the_turn(family: Polls) -> None:
@@ -331,6 +359,15 @@ async def test_its_end_begins_a_turn_ends_the_poll_and_counts_no_more(family: Po
     await ends.end_due()
     assert family.channel.ended_polls == [poll]
     assert await family.store.queued() == []
+
+
+async def test_its_end_is_reported_also_when_the_outbox_has_let_go_of_it(family: Polls) -> None:
+    await family.ask(until="2h")
+    async with family.store.database.transaction() as tx:
+        await tx.execute("DELETE FROM outbox")
+    family.store.clock.wall_ms += 2 * 3_600_000
+    await family.ends().end_due()
+    assert 'state="ended" answered_by="0"' in await family.prompt()
 
 
 async def test_a_poll_whose_messenger_is_not_configured_is_closed_when_it_is_again(family: Polls) -> None:
