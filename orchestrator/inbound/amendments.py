@@ -165,7 +165,8 @@ async def _in_place_of(tx: Tx, message: Inbound, target: Message) -> Inbound:
         edits=None,
         file=target.file,
         file_until_ms=target.file_until_ms,
-        quote=message.quote or target.quote,
+        # That of the message first: the file of a quoted message is fetched only for it.
+        quote=target.quote or message.quote,
         thread=message.thread or thread,
     )
 

@@ -206,6 +206,21 @@ async def test_talk_that_is_edited_into_a_question_still_gets_its_file(family):
     assert await texts(family) == ["@Andy what is this?\n[image attachments/a.jpg]"]
 
 
+async def test_talk_that_is_edited_into_a_question_quotes_the_file_that_was_fetched_for_it(family):
+    quote = Quote(message_id=MessageId("old"), sender="Bob", text="[image: not fetched yet]")
+    fetched = replace(quote, text="[image attachments/a.jpg]")
+    talk = a_message("look", quote=quote, file_until_ms=9_999_999_999_999)
+    await family.intake.accept(talk)
+    await family.intake.accept(replace(talk, quote=fetched, file_until_ms=None))
+    change = edited(talk, "@Andy what is this?", quote=quote, file_until_ms=9_999_999_999_999)
+
+    await family.intake.accept(change)
+    await family.intake.accept(replace(change, quote=fetched, file_until_ms=None))
+
+    _, _, order = await family.start_next()
+    assert [request.quoted for request in order.requests] == ["[image attachments/a.jpg]"]
+
+
 async def test_talk_that_is_edited_into_a_question_still_quotes_and_is_in_its_thread(family):
     plan = a_message("the party is on Friday", sender="local:bob")
     await family.intake.accept(plan)
