@@ -554,7 +554,10 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
         await _audit(tx, "group.chat_moved", group, {"jid": new, "from": old}, now_ms=now_ms)
     elif (chat := await chats.get(tx, old)) is not None:
         # What waits for a chat refers to its record.
-        await chats.upsert(tx, new, name=chat.name, channel=chat.channel, is_group=True, at_ms=None)
+        # With the time of its last message, without which it would never be forgotten.
+        await chats.upsert(
+            tx, new, name=chat.name, channel=chat.channel, is_group=True, at_ms=chat.last_message_ms
+        )
         await access_requests.move(tx, old, new)
     await outbox.move(tx, old, new)
     await polls.move(tx, old, new)

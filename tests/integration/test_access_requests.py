@@ -372,6 +372,15 @@ async def test_a_chat_that_moves_is_asked_about_once_and_decided_at_its_new_addr
     assert len(await door.harness.rows("SELECT * FROM access_requests WHERE state = 'waiting'")) == 0
 
 
+async def test_a_chat_of_strangers_that_moves_keeps_its_time_by_which_it_is_forgotten(door: Door) -> None:
+    await door.call()
+    (before,) = await door.harness.rows("SELECT last_message_ms FROM chats WHERE jid = 'tg:-1'")
+    await door.write(lambda tx: registration.move_chat(tx, ChatJid("tg:-1"), ChatJid("tg:-100"), now_ms=1))
+    (after,) = await door.harness.rows("SELECT last_message_ms FROM chats WHERE jid = 'tg:-100'")
+    assert before["last_message_ms"] is not None
+    assert after == before
+
+
 async def test_a_request_is_for_whoever_decides(door: Door) -> None:
     with pytest.raises(access.UnknownAccessRequest, match="andy groups chats"):
         await door.write(lambda tx: access.decide(tx, 5, "block", by="a test", now_ms=1))
