@@ -166,7 +166,11 @@ def commit(scratch: Path, tree: Tree, version: str) -> None:
     code.write_text(with_version(code.read_text(encoding="utf-8"), version), encoding="utf-8")
     git = partial(artifacts.run, "git", cwd=scratch)
     git("commit", "--quiet", "--all", "--message", f"Release {version}")
-    git("tag", "--annotate", f"v{version}", "--message", f"Andy {version}\n\n{notes_of(tree.changelog)}")
+    # In a file: one argument of a program has room for 128 KiB, and the notes of a release may be longer.
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as message:
+        message.write(f"Andy {version}\n\n{notes_of(tree.changelog)}")
+        message.flush()
+        git("tag", "--annotate", f"v{version}", "--file", message.name)
 
 
 def images_of(scratch: Path, version: str, *, is_dry: bool) -> dict[str, str]:
