@@ -36,7 +36,7 @@ class ToolServer:
         """The turn that is being answered."""
         self._host = host
         self._calls: Counter[tuple[int | None, str]] = Counter()
-        """How often a tool was called with the same arguments, by turn and hash."""
+        """The number of calls of a tool with the same arguments, by turn and hash."""
         self._tools = _tools_of(order)
         self._noticing = noticing
         self._is_worker = order.turn.kind == "worker"
