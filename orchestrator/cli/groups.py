@@ -262,7 +262,7 @@ def _parse_object(text: str) -> dict[str, Any]:
     """Return the JSON object in the text of an option. Raises `UsageError` if it is none."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"This is no JSON ({error}): {text}") from error
     if not isinstance(value, dict):
         raise UsageError(f"""This is no JSON object, such as '{{"memory_mb": 1024}}': {text}""")

@@ -82,9 +82,11 @@ def add(
         price=price,
         first_byte_seconds=first_byte_seconds,
     )
+    # Before the change, which must not be made if .env cannot be read.
+    lacks_key = service.key_env is not None and not _has_key(home, service.key_env)
     asyncio.run(terminal.change(home, lambda tx, now_ms: models.add(tx, service, now_ms=now_ms)))
     print(f"The service '{name}' ({PRESETS[service.kind].title}) is at {service.url}.")
-    if service.key_env and not _has_key(home, service.key_env):
+    if lacks_key:
         print(f"Put its key into .env: {service.key_env}=…")
     print(f"Next: andy models test {name}")
 

@@ -257,18 +257,28 @@ class Home:
         """Return the text of a file without blanks around it.
 
         A file that is missing or empty is written with the text `fresh`, readable by its owner only.
+
+        Raises:
+            HomeError: the file contains something else than printable ASCII, as after a loss of power.
         """
-        stored = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+        stored = path.read_bytes().strip() if path.exists() else b""
         if stored:
-            return stored
+            return _checked_text(path, stored)
         path.parent.mkdir(parents=True, exist_ok=True)  # a command may come before the first start
         # Two processes may make it at the same time, and both need the one that stays. So the file itself is
         # locked, and written in place: a renamed file would have another lock.
-        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8") as file:
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed
             if stored := file.read().strip():
-                return stored
+                return _checked_text(path, stored)
             os.fchmod(file.fileno(), 0o600)
             file.seek(0)
-            file.write(fresh)
+            file.write(fresh.encode())
         return fresh
+
+
+def _checked_text(path: Path, content: bytes) -> str:
+    """Return the content of the file at `path` as text. Raises `HomeError` if it is not printable ASCII."""
+    if not all(0x21 <= byte <= 0x7E for byte in content):
+        raise HomeError(f"{path} is damaged: remove it, and 'andy up' makes a new one.")
+    return content.decode("ascii")

@@ -551,6 +551,7 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
         await groups.remove_chat(tx, group.folder, old)
         await tasks.move(tx, group.folder, old, new)
         await turns.move(tx, group.folder, old, new)
+        await groups.record_move(tx, old, new)
         await _audit(tx, "group.chat_moved", group, {"jid": new, "from": old}, now_ms=now_ms)
     elif (chat := await chats.get(tx, old)) is not None:
         # What waits for a chat refers to its record.

@@ -243,7 +243,8 @@ class Intake:
         _check_content(message)
         message = _storable(message, self._clock.now_ms())
         sender_list = self._read_senders()
-        verdict = senders.judge(message, sender_list)
+        former_addresses = await groups.former_addresses(tx, message.chat_jid)
+        verdict = senders.judge(message, sender_list, former_addresses=former_addresses)
         group = await groups.by_jid(tx, message.chat_jid)
         accepted = await self._take(tx, message, group, verdict)
         # In the transaction of its message: a cursor that is ahead after a crash would lose the message.

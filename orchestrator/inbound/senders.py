@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.domain.values import Inbound, is_hook
+from orchestrator.domain.values import ChatJid, Inbound, is_hook
 from orchestrator.groups.owner import OwnerRules
 
 FILE = "sender-allowlist.json"
@@ -35,7 +36,7 @@ class SenderRules(_Strict):
 
     default: SenderRule = SenderRule(allow="*")
     chats: dict[str, SenderRule] = Field(default_factory=dict)
-    """Rules by the chat's address; each replaces the default rule."""
+    """Rules by the chat's address, its present or a former one; each replaces the default rule."""
     log_denied: Annotated[bool, Field(alias="logDenied", strict=True)] = True
 
 
@@ -47,8 +48,13 @@ class SenderVerdict(StrEnum):
     DROPPED = "dropped"
 
 
-def judge(message: Inbound, sender_list: OwnerRules[SenderRules]) -> SenderVerdict:
+def judge(
+    message: Inbound, sender_list: OwnerRules[SenderRules], *, former_addresses: Sequence[ChatJid] = ()
+) -> SenderVerdict:
     """Return what the sender of a message may do, by the owner's list of senders.
+
+    `former_addresses` are those that the message's chat had before its present one, the latest first: a rule
+    for one of them counts while the present address has none.
 
     Without a list everybody may ask; while the list is broken, nobody but the owner may, who always may. The
     list is for people: a hook, an address by which a program sends messages, may ask, since the owner created
@@ -61,7 +67,9 @@ def judge(message: Inbound, sender_list: OwnerRules[SenderRules]) -> SenderVerdi
         return SenderVerdict.NO_TRIGGER if sender_list.trouble else SenderVerdict.ALLOWED
     if is_hook(message.sender):
         return SenderVerdict.ALLOWED
-    rule = sender_list.rules.chats.get(message.chat_jid, sender_list.rules.default)
+    rules = sender_list.rules
+    addresses = (message.chat_jid, *former_addresses)
+    rule = next((rules.chats[each] for each in addresses if each in rules.chats), rules.default)
     if rule.allow == "*" or message.sender in rule.allow:
         return SenderVerdict.ALLOWED
     return SenderVerdict.DROPPED if rule.mode == "drop" else SenderVerdict.NO_TRIGGER

@@ -282,6 +282,7 @@ def test_the_commands_of_one_group_are_found():
     [
         (("sttus",), "There is no command 'sttus'. Did you mean 'andy status'?"),
         (("groups", "config", "family", "--set", "{"), "This is no JSON"),
+        (("groups", "config", "family", "--set", "[" * 100_000), "This is no JSON"),
         (("groups", "register", "new", "--config", "[]"), "This is no JSON object"),
         (("audit", "--since", "lately"), "'lately' is no time"),
         (("search", "dentist", "--since", "lately"), "'lately' is no time"),

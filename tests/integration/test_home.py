@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -41,6 +42,15 @@ def test_a_token_file_left_empty_by_a_crash_gets_a_token(home):
 
     assert len(token) >= 32
     assert home.token() == token
+
+
+@pytest.mark.parametrize("content", [b"\0" * 43, b"\xff\xfe1", "schlüssel".encode(), b"two words"])
+def test_a_damaged_token_or_id_is_named_with_the_fix(home, content):
+    for file, read in ((home.token_file, home.token), (home.data / "install", home.install_id)):
+        file.write_bytes(content)
+        with pytest.raises(HomeError, match=f"{re.escape(str(file))} is damaged: remove it"):
+            read()
+        assert file.read_bytes() == content
 
 
 MAKE_TOKENS = """

@@ -63,6 +63,16 @@ def test_a_service_is_added_by_its_kind_and_its_key_is_only_named(
     assert KEY.encode() not in home.database.read_bytes()
 
 
+def test_a_service_is_not_added_while_the_file_of_its_key_cannot_be_read(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home.root / ".env").write_bytes(b"\xff")
+    with pytest.raises(AndyError, match=r"\.env"):
+        _run(["models", "add", "openrouter", "--model", "qwen/qwen3-coder", "--price", "0.3,1.2"])
+    (home.root / ".env").unlink()
+    assert listed(capsys) == []
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from orchestrator.domain.values import ChatJid
 from orchestrator.groups import registration
 from orchestrator.groups.owner import OwnerFile
 from orchestrator.inbound.intake import Intake
@@ -68,6 +69,35 @@ async def test_what_is_dropped_is_not_stored(harness):
     assert await harness.store_harness.messages() == []
     assert (await harness.hear("@Andy hi", **JANE)).outcome == "queued"
     assert (await harness.hear("@Andy mine", **MAX, is_from_me=True)).outcome == "queued"
+
+
+@pytest.mark.parametrize(
+    ("moves", "address"),
+    [
+        (["local:second"], "local:second"),
+        (["local:second", "local:third"], "local:third"),
+        (["local:second", "local:family"], "local:family"),
+    ],
+)
+async def test_a_rule_still_counts_for_a_chat_whose_address_has_changed(harness, moves, address):
+    harness.write({"chats": {"local:family": {"allow": ["local:jane"]}}})
+    present = "local:family"
+    for new in moves:
+        async with harness.store_harness.database.transaction() as tx:
+            await registration.move_chat(tx, ChatJid(present), ChatJid(new), now_ms=2)
+        present = new
+    chat = {"chat_jid": ChatJid(address)}
+    assert (await harness.hear("@Andy open the door", **MAX, **chat)).reason == NOT_ALLOWED
+    assert (await harness.hear("@Andy open the door", **JANE, **chat)).outcome == "queued"
+
+
+async def test_a_rule_for_the_present_address_replaces_one_for_a_former_address(harness):
+    harness.write({"chats": {"local:family": {"allow": []}, "local:second": {"allow": ["local:max"]}}})
+    async with harness.store_harness.database.transaction() as tx:
+        await registration.move_chat(tx, ChatJid("local:family"), ChatJid("local:second"), now_ms=2)
+    chat = {"chat_jid": ChatJid("local:second")}
+    assert (await harness.hear("@Andy hi", **JANE, **chat)).reason == NOT_ALLOWED
+    assert (await harness.hear("@Andy hi", **MAX, **chat)).outcome == "queued"
 
 
 async def test_the_file_is_read_again_when_it_has_changed(harness):

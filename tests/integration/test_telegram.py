@@ -626,7 +626,7 @@ async def assert_moved(home: TelegramHome) -> None:
     assert {row["chat_jid"] for row in await home.rows("SELECT chat_jid FROM turns")} == {NEW_JID}
     notices = await home.rows("SELECT text FROM outbox WHERE group_folder = 'main'")
     assert [NEW_JID in row["text"] for row in notices] == [True]
-    assert f"sender-allowlist.json has a rule for {JID}" in notices[0]["text"]
+    assert f"A rule for {JID} in your sender-allowlist.json still counts" in notices[0]["text"]
 
 
 @pytest.mark.parametrize("says_so", [(CHAT, NEW), (CHAT,), (NEW,)], ids=["both", "the old", "the new"])

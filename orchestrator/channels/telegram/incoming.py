@@ -425,9 +425,8 @@ async def move_chat(
             if group is not None:
                 text = (
                     f"Telegram made '{group.name}' a supergroup, which has another address: {new}."
-                    f" '{group.folder}' goes on there, with all that waited. If your sender-allowlist.json"
-                    f" has a rule for {old}, write {new} in its place, or it counts no more; else there is"
-                    " nothing to do."
+                    f" '{group.folder}' goes on there, with all that waited. A rule for {old} in your"
+                    " sender-allowlist.json still counts for it. There is nothing to do."
                 )
                 await owner.notify(tx, text, about=f"moved:{old}:{new}", now_ms=now_ms)
             if cursor is not None:

@@ -1,4 +1,4 @@
-"""`registered_groups` and `group_chats`: the groups, each with an agent, and the chats of each."""
+"""`registered_groups`, `group_chats`, `former_addresses`: the groups, each with an agent, and their chats."""
 
 from __future__ import annotations
 
@@ -61,6 +61,21 @@ async def add_chat(tx: Tx, folder: Folder, jid: ChatJid, *, now_ms: int) -> None
 async def remove_chat(tx: Tx, folder: Folder, jid: ChatJid) -> None:
     """Remove a chat from a group; it must not be the one that receives the group's notifications."""
     await tx.execute("DELETE FROM group_chats WHERE group_folder = ? AND jid = ?", (folder, jid))
+
+
+async def record_move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
+    """Record that the chat with the address `old` has the address `new` from now on."""
+    await tx.execute("UPDATE former_addresses SET chat_jid = ? WHERE chat_jid = ?", (new, old))
+    await tx.execute("INSERT OR REPLACE INTO former_addresses (former, chat_jid) VALUES (?, ?)", (old, new))
+    await tx.execute("DELETE FROM former_addresses WHERE former = chat_jid")
+
+
+async def former_addresses(tx: Tx, jid: ChatJid) -> list[ChatJid]:
+    """Return the addresses that a chat had before its present one, the latest first."""
+    cursor = await tx.execute(
+        "SELECT former FROM former_addresses WHERE chat_jid = ? ORDER BY rowid DESC", (jid,)
+    )
+    return [ChatJid(row["former"]) for row in await cursor.fetchall()]
 
 
 async def set_jid(tx: Tx, folder: Folder, jid: ChatJid) -> None:
