@@ -135,8 +135,8 @@ class McpGateway:
     ) -> None:
         """Rebuild a request from its parsed content, send it to the server `name`, and pass back the answer.
 
-        The audit gets a row for each message that was read, also if it is refused then. A POST whose message
-        is refused is answered in the protocol's own form.
+        The audit gets a row for each message that was read, also for a refused one. A POST whose message is
+        refused is answered in the protocol's own form.
 
         Args:
             name: the server's name, as the container wrote it.
@@ -269,8 +269,8 @@ async def _send_with_token(send: Send, tokens: McpTokens, server: McpServer, hel
         try:
             await send(token, held)
         except _Unauthorised:
-            # If no token was sent, the empty text says that one was demanded: no token equals it, so that of
-            # a login made meanwhile is used.
+            # `refused` is the token that the server has rejected. If none was sent it is empty: no token
+            # equals that, so the token of a login made meanwhile is used.
             renewed = await tokens.token(server, refused=token or "")
             if renewed is None:
                 raise  # caught below: there is no login

@@ -95,7 +95,8 @@ async def log_in(
     `authorise` lets the owner allow the login in a browser; `now_ms` returns the time in epoch milliseconds.
 
     Raises:
-        LoginRefused: the server, its authorisation server or the owner lets nobody log in.
+        LoginRefused: the server, its authorisation server or the owner refuses the login, or a server cannot
+            be reached.
     """
     owner_client = _client_of_owner(request)
     flow = _Flow(request.url, upstream, client=owner_client, redirect_uri=request.redirect_uri)
@@ -225,7 +226,8 @@ class _Flow:
         server names.
 
         Raises:
-            LoginRefused: the server, its authorisation server or the owner lets nobody log in.
+            LoginRefused: the server, its authorisation server or the owner refuses the login, or a server
+                cannot be reached.
         """
         self._authorise = authorise
         flow = self.provider.async_auth_flow(self._first_request)
@@ -242,7 +244,7 @@ class _Flow:
             ) from error
         except OAuthFlowError as error:
             raise LoginRefused(f"The login is refused: {_bounded(str(error))}.") from error
-        # The last two are for an address that is none, and for a lifetime that no clock knows.
+        # The last two are for an invalid address, and for a lifetime that is too long for a date.
         except (ValidationError, ValueError, httpx2.InvalidURL, OverflowError) as error:
             raise LoginRefused("The answer of its authorisation server is not OAuth.") from error
         finally:
@@ -272,7 +274,7 @@ class _Flow:
             await flow.asend(answer)
         except OAuthFlowError as error:
             raise LoginRefused("unreadable") from error
-        except OverflowError as error:  # the token has a lifetime that no clock knows
+        except OverflowError as error:  # the token's lifetime is too long for a date
             raise LoginUnreachable("It answers with what is no token.") from error
         finally:
             await flow.aclose()
@@ -303,7 +305,7 @@ class _Flow:
     async def _answer_requests(
         self, flow: AsyncGenerator[httpx2.Request, httpx2.Response], scope: str | None
     ) -> None:
-        """Send each request that the flow yields, and give it the answer, until a token is stored or it ends.
+        """Send each request that the flow yields, and pass it the answer, until it ends or a token is stored.
 
         `scope` are the rights to request; None for those that the server names. Raises `LoginRefused`.
         """

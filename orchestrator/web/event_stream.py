@@ -15,7 +15,7 @@ PING_SECONDS = 15.0
 """Seconds without an event after which `PING` is sent, so that each end notices that the other is gone."""
 PING = ": ping\n\n"
 LISTENING = ": listening\n\n"
-"""The first bytes of a stream tell the client that it misses nothing from here on."""
+"""The first bytes of a stream: they tell the client that it gets every event from now on."""
 
 
 def server_sent(kind: str, *, data: str, id: str) -> str:  # noqa: A002 - as the standard names it

@@ -122,7 +122,7 @@ class WebFeature:
     started_ms: int
     """The time when the host began to start, in epoch milliseconds."""
     is_hopeless: Callable[[str], bool]
-    """Returns whether a message with this outcome will get no further, because the host ends."""
+    """Returns whether a message with this outcome will not be answered, because the host is ending."""
     restart: Callable[[], None] | None
     """Restarts the host gracefully; None if that is not possible."""
     failing: Callable[[], Mapping[str, LoopFailure]]
@@ -130,7 +130,7 @@ class WebFeature:
 
     async def serve(self, listeners: Sequence[socket.socket], published_address: str | None) -> None:
         """Serve HTTP until cancelled, at `listeners` and at the published address, if there is one."""
-        # These are the first listener, and one at the same port of the published address, if there is one.
+        # The first listener and, if there is a published address, one at the same port of that address.
         with fronted(listeners[0], published_address) as first_and_published:
             await self._serve((*listeners[1:], *first_and_published))
 
@@ -193,8 +193,8 @@ class WebFeature:
             from orchestrator.web.api.routes import more_routes
 
             services = self._services(chat, status)
-            console = self._console(services, sessions, on_refusal)
-            return [*more_routes(services), *self._addresses(services, on_refusal), *console]
+            console = self._console_routes(services, sessions, on_refusal)
+            return [*more_routes(services), *self._secret_routes(services, on_refusal), *console]
 
         return web_app(
             first_routes(chat, new_message, status.status, host.bus),
@@ -257,7 +257,7 @@ class WebFeature:
             bus=self.host.bus,
         )
 
-    def _addresses(self, services: ApiServices, on_refusal: Callable[..., None]) -> list[BaseRoute]:
+    def _secret_routes(self, services: ApiServices, on_refusal: Callable[..., None]) -> list[BaseRoute]:
         """Return the routes for programs that know a secret address: to read calendars and to post texts."""
         from orchestrator.web.calendars import CalendarService, calendar_routes
         from orchestrator.web.hooks import HookService, hook_routes
@@ -273,7 +273,7 @@ class WebFeature:
         )
         return [*calendar_routes(calendars), *hook_routes(hooks, on_refusal)]
 
-    def _console(
+    def _console_routes(
         self, services: ApiServices, sessions: SessionService, on_refusal: Callable[..., None]
     ) -> list[BaseRoute]:
         """Return the routes of the console; its pages are built at the first request for one of them."""

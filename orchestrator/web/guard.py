@@ -108,7 +108,7 @@ class AccessGuard:
         return None
 
     async def _refusal_of_person(self, scope: Scope, headers: Headers) -> _Refusal | None:
-        """Return the refusal of a request that lacks the token, or is one too many; None if it is allowed.
+        """Return the refusal of a request without the token, or beyond `MAX_REQUESTS`; None if it is allowed.
 
         To read below `/api/`, the cookie of a console session is enough.
         """
@@ -130,7 +130,7 @@ class AccessGuard:
 
     async def _may_read(self, scope: Scope, headers: Headers) -> bool:
         """Return whether a request only reads, below `/api/`, and has the cookie of a console session."""
-        # Reading alone: browsers send a cookie without being asked, also for a page at another port.
+        # Only for reading: browsers send a cookie by themselves, also for a page at another port.
         if self._is_session is None or scope["method"] != "GET" or not scope["path"].startswith(READ_PATHS):
             return False
         cookies = cookie_parser(headers.get("cookie", ""))
@@ -247,9 +247,9 @@ def host_of(value: str) -> str:
 
 
 def _refused(status: int, code: str, text: str, *, given: str | None = None) -> _Refusal:
-    """Return the refusal of a request, with the answer: its HTTP status, an error code and a text for people.
+    """Return the refusal of a request, with its answer: an HTTP status, an error code and a text for people.
 
-    `given` is the host or the origin that the request named.
+    `given` is the host or the origin that the request named, if it was refused for that.
     """
     response = JSONResponse({"error": {"code": code, "message": text}}, status_code=status)
     return _Refusal(error=code, response=response, given=given)

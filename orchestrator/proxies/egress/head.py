@@ -33,7 +33,7 @@ class Gone(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """A CONNECT request. The token is not in its repr; `early` are the bytes that came with the head."""
+    """A CONNECT request. Its repr omits the token; `early` are the bytes that were read after its head."""
 
     target: NetworkTarget
     token: str

@@ -64,9 +64,9 @@ def adapt_request(
 
 
 def _system(system: Any) -> Any:
-    """Return the system prompt without cache marks, and without the part that differs in every request.
+    """Return the system prompt without marks for prompt caches and the part that differs in every request.
 
-    It is a text, which is returned unchanged, or a list of parts.
+    `system` is a text, which is returned unchanged, or a list of parts.
     """
     if not isinstance(system, list):
         return system
@@ -95,7 +95,7 @@ def _message(message: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[
 
 
 def _part(part: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, Any]:
-    """Return a part of a message without cache marks, or a text in its place if the service cannot read it.
+    """Return a part of a message without its mark for prompt caches, or a text if the service cannot read it.
 
     `can_see` says whether the service takes pictures and documents such as PDF, `can_call` whether it takes
     tools. The parts inside a tool's result are treated alike.

@@ -165,8 +165,8 @@ class ModelHealth:
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
         """Record how the service answered a run's request.
 
-        Return whether the client may send the same request again: False after a lasting refusal, and after an
-        outage that has lasted too long.
+        Return whether the container may send the same request again: False after a lasting refusal, and after
+        an outage that has lasted too long.
         """
         error = answered.error
         if error is None:
@@ -233,7 +233,8 @@ class ModelHealth:
                     reason=_REFUSED_REASON,
                     now_ms=self._clock.now_ms(),
                 )
-            # Afterwards, or the end of an earlier outage, for which this waits, would discard it again.
+            # Added only now: `end_outage` may hold the transaction before this one, and discards the turn
+            # after it.
             self._waiting_turns.add(identity.turn_id)
 
     async def _is_confirmed(self, error: ModelError, model: str | None) -> bool:
@@ -283,8 +284,8 @@ class ModelHealth:
             try:
                 answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
             except asyncio.CancelledError:
-                # Turns that come each minute would else cut off every request to a slow service, and its
-                # recovery would never be noticed.
+                # Otherwise, turns that come each minute would cut off every request to a slow service, and
+                # its recovery would never be noticed.
                 self._last_probe = replace(self._last_probe, is_cut_off=True)
                 self._wakeup.set()
                 raise
@@ -401,6 +402,7 @@ class ModelHealth:
     async def _begin_refusal(self, cause: ModelError, model: str | None, *, status: int | None) -> None:
         """Store that the service refuses requests for this cause, unless that is stored already.
 
+        In either case, the present key is noted as the one with which the last refusal was met.
         `model` is None if it refuses all of them. `status` is the HTTP status of its answer; None if there
         was no answer, as without a key.
         """
@@ -424,7 +426,7 @@ class ModelHealth:
             return
         async with self._database.transaction() as tx:
             ids = {refusal.id for refusal in ended}
-            # Read anew from the store: the owner may have been notified of a refusal meanwhile.
+            # Read again from the store: the owner may have been notified of a refusal meanwhile.
             for refusal in await model_refusals.unfinished(tx):
                 if refusal.id in ids:
                     await model_refusals.end(tx, refusal.id, now_ms=self._clock.now_ms())

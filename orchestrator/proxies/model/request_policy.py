@@ -1,9 +1,9 @@
 """Decide by a request's body what else a container may make the model service do besides answering.
 
 The service itself can search the web, fetch an address, run code, call another's MCP server, or answer at a
-higher price. A container without internet access would reach the internet so, and could spend more than its
-budget counts. So only what the group may use passes, and what is known to do none of that; everything else is
-refused by name.
+higher price. By that, a container without internet access would reach the internet, and could spend more than
+its budget counts. So a request passes only with parts that its group may use, or that are known to do none of
+that; any other part is refused by its name.
 """
 
 from __future__ import annotations
@@ -160,9 +160,9 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
     _check_tools(part.get("tools"), may_search=may_search, is_open=is_open)
     if kind == "tool_definition":
         _check_tools([part.get("definition")], may_search=may_search, is_open=is_open)
-    versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
-    if versioned is not None:
-        _check_tool(versioned[1], part, may_search=may_search, is_open=is_open)
+    type_match = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+    if type_match is not None:
+        _check_tool(type_match[1], part, may_search=may_search, is_open=is_open)
 
 
 def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
@@ -214,10 +214,10 @@ def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
             continue
         # The whole name has to match, with any date of its version: a service might take a name with a blank
         # or in another case for the same tool.
-        versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
-        if versioned is None:
+        type_match = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+        if type_match is None:
             raise ProxyRefused(error_responses.not_allowed(f"tools of the type {str(kind)[:40]!r}"))
-        _check_tool(versioned[1], tool, may_search=may_search, is_open=is_open)
+        _check_tool(type_match[1], tool, may_search=may_search, is_open=is_open)
 
 
 def _check_feature(
@@ -249,8 +249,8 @@ def _check_edits(management: object, features: Collection[ModelFeature]) -> None
         raise ProxyRefused(error_responses.not_allowed("context_management other than a list of 'edits'"))
     for edit in edits:
         kind = edit.get("type") if isinstance(edit, dict) else None
-        versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
-        name = versioned[1] if versioned is not None else ""
+        type_match = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+        name = type_match[1] if type_match is not None else ""
         if name not in _EDITS:
             _check_feature(
                 _PAID_EDITS.get(name), features, f"edits of the context such as {str(kind)[:40]!r}"
@@ -285,8 +285,8 @@ def _searches_of(part: dict[str, Any]) -> int:
     The object was checked, so a search tool has a valid `max_uses`.
     """
     kind = part.get("type")
-    versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
-    return int(part["max_uses"]) if versioned is not None and versioned[1] == "web_search" else 0
+    type_match = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+    return int(part["max_uses"]) if type_match is not None and type_match[1] == "web_search" else 0
 
 
 def _objects(body: Any) -> Iterator[dict[str, Any]]:

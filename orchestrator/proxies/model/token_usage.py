@@ -59,7 +59,7 @@ class ParsedUsage:
 class UsageParser:
     """Parses the usage from the chunks of one answer. It never raises.
 
-    Call `begin` with the answer's head, `feed` with each chunk of its body, and `seen` at the end.
+    Call `begin` with the answer's head, `feed` with each chunk of its body, and `usage_so_far` at the end.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class UsageParser:
         self._read_lines(lines)
         self._append(line_start, MAX_LINE_BYTES)
 
-    def seen(self) -> ParsedUsage | None:
+    def usage_so_far(self) -> ParsedUsage | None:
         """Return the usage so far; None when the answer reported none.
 
         An answer that is no stream is parsed by this call, so call it only at the answer's end.

@@ -72,7 +72,7 @@ class Metrics:
         refusals: Callable[[], Mapping[int, int]],
         foresight: Callable[[], ForesightFigures] = ForesightFigures,
     ) -> None:
-        """Store where the figures come from.
+        """Store the sources of the figures.
 
         Args:
             database: the store.

@@ -73,7 +73,8 @@ KINDS |= {".webmanifest": "application/manifest+json"}
 """The content types of static files, by the end of their names."""
 MANIFEST = "andy.webmanifest"
 """The name of the file by which a browser can install the console as an app."""
-FOR_EVER = "public, max-age=31536000, immutable"
+CACHE_FOR_A_YEAR = "public, max-age=31536000, immutable"
+"""The header Cache-Control of a file whose address changes with its content."""
 
 
 class NumberConvertor(Convertor[int]):
@@ -221,17 +222,17 @@ class _Routes:
             Route("/", self._enter),
             Route("/sign-in", self._show_sign_in),
             Route("/sign-in", self._sign_in, methods=["POST"]),
-            Route("/sign-out", self._changing(None, self._sign_out), methods=["POST"]),
-            Route("/preferences", self._changing(None, self._set_preferences), methods=["POST"]),
+            Route("/sign-out", self._form_handler(None, self._sign_out), methods=["POST"]),
+            Route("/preferences", self._form_handler(None, self._set_preferences), methods=["POST"]),
             Route("/live", self._stream),
         ]
 
     def of(self, page: Page) -> list[Route]:
         """Return the routes of a page: those that show it, and those of its forms."""
         return [
-            *(Route(path, self._showing(page, show)) for path, show in page.shows.items()),
+            *(Route(path, self._page_handler(page, show)) for path, show in page.shows.items()),
             *(
-                Route(path, self._changing(page, change), methods=["POST"])
+                Route(path, self._form_handler(page, change), methods=["POST"])
                 for path, change in page.changes.items()
             ),
         ]
@@ -305,7 +306,8 @@ class _Routes:
     def _redirect_to_sign_in(self, request: Request) -> Response:
         """Return the redirection to the sign-in for a browser without a session.
 
-        The sign-in leads back to the requested page. After a form, it says that the form is lost.
+        After the sign-in, the browser returns to the requested page. If a form was sent, the sign-in says
+        that the form is lost.
         """
         # htmx, which loads parts of a page, would put the sign-in page into the part. This header makes it
         # load the whole page.
@@ -318,7 +320,7 @@ class _Routes:
 
     # The ways in
 
-    def _showing(
+    def _page_handler(
         self, page: Page, show: Callable[[View], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
         """Return the handler of a `GET` route of a page, which calls `show` for a signed-in browser.
@@ -340,7 +342,7 @@ class _Routes:
 
         return answer
 
-    def _changing(
+    def _form_handler(
         self, page: Page | None, change: Callable[[View, SentForm], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
         """Return the handler of a `POST` route, which calls `change` with the form of a signed-in browser.
@@ -460,14 +462,14 @@ class _Routes:
             return Response(status_code=401)
 
         # Checked again while the stream is open, so that it ends with the session.
-        async def is_welcome() -> bool:
+        async def is_signed_in() -> bool:
             """Return whether the session is still valid, for a stream that stays open."""
             return await self._console.sessions.find(signed_in.cookie, agent=_user_agent(request)) is not None
 
         if self._console.live.is_full:
             raise TooManyPages
         return EventStream(
-            self._console.live.events(request.query_params.get("since", ""), is_welcome=is_welcome)
+            self._console.live.events(request.query_params.get("since", ""), is_signed_in=is_signed_in)
         )
 
     # Errors in words
@@ -560,9 +562,12 @@ def _static(files: Mapping[str, bytes]) -> Callable[[Request], Awaitable[Respons
         if name not in files:
             raise HTTPException(404)
         kind = KINDS[Path(name).suffix]
-        # What a path with the right hash leads to never changes, so a browser may store it for ever.
+        # The content at a path with the right hash never changes, so a browser may store it.
         is_current = request.path_params["hash"] == _hash(files[name])
-        headers = {"Cache-Control": FOR_EVER if is_current else "no-store", "Vary": "Accept-Encoding"}
+        headers = {
+            "Cache-Control": CACHE_FOR_A_YEAR if is_current else "no-store",
+            "Vary": "Accept-Encoding",
+        }
         if name in packed and "gzip" in request.headers.get("accept-encoding", ""):
             return Response(packed[name], media_type=kind, headers={**headers, "Content-Encoding": "gzip"})
         return Response(files[name], media_type=kind, headers=headers)
