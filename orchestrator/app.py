@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -18,7 +17,7 @@ from orchestrator.backup.retention_job import Retention
 from orchestrator.backup.write_ahead_log import WriteAheadLog
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.base.supervision import Supervisor
+from orchestrator.base.supervision import Loop, Supervisor
 from orchestrator.calendars.feature import CalendarFeature
 from orchestrator.channels.registry import build_channels
 from orchestrator.containers.feature import ContainersFeature
@@ -223,8 +222,11 @@ class Orchestrator:
         for task in running + pool.tasks():
             task.cancel()
 
-    def _all_loops(self, listeners: tuple[socket.socket, ...]) -> dict[str, Callable[[], Any]]:
-        """Return every loop of the host by its name. Each runs as a task that is restarted if it fails."""
+    def _all_loops(self, listeners: tuple[socket.socket, ...]) -> dict[str, Loop]:
+        """Return every loop of the host by its name. Each runs as a task that is restarted if it fails.
+
+        `listeners` are the sockets of the console and the HTTP API.
+        """
         host, receive = self._host, self._intake.receive
         return {
             **self._outbound.loops(),

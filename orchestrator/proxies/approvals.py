@@ -257,6 +257,7 @@ async def settle_refused(
 async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_ms: int) -> Approval:
     """Record the owner's decision about a waiting request, and return the decided request.
 
+    `by` says who decides.
     "refuse" also withdraws a decision in force: a permission, or a refusal for good. The group's agent reads
     about the decision in its next turn, except when a refusal for good was withdrawn or the group is gone.
 
@@ -325,12 +326,12 @@ def _request_line(request: Approval) -> str:
 
 
 def subject_of(request: Approval) -> str:
-    """Return the subject of a request, as people can read it. Pure."""
+    """Return the subject of a request for people: quoted, escaped and shortened. Pure."""
     return quoted(request.subject, MAX_SUBJECT_CHARS)
 
 
 def outcome(decided: Approval) -> str:
-    """Return a short description of a decision. Pure."""
+    """Return a short text about how a request was decided, or that it waits. Pure."""
     match decided.state:
         case ApprovalState.ALWAYS:
             return "Allowed from now on"
@@ -345,7 +346,7 @@ def outcome(decided: Approval) -> str:
 
 
 def _action_text(request: Approval) -> str:
-    """Return what a request is to do, as a verb with its object: "reach …" or "call …"."""
+    """Return what an agent requests to do, as a verb with its object: "reach …" or "call …"."""
     if request.kind is ApprovalKind.EGRESS:
         return f"reach {quoted(request.subject, MAX_SUBJECT_CHARS)}"
     server, _, tool = request.subject.partition("/")  # such as "calendar/delete_event"

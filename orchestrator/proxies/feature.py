@@ -254,8 +254,8 @@ class ContainerProxies:
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
         """Return the environment variables by which a container of a group finds the proxies.
 
-        `token` is the run's token. It stands in place of a key for the model service, and no other program
-        accepts it. Only Claude needs the model proxy, and only a group with an allow-list the egress proxy.
+        `token` is the run's token. It replaces a key for the model service, and no other program accepts it.
+        Only Claude needs the model proxy, and only a group with an allow-list the egress proxy.
         """
         variables: dict[str, str] = {}
         if agent == "claude":
@@ -469,7 +469,7 @@ class ContainerProxies:
             budgets=holder.budgets,
             # Only Anthropic's own search is made by the model service; the host makes all others.
             may_search=settings.search_service(config, self._host.settings) is SearchService.ANTHROPIC
-            and self.admission.searches.left(holder.run_id, holder.turn_id) > 0,
+            and self.admission.searches.remaining(holder.run_id, holder.turn_id) > 0,
             is_open=config.egress == "open",
             model_features=config.model_features,
             service=service,

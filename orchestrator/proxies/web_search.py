@@ -154,7 +154,7 @@ class WebSearch:
             NothingToSearch: the query has no words.
         """
         service = settings.search_service(settings.of(group), self._host.settings)
-        if not service.is_asked_by_host or not self._admission.searches.left(turn.run_id, turn.turn_id):
+        if not service.is_asked_by_host or not self._admission.searches.remaining(turn.run_id, turn.turn_id):
             raise SearchNotAllowed("Web search is off for this group, or was used too often in this turn.")
         identity = RunIdentity(
             run_id=turn.run_id,

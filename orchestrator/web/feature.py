@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent_runner.wire.listeners import listen
 from orchestrator.base.asgi_server import BoundedConfig, Server, fronted
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.web.api.routes import ApiServices
     from orchestrator.web.chat_service import ChatService
     from orchestrator.web.console.sessions import SessionService
+    from orchestrator.web.refusals import OnRefusal
 
 HEAD_SECONDS = 10.0
 """Seconds within which the headers of a request must arrive, counted from its first byte; for the first
@@ -154,7 +155,7 @@ class WebFeature:
             # Only now: when cancelled, the task still writes the refusals that came while the server ended.
             writing_refusals.cancel()
 
-    def _app(self, on_refusal: Callable[..., None]) -> Any:
+    def _app(self, on_refusal: OnRefusal) -> ASGIApp:
         """Return the web application; routes that are needed later are loaded at their first request.
 
         `on_refusal` is called for each refused request.
@@ -257,7 +258,7 @@ class WebFeature:
             bus=self.host.bus,
         )
 
-    def _secret_routes(self, services: ApiServices, on_refusal: Callable[..., None]) -> list[BaseRoute]:
+    def _secret_routes(self, services: ApiServices, on_refusal: OnRefusal) -> list[BaseRoute]:
         """Return the routes for programs that know a secret address: to read calendars and to post texts."""
         from orchestrator.web.calendars import CalendarService, calendar_routes
         from orchestrator.web.hooks import HookService, hook_routes
@@ -274,7 +275,7 @@ class WebFeature:
         return [*calendar_routes(calendars), *hook_routes(hooks, on_refusal)]
 
     def _console_routes(
-        self, services: ApiServices, sessions: SessionService, on_refusal: Callable[..., None]
+        self, services: ApiServices, sessions: SessionService, on_refusal: OnRefusal
     ) -> list[BaseRoute]:
         """Return the routes of the console; its pages are built at the first request for one of them."""
         from orchestrator.web.console.mount import console_routes

@@ -75,7 +75,7 @@ class AccessGuard:
         """
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            refusal = self._refusal_of_origin(scope, headers) or await self._refusal_of_person(scope, headers)
+            refusal = self._origin_refusal(scope, headers) or await self._access_refusal(scope, headers)
             if refusal is None and not _is_open(scope["path"]):
                 # The connection of an authorised request stays open until the request is answered.
                 mark_admitted(scope)
@@ -93,7 +93,7 @@ class AccessGuard:
         finally:
             self._under_way -= 1
 
-    def _refusal_of_origin(self, scope: Scope, headers: Headers) -> _Refusal | None:
+    def _origin_refusal(self, scope: Scope, headers: Headers) -> _Refusal | None:
         """Return the refusal of a request for another host or from another origin; None if it is allowed."""
         # Against DNS rebinding: a site whose name resolves to 127.0.0.1 still sends its own name.
         host = headers.get("host", "")
@@ -107,7 +107,7 @@ class AccessGuard:
             return _refused(403, "bad_origin", "Links and pictures of other pages may not come in.")
         return None
 
-    async def _refusal_of_person(self, scope: Scope, headers: Headers) -> _Refusal | None:
+    async def _access_refusal(self, scope: Scope, headers: Headers) -> _Refusal | None:
         """Return the refusal of a request without the token, or beyond `MAX_REQUESTS`; None if it is allowed.
 
         To read below `/api/`, the cookie of a console session is enough.

@@ -88,7 +88,7 @@ class RefusalAudit:
         """
         try:
             while True:
-                await self._wakeup.wait(at_most_seconds=self._until_due())
+                await self._wakeup.wait(at_most_seconds=self._seconds_until_due())
                 loop_time = asyncio.get_running_loop().time()
                 due = {kind for kind in self._counted if self._due.get(kind, loop_time) <= loop_time}
                 # Refusals that come until then are counted, and written as one row: a flood must not fill
@@ -98,7 +98,7 @@ class RefusalAudit:
         finally:
             await self.write()
 
-    def _until_due(self) -> float | None:
+    def _seconds_until_due(self) -> float | None:
         """Return the seconds until a counted refusal may be written; None if none is counted."""
         loop_time = asyncio.get_running_loop().time()
         return min(

@@ -455,7 +455,7 @@ def a_search() -> ProxyExchange:
 
 async def test_a_turn_that_has_searched_fifty_times_searches_no_more(harness: Harness) -> None:
     def may(turn: int) -> bool:
-        return harness.gate.searches.left(RunId("run-1"), TurnId(turn)) > 0
+        return harness.gate.searches.remaining(RunId("run-1"), TurnId(turn)) > 0
 
     for number in range(50):
         assert may(7), number

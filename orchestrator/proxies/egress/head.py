@@ -64,7 +64,9 @@ async def read_connect(reader: asyncio.StreamReader) -> Connect:
     return Connect(target=_parse_connect_target(request.target), token=token, early=parser.trailing_data[0])
 
 
-async def _next_event(parser: h11.Connection, reader: asyncio.StreamReader) -> object:
+async def _next_event(
+    parser: h11.Connection, reader: asyncio.StreamReader
+) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
     """Read until the parser has an event, and return it; a closed connection is an event, too.
 
     Raises `BadHead`.

@@ -215,7 +215,7 @@ class EgressProxy:
         except Exception:
             log.exception("egress.failed")
         finally:
-            await _hang_up(writer)
+            await _close_connection(writer)
 
     def _forget_connection(self, peer: str) -> None:
         """Subtract a closed connection from the count of the container with the address `peer`."""
@@ -243,7 +243,7 @@ class EgressProxy:
         return None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
-        """Read one request, check it, and carry bytes both ways; a refusal is answered and recorded.
+        """Read one request, check it, and copy bytes both ways; a refusal is answered and recorded.
 
         `peer` is the address of the container.
 
@@ -265,7 +265,7 @@ class EgressProxy:
                 # What the run may reach can have changed meanwhile.
                 caller = self._check_caller(await self._identify(request.token), peer)
             await self._check_target(caller, target)
-            with _one_more(self._connections_by_group, caller.folder):
+            with _count_one_more(self._connections_by_group, caller.folder):
                 outside = await self._connect(target, caller.folder)
                 await self._carry_bytes(caller, request, (reader, writer), outside)
         except (BadHead, EgressUnreachable) as error:
@@ -355,7 +355,7 @@ class EgressProxy:
         started = time.monotonic()
         is_refused = False
         try:
-            # Before any byte is judged: a client sends its TLS hello only after this answer.
+            # Before any byte is checked: a client sends its TLS hello only after this answer.
             container[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             opening = partial(self._read_first_bytes, request, container[0])
             await tunnel.carry(container, (outside.reader, outside.writer), opening=opening)
@@ -426,7 +426,7 @@ class EgressProxy:
         reason: str,
         **more: str,
     ) -> None:
-        """Record a refusal in the log and in the audit, unless similar ones come in a loop.
+        """Record a refusal in the log and in the audit, unless similar ones were recorded just before.
 
         `caller` is None if the token is not known, `target` if the request could not be read. `peer` is the
         address of the container. `more` are further fields of the record.
@@ -462,8 +462,8 @@ class EgressProxy:
 
 
 @contextmanager
-def _one_more(counter: Counter[Counted], key: Counted) -> Iterator[None]:
-    """Raise the count of `key` by one while the block runs; a key that counts nothing is removed."""
+def _count_one_more(counter: Counter[Counted], key: Counted) -> Iterator[None]:
+    """Count one more for `key` in `counter` while the block runs; a key whose count is 0 is removed."""
     counter[key] += 1
     try:
         yield
@@ -491,7 +491,7 @@ async def _read_hello(hellos: ClientHelloReader, early: bytes, reader: asyncio.S
 
 
 def _check_later(hellos: LaterHellos, data: bytes) -> bytes:
-    """Feed bytes of the client to the check of later hellos, and return the bytes that may go out now.
+    """Feed bytes of the client to the check of later hellos; return the bytes to send to the target now.
 
     Bytes that were held back earlier may be among them. Raises `OpeningRefused`.
     """
@@ -509,8 +509,8 @@ def _peer(writer: asyncio.StreamWriter) -> str:
     return str(address[0]) if address else "?"
 
 
-async def _hang_up(writer: asyncio.StreamWriter) -> None:
-    """Close a connection, with a moment for the written bytes to arrive."""
+async def _close_connection(writer: asyncio.StreamWriter) -> None:
+    """Close a connection; wait at most `LINGER_SECONDS` until the written bytes are delivered."""
     writer.close()
     try:
         with suppress(OSError, TimeoutError):

@@ -168,9 +168,9 @@ class Admission:
     async def _standings(self, wanted: Sequence[budgets.Budget]) -> list[rules.BudgetStanding]:
         """Return how much of each budget is used, by the cache; missing sums are first loaded into it."""
         now_ms = self._clock.now_ms()
-        if not self._budget_cache.knows(wanted, now_ms):
+        if not self._budget_cache.has_sums(wanted, now_ms):
             async with self._database.reading() as tx:
-                await self._budget_cache.learn(tx, wanted, now_ms)
+                await self._budget_cache.load(tx, wanted, now_ms)
         return self._budget_cache.standings(wanted, now_ms)
 
     async def _refuse(self, identity: RunIdentity, spent_budget: rules.BudgetStanding) -> None:
@@ -211,7 +211,7 @@ class Admission:
             all_budgets = await budgets.every(tx)
             for folder in dict.fromkeys(entry.folder for entry in entries):
                 group_budgets = [budget for budget in all_budgets if budget.folder in (None, folder)]
-                await self._budget_cache.learn(tx, group_budgets, now_ms)
+                await self._budget_cache.load(tx, group_budgets, now_ms)
                 for standing in self._budget_cache.standings(group_budgets, now_ms):
                     await self._notify(tx, standing, folder)
         self._on_queued()

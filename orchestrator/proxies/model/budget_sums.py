@@ -282,11 +282,11 @@ class BudgetCache:
             if counts(key.budget, key.span, entry):
                 self._sums[key] += usage.sums_of([entry])
 
-    def knows(self, wanted: Iterable[Budget], now_ms: int) -> bool:
+    def has_sums(self, wanted: Iterable[Budget], now_ms: int) -> bool:
         """Return whether the sums of all these budgets for the periods of `now_ms` are in the cache."""
         return all(self._key(budget, now_ms) in self._sums for budget in wanted)
 
-    async def learn(self, tx: Tx, wanted: Iterable[Budget], now_ms: int) -> None:
+    async def load(self, tx: Tx, wanted: Iterable[Budget], now_ms: int) -> None:
         """Load the missing sums of budgets for the periods of `now_ms`.
 
         Before a sum is loaded, those of periods that ended before its period are dropped.

@@ -134,7 +134,7 @@ class ClientSide:
     async def begin(self, status: int, headers: Iterable[Header]) -> None:
         """Send the head of the answer.
 
-        A client that still sends its body learns that the connection closes after the answer.
+        If the client has not sent its whole body yet, the header `connection: close` is added.
         """
         closing = [] if self._body_ended.is_set() else [(b"connection", b"close")]
         self.status = status

@@ -342,7 +342,7 @@ class ModelHealth:
         self._on_change()
 
     async def _record_outage(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Record that a run's turn has met an outage, and return whether it may go on waiting.
+        """Record that a run's turn has met an outage, and return whether it may continue to wait.
 
         It may not if the outage has lasted `MAX_OUTAGE_MS`, or will have at the end of the pause that the
         service wants. Then the reason for stopping the turn is recorded. A run without a turn may always go

@@ -178,8 +178,8 @@ class SearchCounts:
         self._made = TurnCounts()
         self._under_way = TurnCounts()
 
-    def left(self, run_id: RunId, turn_id: TurnId | None) -> int:
-        """Return how many searches a turn may still make, without regard to those under way."""
+    def remaining(self, run_id: RunId, turn_id: TurnId | None) -> int:
+        """Return how many searches a turn may still make; searches that are only reserved do not count."""
         return max(0, self._a_turn - self._made.of(run_id, turn_id))
 
     def add(self, run_id: RunId, turn_id: TurnId | None, count: int) -> None:
@@ -192,7 +192,7 @@ class SearchCounts:
         Raises `ProxyRefused`: with 403 if the turn has fewer than `count` left, or with 429 if other requests
         under way have reserved them.
         """
-        remaining = self.left(run_id, turn_id)
+        remaining = self.remaining(run_id, turn_id)
         under_way = self._under_way.of(run_id, turn_id)
         if count > remaining:
             raise ProxyRefused(too_many_searches(remaining) if remaining else NO_SEARCH)

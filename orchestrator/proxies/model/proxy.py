@@ -154,7 +154,7 @@ class CredentialProxy:
 
         The request costs about ten tokens. A `model` of None stands for the usual one of the service, and a
         `service` of None for the one of `.env`. A good answer is read to its end, and is an outage if it
-        breaks off. A service without a usable credential is not asked.
+        breaks off. To a service without a usable credential, nothing is sent.
         """
         # Imported at the first use, here and below: httpcore and its CA file take 30 ms of the host's start.
         from orchestrator.proxies.model import forwarder

@@ -292,8 +292,8 @@ def _searches_of(part: dict[str, Any]) -> int:
 def _objects(body: Any) -> Iterator[dict[str, Any]]:
     """Yield each JSON object in a request, at any depth, that may name a tool or an address to the service.
 
-    Left out are the objects in the input of past calls and in schemas, which the service takes for neither.
-    Not recursive, because the container chooses the depth.
+    The objects in the input of past calls and in schemas are left out: the service treats them neither as
+    tools nor as addresses. Not recursive, because the container chooses the depth.
     """
     unread = [body]
     while unread:

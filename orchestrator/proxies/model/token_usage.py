@@ -186,7 +186,7 @@ class UsageParser:
         for line in lines:
             if not line.startswith(b"data:") or len(line) > MAX_LINE_BYTES:
                 continue
-            # The type of an event stands at the beginning of its data, and 64 bytes are quickly searched.
+            # The type of an event is at the beginning of its data, and 64 bytes are quickly searched.
             if line.find(b'"content_block_delta"', 0, 64) >= 0:
                 # Nearly all lines are deltas, so they are counted here, without a call for each.
                 self._deltas += 1

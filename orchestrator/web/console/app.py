@@ -126,9 +126,9 @@ def build_console(
     routes = _Routes(console, web_origin=origin, on_refusal=on_refusal)
     return Starlette(
         routes=[
-            *routes.own(),
+            *routes.common(),
             Route("/static/{hash}/{name}", _static(files)),
-            *(route for page in console.pages for route in routes.of(page)),
+            *(route for page in console.pages for route in routes.of_page(page)),
         ],
         middleware=[Middleware(SecurityHeaders), Middleware(Arrival, answer=routes.arrive)],
         exception_handlers={
@@ -216,7 +216,7 @@ class _Routes:
         self._secure_host = web_origin.netloc if web_origin.scheme == "https" else None
         self._on_refusal = on_refusal
 
-    def own(self) -> list[Route]:
+    def common(self) -> list[Route]:
         """Return the routes that belong to no page, such as the sign-in."""
         return [
             Route("/", self._enter),
@@ -227,7 +227,7 @@ class _Routes:
             Route("/live", self._stream),
         ]
 
-    def of(self, page: Page) -> list[Route]:
+    def of_page(self, page: Page) -> list[Route]:
         """Return the routes of a page: those that show it, and those of its forms."""
         return [
             *(Route(path, self._page_handler(page, show)) for path, show in page.shows.items()),
@@ -278,7 +278,7 @@ class _Routes:
         answer = RedirectResponse(address, status_code=307)
         if COOKIE in request.cookies:
             # The browser has sent this cookie to every server of the machine, so others may know it.
-            signed_in = await self._signed_in(request)
+            signed_in = await self._session_of(request)
             if signed_in is not None:
                 await self._console.sessions.sign_out(signed_in)
             answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
@@ -292,7 +292,7 @@ class _Routes:
         is_secure = self._secure_host is not None and request.headers.get("host") == self._secure_host
         return SECURE_COOKIE if is_secure else COOKIE
 
-    async def _signed_in(self, request: Request) -> SignedIn | None:
+    async def _session_of(self, request: Request) -> SignedIn | None:
         """Return the session of the browser that sent a request, or None if it is not signed in.
 
         With a session, the request's connection is marked as authorised.
@@ -330,7 +330,7 @@ class _Routes:
 
         async def answer(request: Request) -> Response:
             """Show the page to a browser that is signed in; redirect any other to the sign-in."""
-            signed_in = await self._signed_in(request)
+            signed_in = await self._session_of(request)
             if signed_in is None:
                 return self._redirect_to_sign_in(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
@@ -353,7 +353,7 @@ class _Routes:
 
         async def answer(request: Request) -> Response:
             """Carry out the form of a browser that is signed in; redirect any other to the sign-in."""
-            signed_in = await self._signed_in(request)
+            signed_in = await self._session_of(request)
             if signed_in is None:
                 return self._redirect_to_sign_in(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
@@ -371,13 +371,13 @@ class _Routes:
 
     async def _enter(self, request: Request) -> Response:
         """Redirect a signed-in browser to the first page; show the sign-in to any other."""
-        if await self._signed_in(request) is None:
+        if await self._session_of(request) is None:
             return await self._show_sign_in(request)
         return RedirectResponse(ROOT + self._console.pages[0].path, status_code=303)
 
     async def _show_sign_in(self, request: Request) -> Response:
         """Show the sign-in; redirect a browser that is signed in to the page that it requested before."""
-        if await self._signed_in(request) is not None:
+        if await self._session_of(request) is not None:
             return RedirectResponse(
                 _return_path(request) or ROOT + self._console.pages[0].path, status_code=303
             )
@@ -457,7 +457,7 @@ class _Routes:
 
         Raises `TooManyPages` if too many streams are open.
         """
-        signed_in = await self._signed_in(request)
+        signed_in = await self._session_of(request)
         if signed_in is None:
             return Response(status_code=401)
 
@@ -477,7 +477,7 @@ class _Routes:
     async def explain(self, request: Request, error: Exception) -> Response:
         """Return a page that says what went wrong and what to do; log a fault of the host itself."""
         status = status_of(error)
-        signed_in = await self._signed_in(request)
+        signed_in = await self._session_of(request)
         view = View(self._console, request, page=None, signed_in=signed_in)
         if signed_in is not None and status < 500:  # after a fault, counting the needs might fail too
             view.needs = len(await needs.read_waiting(view)) + self._console.troubles

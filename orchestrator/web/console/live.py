@@ -73,7 +73,7 @@ class LiveStreams:
         try:
             # Listening begins before the missed events are read: none can fall between the two.
             with self._bus.listening(*self._kinds, with_transient=True) as queue:
-                newest_id, missed = self.now, self._missed(after)
+                newest_id, missed = self.now, self._missed_changes(after)
                 if missed is None:
                     yield server_sent("all", id=newest_id, data="")
                 elif missed:
@@ -82,7 +82,7 @@ class LiveStreams:
                 loop = asyncio.get_running_loop()
                 checked_at = loop.time()
                 while True:
-                    changes = await self._changes(queue)
+                    changes = await self._next_changes(queue)
                     # The id is read with the changes: an event that arrives while they are sent is after it.
                     yield server_sent("change", id=self.now, data=_as_json(changes)) if changes else PING
                     # Checked by the clock too: on a busy host there is always a change, and a browser that
@@ -95,7 +95,7 @@ class LiveStreams:
         finally:
             self._open -= 1
 
-    async def _changes(self, queue: asyncio.Queue[HostEvent]) -> set[Change]:
+    async def _next_changes(self, queue: asyncio.Queue[HostEvent]) -> set[Change]:
         """Wait for the next events, and return the kind and the group of each.
 
         Events that come within `COLLECT_SECONDS` are returned together. Empty if none came for
@@ -111,7 +111,7 @@ class LiveStreams:
             events.append(queue.get_nowait())
         return {(event.kind, event.group) for event in events}
 
-    def _missed(self, after: str) -> set[Change] | None:
+    def _missed_changes(self, after: str) -> set[Change] | None:
         """Return the kind and the group of each event after the one with the id `after`.
 
         Return None if the host no longer stores them all, or if the id is not from this start of the host.

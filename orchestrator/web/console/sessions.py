@@ -118,9 +118,9 @@ class SessionService:
         return SignedIn(session=session, secret=secret)
 
     def _use_code(self, credential: str) -> bool:
-        """Return whether a text is a valid one-time code, which is invalid from then on.
+        """Return whether a text is a valid one-time code; if it is, the code becomes invalid.
 
-        A wrong guess uses up no code, or somebody who guesses could lock others out.
+        A wrong guess leaves all codes valid: otherwise, somebody who guesses could lock others out.
         """
         # `make_code` has joined the two. An unknown name has no hash, and counts as expired long ago.
         name, _, secret = credential.partition(".")
