@@ -374,7 +374,7 @@ async def _reason_not_to_ask(tx: Tx, folder: Folder, *, now_ms: int) -> str | No
 
 
 def _refusal_reason(decision: Approval | str) -> str | None:
-    """Return the reason for the agent by which its request is refused; None if it is allowed.
+    """Return the text for the agent on why its request is refused; None if it is allowed.
 
     `decision` is a text if the owner was not asked.
     """

@@ -503,8 +503,9 @@ class ContainerProxies:
         return next_choice is not None
 
     async def _service_of_run(self, name: str | None) -> ModelService | None:
-        """Return the service with the name that a run has recorded; None without a name, and if it was
-        removed meanwhile.
+        """Return the model service with the name that a run has recorded; None if it was removed.
+
+        The name is None for the service of `.env`; then None is returned, too.
         """
         if name is not None and self.models.catalog.service(name) is None:
             await self.models.refresh()  # it may have been added since the last look

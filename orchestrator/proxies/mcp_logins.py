@@ -310,7 +310,7 @@ class McpTokens:
         return renewed
 
     async def _store(self, server: McpServer, login: McpLogin, **fields: object) -> bool:
-        """Change fields of the stored login; return False, changing nothing, if it is gone or another by now.
+        """Change fields of the stored login; return False, changing nothing, if it was replaced or deleted.
 
         Raises `LoginUnreachable` if the file cannot be written.
         """

@@ -113,10 +113,10 @@ def read_message(body: bytes) -> McpMessage:
     if method != CALL_METHOD:
         body = strict_json.to_ascii_json(message)
         return McpMessage(body=body, id=message_id, method=method, is_of_task=_is_of_task(method, params))
-    return _call(message, params, message_id)
+    return _tool_call(message, params, message_id)
 
 
-def _call(message: dict[str, Any], params: dict[str, Any], message_id: str | int | None) -> McpMessage:
+def _tool_call(message: dict[str, Any], params: dict[str, Any], message_id: str | int | None) -> McpMessage:
     """Return the message that calls a tool, with the params in `message` reduced to the known members.
 
     `message` is the parsed message, whose params are replaced here; `params` are the received ones, and

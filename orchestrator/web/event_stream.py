@@ -32,7 +32,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncGenerator[str]) -> None:
-        """Take the events, each in the format of server-sent events."""
+        """`events` yields the events, each in the format of server-sent events."""
         # nginx holds events back until its buffer is full, unless the second header forbids it.
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         # The base class counts the body that it was given: a length of 0 would end the stream at once.

@@ -56,7 +56,7 @@ TRIES = 20
 
 @contextmanager
 def listen_locally(port: int) -> Iterator[tuple[socket.socket, ...]]:
-    """Give the block sockets that listen on both loopback addresses of this machine, at the same port.
+    """Yield sockets that listen on both loopback addresses of this machine, at the same port.
 
     Port 0 lets the system choose. Browsers connect to `andy.localhost` on ::1 first: another program that
     listened there would receive the cookie. A machine without IPv6 has one socket. The sockets are closed

@@ -53,7 +53,7 @@ class AccessGuard:
         web_origin: str | None = None,
         is_session: IsSession | None = None,
     ) -> None:
-        """Take the application that gets the allowed requests.
+        """`app` is the application that gets the allowed requests.
 
         `token` is the API's, `on_refusal` is called for each refused request. `web_origin` is the origin of a
         reverse proxy in front of the server: `https://andy.example`. `is_session` returns whether a cookie is

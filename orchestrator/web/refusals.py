@@ -55,7 +55,7 @@ class RefusalAudit:
         on_added: Callable[[], None] = lambda: None,
         period_seconds: float = PERIOD_SECONDS,
     ) -> None:
-        """Take the database of the audit. `on_added` is called after rows were written.
+        """`database` stores the audit. `on_added` is called after rows were written.
 
         `period_seconds` is the least time between two rows about the same error.
         """

@@ -258,10 +258,10 @@ class LaterHellos:
         return self._count_records(record)
 
     def _count_records(self, records: bytes) -> bytes:
-        """Count all records of one hello, or one other record, as one; return the same bytes to be sent.
+        """Count one whole hello, or one other record, and return its bytes, which may be sent.
 
-        Called for all that is sent while the checks go on, except for early data, of which there may be much.
-        Raises `BadClientHello` after more than `_MAX_COUNTED_RECORDS`.
+        This limits an endless handshake. Early data are not counted, as there may be much. Raises
+        `BadClientHello` after more than `_MAX_COUNTED_RECORDS`.
         """
         self._counted_records += 1
         if self._counted_records > _MAX_COUNTED_RECORDS:

@@ -55,7 +55,9 @@ class ClientSide:
         self._body_ended = asyncio.Event()
 
     async def keep_pace(self) -> bool:
-        """Count this request for its caller, and wait if the caller has sent many. Return whether it waited.
+        """Count this request for its caller, and wait if the caller has sent many lately.
+
+        Return whether there was a wait.
 
         A second call does nothing.
         """

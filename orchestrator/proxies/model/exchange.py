@@ -167,9 +167,10 @@ class ExchangeLog:
         )
 
     def log_if_rejected(self, status: int, credential: Credential) -> None:
-        """Log that a service rejects the credential, once: again only after it accepted one, or for another.
+        """Log that a service has rejected the credential, but do not repeat this for each request.
 
-        `status` is the one of the service's answer: 401 rejects the credential, any other status accepts it.
+        It is logged again after the service has accepted a credential, or for another credential. `status` is
+        that of the service's answer: 401 rejects the credential, any other status accepts it.
         """
         if status != 401:
             self._refused = None

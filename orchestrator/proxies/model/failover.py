@@ -99,7 +99,10 @@ class Failover:
         self._wakeup = Wakeup()
 
     async def load(self) -> None:
-        """Load an earlier process's outages; those services are tested at once."""
+        """Load the outages, and the services that turns have left, from an earlier process.
+
+        The services that were down are tested at once.
+        """
         async with self._database.reading() as tx:
             self._router.left = await turn_moves.services_left_by_turn(tx)
             outages = await turn_moves.outages(tx)

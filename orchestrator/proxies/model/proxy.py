@@ -223,13 +223,13 @@ class CredentialProxy:
         identity: RunIdentity | None = None
         try:
             _check_head(client, self._limits)
-            identity = await self._identity(client)
+            identity = await self._run_of(client)
             self._check_peer(identity, client)
             # Paced by run, not by address: with the process runtime all groups have the same address.
             client.caller = f"run {identity.run_id}"
             if await client.keep_pace():
                 # The rights of the run can have changed during the pause.
-                identity = await self._identity(client)
+                identity = await self._run_of(client)
             self._count_request(identity)
             with self._slots.hold(identity.folder), self._held_bytes.growing(identity.folder) as held:
                 if path.startswith(PREFIX):
@@ -286,7 +286,7 @@ class CredentialProxy:
         if denial is not None and self._on_denial is not None:
             self._on_denial(identity, denial)
 
-    async def _identity(self, client: ClientSide) -> RunIdentity:
+    async def _run_of(self, client: ClientSide) -> RunIdentity:
         """Return the run whose token a request has.
 
         Raises `ProxyRefused` (401) if there is no token, or it is unknown.

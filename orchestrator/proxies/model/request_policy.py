@@ -124,9 +124,9 @@ def read_request(
     _check_edits(document.get("context_management"), features)
     _check_output(document.get("output_config"))
     _check_tools(document.get("tools"), may_search=may_search, is_open=is_open)
-    judged_values = [value for name, value in document.items() if name not in _UNCHECKED_FIELDS]
+    checked_values = [value for name, value in document.items() if name not in _UNCHECKED_FIELDS]
     searches = 0
-    for part in _objects(judged_values):
+    for part in _objects(checked_values):
         _check_part(part, may_search=may_search, is_open=is_open)
         searches += _searches_of(part)
     if searches > MAX_SEARCHES_A_REQUEST:

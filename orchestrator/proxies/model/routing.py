@@ -40,15 +40,15 @@ class ModelCatalog:
     choices: tuple[ChosenModel, ...] = ()
 
     def service(self, name: str | None) -> ModelService | None:
-        """Return a service that was added; None for the one of `.env`, and for a removed one."""
+        """Return the added service with this name; None for the service of `.env`, and for a removed one."""
         return next((service for service in self.services if service.name == name), None)
 
     def chosen(self, work: WorkKind) -> str | None:
-        """Return the choice for a kind of work in all groups; None if there is none."""
+        """Return the model that the owner chose for a kind of work in all groups; None if there is none."""
         return next((choice.model for choice in self.choices if choice.work is work), None)
 
     def fallbacks(self) -> list[ChosenModel]:
-        """Return the owner's stand-ins, in the order in which they are tried."""
+        """Return the owner's choices for when a service does not answer, in the order to try them."""
         return [choice for choice in self.choices if choice.work is WorkKind.FALLBACK]
 
 
@@ -173,7 +173,7 @@ class ModelRouter:
     def candidates(
         self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
     ) -> list[ModelChoice]:
-        """Return the services and models for a turn, in the order to try them: the choice, then stand-ins.
+        """Return the services and models for a turn: the owner's choice, then those of `stand_ins` in order.
 
         `is_isolated` says whether the turn is outside of the group's conversation.
         """

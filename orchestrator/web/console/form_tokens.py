@@ -56,7 +56,7 @@ class ChangedSince(BadRequest):
     http_status = 409
 
     def __init__(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-        """Take the state that the page showed (`before`) and the present one (`now`), as texts by field."""
+        """`before` is the state that the page showed, and `now` the present state, as texts by field."""
         super().__init__()
         self.before = dict(before)
         self.now = dict(now)
@@ -87,7 +87,7 @@ class SentForm:
     def __init__(
         self, fields: Mapping[str, list[str]], files: Mapping[str, UploadedFile] | None = None
     ) -> None:
-        """Take the values of each field that was sent, by the field's name, and the uploaded files."""
+        """`fields` has the values of each field that was sent, `files` the uploaded files, by field."""
         self._fields = fields
         self._files = files or {}
 

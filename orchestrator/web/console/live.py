@@ -41,7 +41,7 @@ class LiveStreams:
     """Serves the streams of all browsers; each open one has a queue and a timer."""
 
     def __init__(self, bus: EventBus, *, start: str, kinds: Iterable[str] = ("*",)) -> None:
-        """Take the bus that publishes the host's events.
+        """`bus` publishes the host's events.
 
         `start` identifies this start of the host in the ids of events; `kinds` are the patterns of the kinds
         of events that any page needs.

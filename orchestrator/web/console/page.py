@@ -152,7 +152,7 @@ class View:
     def __init__(
         self, console: Console, request: Request, *, page: Page | None, signed_in: SignedIn | None
     ) -> None:
-        """Take a request to the console.
+        """Prepare to answer a request to the console.
 
         `page` is the page to which the request's route belongs, None for an error page. `signed_in` is the
         browser's session, None before the sign-in. Language and theme are read from the request.

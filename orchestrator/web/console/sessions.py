@@ -65,7 +65,7 @@ class SessionService:
     """Makes one-time codes and sessions, and finds the session of a cookie."""
 
     def __init__(self, database: Database, reader: Database, *, token: str, clock: Clock) -> None:
-        """Take the database for writing, and `reader` for reading.
+        """`database` is for writing, and `reader` for reading.
 
         `token` is that of the API: it signs anybody in.
         """
