@@ -274,9 +274,9 @@ class Orchestrator:
     async def _shut_down(self) -> None:
         """Take no new work, let turns end and replies be sent within limits of time, and stop containers.
 
-        Containers that the next start of the host shall take over are left running.
-        The event `host.stopping` is published before the wait, and `host.drained` after it. At the end the
-        file with the host's address is deleted.
+        Containers that the next start of the host shall take over are left running. The event `host.stopping`
+        is published before the wait, and `host.drained` after it. At the end the file with the host's address
+        is deleted.
         """
         self._queue.stop_taking_work()
         self.bus.publish("host.stopping")

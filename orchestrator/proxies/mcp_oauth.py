@@ -338,7 +338,7 @@ class _Flow:
         return metadata
 
     async def _open_browser(self, address: str) -> None:
-        """Send the owner to the address at which a login is allowed, and store how the browser was redirected back.
+        """Send the owner to the address at which a login is allowed, and store how the browser came back.
 
         The package calls this before it requests the token, and then `_redirect_parameters`. Here it is also
         chosen how the client's secret will be sent to the token server.

@@ -28,7 +28,7 @@ class BadHead(Exception):
 
 
 class Gone(Exception):
-    """The container closed its connection before its head was whole."""
+    """The container closed its connection before the head of its request was whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,9 +129,9 @@ class ModelHealth:
             self._waiting_turns = await turn_outages.of_model(tx)
 
     async def run(self) -> None:
-        """Probe the service each minute while it refuses something, so that the end is noticed.
+        """Probe the service each minute while it refuses something, so that the end of a refusal is noticed.
 
-        A refusal that has just begun ends the wait, and is probed for the first time a minute later.
+        A new refusal is probed for the first time after a minute.
         """
         while True:
             is_refused = bool(self._open_refusals)
@@ -141,7 +141,7 @@ class ModelHealth:
 
     @property
     def refusals(self) -> list[ModelRefusal]:
-        """Return the present refusals; none after the key was changed, as the new one was not refused yet.
+        """Return the present refusals; none after the key was changed, as the new key was not refused yet.
 
         May block for the file of the key.
         """

@@ -377,9 +377,9 @@ class Prices:
         """Return the price of a model, or None when it is not known.
 
         The owner's price counts before the list's. A price belongs to all models whose names begin with the
-        name that it is stored under; of several such names of the owner the longest counts. What gateways put
-        before a name, such as `us.anthropic.`, is ignored, but the owner may also have set a price for the
-        whole name.
+        name that it is stored under; of several such names of the owner the longest counts. A gateway's
+        prefix, such as `us.anthropic.`, is ignored, but a price that the owner set for the whole name counts,
+        too.
         """
         full_name = model or ""
         name = _without_gateway_prefix(full_name)

@@ -239,7 +239,7 @@ class FormGuard:
         raise FormSentTwice if is_done else FormCutOff
 
     async def _record_end(self, number: str, *, is_done: bool) -> None:
-        """Record that the form with this number was carried out; if not `is_done`, let it be sent again."""
+        """Record that the form with this number was carried out or, if not `is_done`, may be sent again."""
         async with self._database.transaction() as tx:
             if is_done:
                 await web_sessions.finish_form(tx, number)
