@@ -276,14 +276,12 @@ def _parse(path: Path, *, is_strict: bool = True) -> dict[str, str]:
 def secrets_of_files(values: Mapping[str, str], *, is_strict: bool = True) -> dict[str, str]:
     """Return the secret `NAME` from each file that `NAME_FILE` names, as Docker mounts secrets.
 
-    A `NAME` that has a value itself, or that is not the name of a secret, such as `SSL_CERT`, is left out. A
-    file that cannot be read is skipped; with `is_strict`, it raises if it is that of the model service's
-    credential.
-
-    `values` are settings by their names.
+    `values` are settings by their names. A `NAME` that has a value itself, or that is not the name of a
+    secret, such as `SSL_CERT`, is left out. A file that cannot be read is skipped.
 
     Raises:
-        SettingError: the file of a model service's credential cannot be read; the text names it.
+        SettingError: with `is_strict`, the file of a model service's credential cannot be read; the text
+            names it.
     """
     secrets: dict[str, str] = {}
     for file_name, path in values.items():

@@ -179,7 +179,7 @@ class SearchCounts:
         self._under_way = TurnCounts()
 
     def remaining(self, run_id: RunId, turn_id: TurnId | None) -> int:
-        """Return how many searches a turn may still make; searches that are only reserved do not count."""
+        """Return how many searches a turn may still make; reserved searches are not subtracted."""
         return max(0, self._a_turn - self._made.of(run_id, turn_id))
 
     def add(self, run_id: RunId, turn_id: TurnId | None, count: int) -> None:

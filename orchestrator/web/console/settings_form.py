@@ -198,7 +198,7 @@ def typed_values(form: SentForm) -> dict[str, Any]:
     }
 
 
-def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
+def state(group: Group, label: Callable[[str], str]) -> dict[str, str]:
     """Return a group's profile and settings as texts by their labels, to notice a change by somebody else.
 
     `label(key)` returns the label that the page shows for a setting.
@@ -304,7 +304,7 @@ def _read_number(form: SentForm, name: str) -> float | str | None:
 # These functions return the value of a setting in a form as `GroupConfig` takes it, or None if it is not set.
 
 
-def _read_egress(form: SentForm, name: str) -> object:
+def _read_egress(form: SentForm, name: str) -> dict[str, list[str]] | str | None:
     """Return the network setting in a form: a name, an `allowlist` of hosts, or None for the default."""
     if form.text(name) == LISTED:
         return {"allowlist": _read_lines(form, "egress_hosts")}
