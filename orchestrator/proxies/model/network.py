@@ -73,7 +73,7 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
 def _only_public(addresses: Sequence[str]) -> list[str]:
     """Return the addresses that belong to the internet, without private ones. Pure.
 
-    `addresses` are those of one name; none give none. Raises `OSError` if all are private.
+    `addresses` are those of one name. Raises `OSError` if there are some and all are private.
     """
     public = [address for address in addresses if is_public(address)]
     if addresses and not public:
