@@ -15,21 +15,21 @@ def main() -> None:
     """Run the command line and exit."""
     try:
         _run()
-    except KeyboardInterrupt:  # while modules are imported; a command that has begun handles it itself
+    except KeyboardInterrupt:  # while modules are imported; a command that has started handles it itself
         sys.exit(130)  # 128 and the number of the signal, as shells say it
 
 
 def _run() -> None:
     """Print the version or the help page, or run the command that the arguments name.
 
-    `andy up` with simple options does without the command line's library, which is slow to load: it runs
-    here, and then exits the process.
+    `andy up` with simple options runs without the library of the command line, which is slow to load, and
+    then exits the process.
     """
-    words = sys.argv[1:]
-    if words in (["--version"], ["-V"]):
+    arguments = sys.argv[1:]
+    if arguments in (["--version"], ["-V"]):
         _write(f"{__version__}\n")
         return
-    if words in ([], ["--help"], ["-h"], ["help"]):
+    if arguments in ([], ["--help"], ["-h"], ["help"]):
         from orchestrator.cli import commands
 
         _write(commands.help_page())
@@ -37,10 +37,10 @@ def _run() -> None:
     # Imported objects are never garbage, but searching them for it takes a sixth of the time of a start. With
     # this limit the collector does not run while modules are imported.
     gc.set_threshold(IMPORTED_OBJECTS)
-    if words[0] == "up":
+    if arguments[0] == "up":
         from orchestrator.cli import exit_codes, host_process
 
-        if (options := host_process.plain_options(words[1:])) is not None:
+        if (options := host_process.plain_options(arguments[1:])) is not None:
             exit_codes.exit_after(lambda: host_process.run_plain(options))
     from orchestrator.cli import main as cli
 

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -18,7 +17,7 @@ from orchestrator.backup.retention_job import Retention
 from orchestrator.backup.write_ahead_log import WriteAheadLog
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.base.supervision import Supervisor
+from orchestrator.base.supervision import Loop, Supervisor
 from orchestrator.calendars.feature import CalendarFeature
 from orchestrator.channels.registry import build_channels
 from orchestrator.containers.feature import ContainersFeature
@@ -74,14 +73,14 @@ class Orchestrator:
         say: Callable[[str], None],
         restart: Callable[[], None] | None = None,
     ) -> None:
-        """`say` shows a line to a person; `restart` makes the host end and start anew, None if it cannot."""
+        """`say` shows a line to a person; `restart` ends the host and starts it again, None if it cannot."""
         self._home, self._settings = home, settings
         self._credentials = credentials
         self._say = say
         self._clock = SystemClock()
         self._started_ms = self._clock.now_ms()
         self._is_drained = False
-        """Whether the turns and replies have had their time to end: nothing is answered any more."""
+        """Whether a shutdown no longer waits for turns and replies: nothing is answered any more."""
         self._restart = restart
         self.bus = EventBus(self._clock)
         self._supervisor = Supervisor(
@@ -94,11 +93,11 @@ class Orchestrator:
     async def run(
         self, *, stop: asyncio.Event, on_ready: Callable[[str], None], leaves_containers: bool = True
     ) -> None:
-        """Serve until `stop`; then take no new work, let turns end for a while, and exit.
+        """Serve until `stop` is set; then take no new work, give running turns some time to end, and return.
 
-        The home is created if it is missing, and locked meanwhile. The group `main` is registered if there is
-        no group. `on_ready` is called with the host's address once it serves. Docker's containers stay for
-        the next start to adopt, unless `leaves_containers` is false.
+        The home is created if it is missing, and locked until the end. The group `main` is registered if
+        there is no group. `on_ready` is called with the host's address once it serves. Docker's containers
+        keep running for the next start to take over, unless `leaves_containers` is false.
 
         Raises:
             AndyError: it cannot start; one line says why and what to do.
@@ -223,8 +222,11 @@ class Orchestrator:
         for task in running + pool.tasks():
             task.cancel()
 
-    def _all_loops(self, listeners: tuple[socket.socket, ...]) -> dict[str, Callable[[], Any]]:
-        """Return every loop of the host by its name. Each runs as a task that is restarted if it fails."""
+    def _all_loops(self, listeners: tuple[socket.socket, ...]) -> dict[str, Loop]:
+        """Return every loop of the host by its name. Each runs as a task that is restarted if it fails.
+
+        `listeners` are the sockets of the console and the HTTP API.
+        """
         host, receive = self._host, self._intake.receive
         return {
             **self._outbound.loops(),
@@ -270,10 +272,11 @@ class Orchestrator:
         )
 
     async def _shut_down(self) -> None:
-        """Take no new work, let turns end and replies be sent within limits of time, and end containers.
+        """Take no new work, let turns end and replies be sent within limits of time, and stop containers.
 
-        The event `host.stopping` is published before the wait, and `host.drained` after it. At the end the
-        file with the host's address is deleted.
+        Containers that the next start of the host shall take over are left running. The event `host.stopping`
+        is published before the wait, and `host.drained` after it. At the end the file with the host's address
+        is deleted.
         """
         self._queue.stop_taking_work()
         self.bus.publish("host.stopping")

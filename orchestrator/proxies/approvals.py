@@ -139,7 +139,7 @@ class Approvals:
             while isinstance(decision, Approval) and decision.state is ApprovalState.WAITING:
                 try:
                     async with asyncio.timeout_at(deadline):
-                        await self._until_decided(decision, events)
+                        await self._wait_until_decided(decision, events)
                 except TimeoutError:
                     break
                 # The decision is read again by the transaction that also uses up a single permission. This
@@ -148,7 +148,7 @@ class Approvals:
                 decision = await self._decision_or_question(request, is_too_long=is_too_long)
         return _refusal_reason(decision)
 
-    async def _until_decided(self, approval: Approval, events: asyncio.Queue[HostEvent]) -> None:
+    async def _wait_until_decided(self, approval: Approval, events: asyncio.Queue[HostEvent]) -> None:
         """Wait until somebody has decided on a waiting request, or the request is gone.
 
         A request that lapses meanwhile still counts as waiting: the caller has to limit the time. `events`
@@ -160,7 +160,7 @@ class Approvals:
                 return
 
     async def _is_decided(self, approval: Approval) -> bool:
-        """Return whether a request waits no more: somebody has decided on it, or it was deleted."""
+        """Return whether a request no longer waits: somebody has decided on it, or it was deleted."""
         current = await self._reader.read(lambda tx: approvals.get(tx, approval.id))
         return current is None or current.state is not ApprovalState.WAITING
 
@@ -175,12 +175,12 @@ class Approvals:
         # first.
         async with self._database.transaction() as tx:
             # The decision in force, or else the equal request that waits.
-            standing = await approvals.standing(tx, request, now_ms=now_ms)
-            if standing is not None:
+            stored = await approvals.standing(tx, request, now_ms=now_ms)
+            if stored is not None:
                 # A single permission is used up by one call of a tool; for an address it lasts `HOLD_MS`.
-                if standing.state is ApprovalState.ONCE and standing.kind is ApprovalKind.MCP:
-                    await approvals.note_used(tx, standing.id)
-                return standing
+                if stored.state is ApprovalState.ONCE and stored.kind is ApprovalKind.MCP:
+                    await approvals.note_used(tx, stored.id)
+                return stored
             if is_too_long:
                 return f"it is too long to be asked about: at most {MAX_DETAIL_CHARS:,} characters"
             if (reason_not_to_ask := await _reason_not_to_ask(tx, request.folder, now_ms=now_ms)) is not None:
@@ -213,12 +213,12 @@ async def settle_refused(
     by: str,
     now_ms: int,
 ) -> None:
-    """Record the owner's `verdict` about an address that a group's agent was refused without asking them.
+    """Record the owner's `verdict` about an address that a group's agent could not reach, nobody being asked.
 
     "once" allows the address for `HOLD_MS`, like an answer to a request; "group" adds it to the group's list;
-    "never" refuses it for good. An earlier temporary decision about it, or a refusal for good, ends;
-    a permission for good stays.
-    `turn_id` is the turn in which it was refused, if that is known; `by` says who decides.
+    "never" refuses it for good. An earlier temporary decision about the address, or a refusal for good, ends;
+    a permission for good stays. `run_id` and `turn_id` are the run and the turn in which the address was
+    refused, `turn_id` None if it is not known; `by` says who decides.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -257,6 +257,7 @@ async def settle_refused(
 async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_ms: int) -> Approval:
     """Record the owner's decision about a waiting request, and return the decided request.
 
+    `by` says who decides.
     "refuse" also withdraws a decision in force: a permission, or a refusal for good. The group's agent reads
     about the decision in its next turn, except when a refusal for good was withdrawn or the group is gone.
 
@@ -268,17 +269,17 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     if approval is None:
         raise UnknownApproval(f"There is no request {approval_id}: see 'andy approvals list'.")
     is_allowed = approval.state in (ApprovalState.ONCE, ApprovalState.ALWAYS)
-    is_taken_back = decision == "refuse" and (is_allowed or approval.is_refused_for_ever)
-    if not (approval.is_waiting(now_ms) or is_taken_back):
+    is_withdrawal = decision == "refuse" and (is_allowed or approval.is_refused_for_ever)
+    if not (approval.is_waiting(now_ms) or is_withdrawal):
         state_text = (
             "has lapsed"
             if approval.state is ApprovalState.WAITING
             else f"was decided already ({approval.state.value})"
         )
         raise ApprovalIsOver(f"Request {approval_id} {state_text}: the agent asks again when it needs it.")
-    # After a withdrawal, the next attempt asks again. A permission "from now on" has no end, whatever its
-    # time says.
-    lasts_ms = 0 if is_taken_back else HOLD_MS
+    # After a withdrawal, the next attempt asks again. A permission "from now on" has no end: its expiry is
+    # ignored.
+    lasts_ms = 0 if is_withdrawal else HOLD_MS
     await approvals.decide(
         tx, approval_id, _STATES[decision], by=by, expires_ms=now_ms + lasts_ms, now_ms=now_ms
     )
@@ -286,7 +287,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     decided = replace(approval, state=_STATES[decision], decided_by=by, decided_ms=now_ms)
     verb = "refused" if decision == "refuse" else "allowed"
     if approval.is_refused_for_ever:
-        # A refusal for good was taken back: the owner is asked again at the next attempt.
+        # A refusal for good was withdrawn: the owner is asked again at the next attempt.
         await _append_to_audit(tx, decided, "approval.withdrawn", now_ms=now_ms, by=by)
         return decided
     await _append_to_audit(tx, decided, f"approval.{verb}", now_ms=now_ms, by=by, decision=decision)
@@ -325,12 +326,12 @@ def _request_line(request: Approval) -> str:
 
 
 def subject_of(request: Approval) -> str:
-    """Return the subject of a request, as people can read it. Pure."""
+    """Return the subject of a request for people: quoted, escaped and shortened. Pure."""
     return quoted(request.subject, MAX_SUBJECT_CHARS)
 
 
 def outcome(decided: Approval) -> str:
-    """Return a short description of a decision. Pure."""
+    """Return a short text about how a request was decided, or that it waits. Pure."""
     match decided.state:
         case ApprovalState.ALWAYS:
             return "Allowed from now on"
@@ -345,7 +346,7 @@ def outcome(decided: Approval) -> str:
 
 
 def _action_text(request: Approval) -> str:
-    """Return what a request is to do, as a verb with its object: "reach …" or "call …"."""
+    """Return what an agent requests to do, as a verb with its object: "reach …" or "call …"."""
     if request.kind is ApprovalKind.EGRESS:
         return f"reach {quoted(request.subject, MAX_SUBJECT_CHARS)}"
     server, _, tool = request.subject.partition("/")  # such as "calendar/delete_event"
@@ -373,7 +374,7 @@ async def _reason_not_to_ask(tx: Tx, folder: Folder, *, now_ms: int) -> str | No
 
 
 def _refusal_reason(decision: Approval | str) -> str | None:
-    """Return the reason for the agent by which its request is refused; None if it is allowed.
+    """Return the text for the agent on why its request is refused; None if it is allowed.
 
     `decision` is a text if the owner was not asked.
     """

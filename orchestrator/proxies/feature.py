@@ -146,8 +146,8 @@ class ContainerProxies:
         self.proxy = CredentialProxy(
             credentials,
             self._identify,
-            on_exchange=self.admission.usage_writer.exchanged,
-            on_denial=self.admission.usage_writer.denied,
+            on_exchange=self.admission.usage_writer.note_exchange,
+            on_denial=self.admission.usage_writer.note_denial,
             admit=self.admission.admit,
             searches=self.admission.searches,
             judge=self._judge_answer,
@@ -179,7 +179,7 @@ class ContainerProxies:
             self.models,
             clock=host.clock,
             probe=self._probe_service,
-            on_change=self._services_have_changed,
+            on_change=self._wake_after_service_change,
         )
         self.health = ModelHealth(
             host.database,
@@ -188,7 +188,7 @@ class ContainerProxies:
             model_of=self._model_of_folder,
             probe=self.proxy.probe,
             on_recovery=self._notify_recovery,
-            on_change=self._model_has_changed,
+            on_change=self._wake_after_model_change,
         )
 
     async def open(self, stack: AsyncExitStack) -> None:
@@ -254,8 +254,8 @@ class ContainerProxies:
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
         """Return the environment variables by which a container of a group finds the proxies.
 
-        `token` is the run's token. It stands in place of a key for the model service, and no other program
-        accepts it. Only Claude needs the model proxy, and only a group with an allow-list the egress proxy.
+        `token` is the run's token. It replaces a key for the model service, and no other program accepts it.
+        Only Claude needs the model proxy, and only a group with an allow-list the egress proxy.
         """
         variables: dict[str, str] = {}
         if agent == "claude":
@@ -282,7 +282,7 @@ class ContainerProxies:
     async def stand_in(
         self, refusal: ModelRefusal, config: GroupConfig, turn: Turn, choice: ModelChoice
     ) -> bool:
-        """Move a turn from a service that refuses it to the next service; return False if there is none.
+        """Move a turn from a service that refuses it to the next one; return whether there was a next one.
 
         `choice` is the refusing service and its model, and `refusal` its reason. The service is then treated
         as down, for other turns too. `config` is the group's configuration.
@@ -391,9 +391,9 @@ class ContainerProxies:
         self._host.wakeups.outbox.set()
 
     async def _with_waiting_time(self, identity: RunIdentity, answered: Answered) -> Answered:
-        """Return an answer that says "outage" with the milliseconds since the first outage of its turn.
+        """Return `answered`, with the milliseconds since the turn's first outage if it reports an outage.
 
-        Every other answer is returned unchanged, and so is one to a run without another service to move to.
+        Every other answer is returned unchanged, and so is one to a run that has no other service to move to.
         """
         if answered.error is not ModelError.OUTAGE or identity.turn_id is None or not identity.has_other:
             return answered
@@ -413,16 +413,16 @@ class ContainerProxies:
             return Answered(error=None, status=None)  # the service was removed, so nothing is down
         return await self.proxy.probe(model or next(iter(self.models.known_models(name)), None), service)
 
-    def _services_have_changed(self) -> None:
+    def _wake_after_service_change(self) -> None:
         """Wake all that waits for a model service, and the groups' queues, whose turns may have moved."""
         self._host.wakeups.lanes.set()
-        self._model_has_changed()
+        self._wake_after_model_change()
 
     async def _notify_recovery(self, tx: Tx, refusal: ModelRefusal) -> None:
         """Notify the owner that the model service takes requests again."""
         await health.notify_recovery(tx, refusal, now_ms=self._host.clock.now_ms())
 
-    def _model_has_changed(self) -> None:
+    def _wake_after_model_change(self) -> None:
         """Wake the turns that wait for the end of an outage, and the sending of the owner's notification."""
         self._host.wakeups.outages.set()
         self._host.wakeups.outbox.set()
@@ -469,7 +469,7 @@ class ContainerProxies:
             budgets=holder.budgets,
             # Only Anthropic's own search is made by the model service; the host makes all others.
             may_search=settings.search_service(config, self._host.settings) is SearchService.ANTHROPIC
-            and self.admission.searches.left(holder.run_id, holder.turn_id) > 0,
+            and self.admission.searches.remaining(holder.run_id, holder.turn_id) > 0,
             is_open=config.egress == "open",
             model_features=config.model_features,
             service=service,
@@ -503,8 +503,9 @@ class ContainerProxies:
         return next_choice is not None
 
     async def _service_of_run(self, name: str | None) -> ModelService | None:
-        """Return the service with the name that a run has recorded; None without a name, and if it was
-        removed meanwhile.
+        """Return the model service with the name that a run has recorded; None if it was removed.
+
+        The name is None for the service of `.env`; then None is returned, too.
         """
         if name is not None and self.models.catalog.service(name) is None:
             await self.models.refresh()  # it may have been added since the last look
@@ -517,9 +518,9 @@ class ContainerProxies:
         return server if server is not None and folder in server.groups else None
 
     async def _egress_caller(self, token: str) -> EgressCaller | None:
-        """Return the run of a token, with the targets that its group may reach now; None if it is unknown.
+        """Return the run of a token, with the targets that it may reach now; None for an unknown token.
 
-        A role of the people who asked may allow fewer targets than the group's settings.
+        The role of the people whom the turn answers may allow fewer targets than the group's settings.
         """
         identity = await self._identify(token_hash(token))
         if identity is None:
@@ -541,8 +542,8 @@ class ContainerProxies:
     ) -> frozenset[NetworkTarget]:
         """Return the targets that the owner has allowed for a while to a group with an allow-list.
 
-        Return none for a group whose owner is asked about other targets: there `Approvals.ask` finds the
-        permission.
+        Return an empty set for a group whose owner is asked about other targets: there `Approvals.ask` finds
+        the permission.
         """
         if config.asks_egress or not isinstance(config.egress, EgressAllowlist):
             return frozenset()

@@ -135,8 +135,8 @@ class McpGateway:
     ) -> None:
         """Rebuild a request from its parsed content, send it to the server `name`, and pass back the answer.
 
-        The audit gets a row for each message that was read, also if it is refused then. A POST whose message
-        is refused is answered in the protocol's own form.
+        The audit gets a row for each message that was read, also for a refused one. A POST whose message is
+        refused is answered in the protocol's own form.
 
         Args:
             name: the server's name, as the container wrote it.
@@ -160,14 +160,14 @@ class McpGateway:
                 error_responses.not_allowed(f"MCP servers more than {CALLS_A_TURN} times a turn")
             )
         secret = self._secret_of(server)
-        session = self._sessions.opened(identity.folder, server.name, client.headers)
+        session = self._sessions.unseal(identity.folder, server.name, client.headers)
         message = await self._read_message(client, identity, held)
         detail = {"server": server.name, **_audit_names(client.method, message)}
         started = time.perf_counter()
         try:
             if client.method == "POST":
                 await self._check_allowed(server, identity, message)
-            seal = self._sessions.sealing(identity.folder, server.name)
+            seal = self._sessions.sealer(identity.folder, server.name)
             send = partial(_send, server, client, upstream, message, session=session, seal=seal)
             # A server without a secret in `.env` may have a login of the owner's, with a token.
             if secret is not None or self._tokens is None:
@@ -269,8 +269,8 @@ async def _send_with_token(send: Send, tokens: McpTokens, server: McpServer, hel
         try:
             await send(token, held)
         except _Unauthorised:
-            # If no token was sent, the empty text says that one was demanded: no token equals it, so that of
-            # a login made meanwhile is used.
+            # `refused` is the token that the server has rejected. If none was sent it is empty: no token
+            # equals that, so the token of a login made meanwhile is used.
             renewed = await tokens.token(server, refused=token or "")
             if renewed is None:
                 raise  # caught below: there is no login
@@ -442,17 +442,17 @@ class SessionSeal:
         """`key` is a secret of the host, with which the seals are computed."""
         self._key = key
 
-    def sealing(self, folder: Folder, server: str) -> Callable[[bytes], bytes]:
+    def sealer(self, folder: Folder, server: str) -> Callable[[bytes], bytes]:
         """Return a function that turns a server's session id into the one that the container sees.
 
         `server` is the server's name, and `folder` the group that starts the session.
         """
         return lambda session: self._seal_of(folder, server, session) + b"." + session
 
-    def opened(self, folder: Folder, server: str, headers: list[Header]) -> bytes | None:
+    def unseal(self, folder: Folder, server: str, headers: list[Header]) -> bytes | None:
         """Return the server's id of the session that a request names, or None if it names none.
 
-        The container's id has the form `SEAL.ID`, as `sealing` has made it.
+        The container's id has the form `SEAL.ID`, as the function that `sealer` returned has made it.
 
         Raises:
             ProxyRefused: it is no session of this group at this server (404, as for an ended one).

@@ -40,7 +40,7 @@ LEEWAY_MS = 30_000
 FRESH_MS = 30_000
 """Milliseconds for which a token counts as new: a server that rejects it then would reject the next, too."""
 CLOSE_SECONDS = 10.0
-"""Seconds that running renewals get at the end of the host."""
+"""Seconds that a shutdown waits for running renewals."""
 MAX_SCOPE_CHARS = 2_000
 """Characters of all rights that are stored for the next login."""
 _INSUFFICIENT_SCOPE = re.compile(r'(?:^|[\s,])error="?insufficient_scope(?![\w-])')
@@ -310,7 +310,7 @@ class McpTokens:
         return renewed
 
     async def _store(self, server: McpServer, login: McpLogin, **fields: object) -> bool:
-        """Change fields of the stored login; return False if the file is unreadable or has another login now.
+        """Change fields of the stored login; return False, changing nothing, if it was replaced or deleted.
 
         Raises `LoginUnreachable` if the file cannot be written.
         """

@@ -1,6 +1,6 @@
 """Parse a message of the Model Context Protocol, and write a new one from the parsed content. Pure.
 
-The server must read exactly what was judged. Another parser may use another charset, ignore the case of a
+The server must read exactly what was checked. Another parser may use another charset, ignore the case of a
 member's name, or read a member that the gateway does not know; so none of the received bytes is sent on.
 """
 
@@ -48,7 +48,7 @@ _MEMBERS = ("jsonrpc", "id", "method", "params", "result", "error")
 _CALL_MEMBERS = ("name", "arguments", "_meta")
 """Members of the params of a call that are sent on."""
 MAX_SHOWN_CHARS = 20_000
-"""Characters of a call's arguments that are kept for the question to the owner."""
+"""Most characters of a call's arguments that are stored for the question to the owner."""
 _ATTEMPT_MEMBERS = ("progressToken", "claudecode/toolUseId")
 """Members of `_meta` that identify one attempt at a call. They always differ, so
 they are not part of its hash.
@@ -89,7 +89,7 @@ class McpMessage:
 
 
 def read_message(body: bytes) -> McpMessage:
-    """Parse the one message in the body of a request, and write it anew with known members only.
+    """Parse the one message in the body of a request, and write a new one with its known members only.
 
     Raises:
         NotStrictJson: the body is no message of the protocol, or parsers may differ on what it says.
@@ -113,15 +113,15 @@ def read_message(body: bytes) -> McpMessage:
     if method != CALL_METHOD:
         body = strict_json.to_ascii_json(message)
         return McpMessage(body=body, id=message_id, method=method, is_of_task=_is_of_task(method, params))
-    return _call(message, params, message_id)
+    return _tool_call(message, params, message_id)
 
 
-def _call(message: dict[str, Any], params: dict[str, Any], message_id: str | int | None) -> McpMessage:
+def _tool_call(message: dict[str, Any], params: dict[str, Any], message_id: str | int | None) -> McpMessage:
     """Return the message that calls a tool, with the params in `message` reduced to the known members.
 
-    `message` is the parsed message, whose params are replaced here; `params` are those that it came with, and
-    `message_id` is its id. Members of `_meta` that only identify an attempt are sent, but are not part of the
-    hash and of the arguments that are shown, which are cut to `MAX_SHOWN_CHARS`.
+    `message` is the parsed message, whose params are replaced here; `params` are the received ones, and
+    `message_id` is its id. Members of `_meta` that only identify an attempt are sent, but are neither in the
+    hash nor in the arguments that are shown to the owner, which are cut to `MAX_SHOWN_CHARS`.
 
     Raises `NotStrictJson` if the name, the arguments or `_meta` are not of the protocol's form.
     """

@@ -95,7 +95,8 @@ async def log_in(
     `authorise` lets the owner allow the login in a browser; `now_ms` returns the time in epoch milliseconds.
 
     Raises:
-        LoginRefused: the server, its authorisation server or the owner lets nobody log in.
+        LoginRefused: the server, its authorisation server or the owner refuses the login, or a server cannot
+            be reached.
     """
     owner_client = _client_of_owner(request)
     flow = _Flow(request.url, upstream, client=owner_client, redirect_uri=request.redirect_uri)
@@ -192,7 +193,7 @@ class _Flow:
             client_metadata=OAuthClientMetadata(redirect_uris=[AnyUrl(redirect_uri)], client_name="Andy"),
             storage=self._storage,
             redirect_handler=self._open_browser,
-            callback_handler=self._result,
+            callback_handler=self._redirect_parameters,
         )
 
     @classmethod
@@ -225,7 +226,8 @@ class _Flow:
         server names.
 
         Raises:
-            LoginRefused: the server, its authorisation server or the owner lets nobody log in.
+            LoginRefused: the server, its authorisation server or the owner refuses the login, or a server
+                cannot be reached.
         """
         self._authorise = authorise
         flow = self.provider.async_auth_flow(self._first_request)
@@ -242,7 +244,7 @@ class _Flow:
             ) from error
         except OAuthFlowError as error:
             raise LoginRefused(f"The login is refused: {_bounded(str(error))}.") from error
-        # The last two are for an address that is none, and for a lifetime that no clock knows.
+        # The last two are for an invalid address, and for a lifetime that is too long for a date.
         except (ValidationError, ValueError, httpx2.InvalidURL, OverflowError) as error:
             raise LoginRefused("The answer of its authorisation server is not OAuth.") from error
         finally:
@@ -272,7 +274,7 @@ class _Flow:
             await flow.asend(answer)
         except OAuthFlowError as error:
             raise LoginRefused("unreadable") from error
-        except OverflowError as error:  # the token has a lifetime that no clock knows
+        except OverflowError as error:  # the token's lifetime is too long for a date
             raise LoginUnreachable("It answers with what is no token.") from error
         finally:
             await flow.aclose()
@@ -303,7 +305,7 @@ class _Flow:
     async def _answer_requests(
         self, flow: AsyncGenerator[httpx2.Request, httpx2.Response], scope: str | None
     ) -> None:
-        """Send each request that the flow yields, and give it the answer, until a token is stored or it ends.
+        """Send each request that the flow yields, and pass it the answer, until it ends or a token is stored.
 
         `scope` are the rights to request; None for those that the server names. Raises `LoginRefused`.
         """
@@ -336,18 +338,18 @@ class _Flow:
         return metadata
 
     async def _open_browser(self, address: str) -> None:
-        """Send the owner to the address at which a login is allowed, and store the result for `_result`.
+        """Send the owner to the address at which a login is allowed, and store how the browser came back.
 
-        The package calls this before it requests the token. Here it is also chosen how the client's secret
-        will be shown to the token server.
+        The package calls this before it requests the token, and then `_redirect_parameters`. Here it is also
+        chosen how the client's secret will be sent to the token server.
 
         Raises `LoginRefused` if the address may not be used, or the owner did not allow the login.
         """
         metadata = self._check_metadata()
         client = self.provider.context.client_info
         self._check_address(address)
-        # Choose a way to show the client's secret to the token server that the server knows: the registered
-        # way if possible.
+        # Choose a way to send the client's secret that the token server knows: the registered way if
+        # possible.
         if client is not None and client.token_endpoint_auth_method in _SECRET_METHODS:
             known_methods = metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
             preferred_methods = (client.token_endpoint_auth_method, *_SECRET_METHODS)
@@ -356,7 +358,7 @@ class _Flow:
         assert self._authorise is not None
         self._redirect_result = await self._authorise(address)
 
-    async def _result(self) -> AuthorizationCodeResult:
+    async def _redirect_parameters(self) -> AuthorizationCodeResult:
         """Return the parameters with which the browser was redirected back. The package calls it."""
         assert self._redirect_result is not None
         return self._redirect_result
@@ -380,7 +382,7 @@ class _Flow:
             method=outgoing.method,
             url=url,
             headers=[*headers, (b"accept-encoding", b"identity"), (b"user-agent", b"andy")],
-            body=_once(body) if body else None,
+            body=_one_chunk(body) if body else None,
             first_byte_seconds=ANSWER_SECONDS,
             is_public_only=is_public_only,
         )
@@ -449,7 +451,10 @@ class _Storage:
 
 
 def _client_of_owner(request: LoginRequest) -> OAuthClientInformationFull | None:
-    """Return the client that the owner named, now or at the previous login; None if Andy registers itself."""
+    """Return the OAuth client that the owner has registered for Andy; None if Andy registers itself.
+
+    The owner named it in this request, or at the previous login.
+    """
     redirect_uris = [AnyUrl(request.redirect_uri)]
     if request.client_id is None:
         if request.known_client is None:
@@ -524,7 +529,7 @@ def _json(model: OAuthClientInformationFull | OAuthMetadata | ProtectedResourceM
     return model.model_dump(mode="json", exclude_none=True)
 
 
-async def _once(body: bytes) -> AsyncGenerator[bytes]:
+async def _one_chunk(body: bytes) -> AsyncGenerator[bytes]:
     """Yield a whole body as one chunk."""
     yield body
 

@@ -70,7 +70,7 @@ class NameLookups:
         loop = asyncio.get_running_loop()
         result: asyncio.Future[list[str]] = loop.create_future()
 
-        def settle(addresses: list[str], error: OSError | None) -> None:
+        def finish(addresses: list[str], error: OSError | None) -> None:
             """Let another lookup start, and set the result of this one unless nobody waits any more.
 
             `error` is the reason if there are no addresses, else None.
@@ -89,7 +89,7 @@ class NameLookups:
             """Look the host up, and pass the result to the event loop."""
             addresses, error = _look_up(host, port)
             with suppress(RuntimeError):  # the loop has closed
-                loop.call_soon_threadsafe(settle, addresses, error)
+                loop.call_soon_threadsafe(finish, addresses, error)
 
         if self._free and _try_to_start(threading.Thread(target=work, name="name-lookup", daemon=True)):
             self._free -= 1
@@ -123,6 +123,6 @@ def _look_up(host: str, port: int) -> tuple[list[str], OSError | None]:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     except OSError as error:
         return [], error
-    except Exception as error:  # noqa: BLE001 - such as UnicodeError; raised here, it would end the thread unheard
+    except Exception as error:  # noqa: BLE001 - such as UnicodeError; raised, it would leave the caller waiting
         return [], OSError(str(error))
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries)), None

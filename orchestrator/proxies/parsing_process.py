@@ -106,7 +106,7 @@ class ParsingProcess:
     """
 
     def __init__(self, *, clock: Clock) -> None:
-        """`clock` measures the time of groups."""
+        """`clock` is the host's, by which groups regain processor time."""
         self._clock = clock
         self._groups: dict[Folder, _Group] = {}
         self._ordinary = _ParserChild(ORDINARY_CPU_SECONDS)
@@ -198,7 +198,7 @@ class ParsingProcess:
             if wait_ms > 0:
                 raise ProxyRefused(error_responses.parsed_too_much(wait_ms))
             if len(body) > SMALL_BYTES:
-                return await self._in_child(group, job, body, options)
+                return await self._run_in_child(group, job, body, options)
             started = time.thread_time()
             try:
                 return _run_job(job, body, options)
@@ -208,7 +208,7 @@ class ParsingProcess:
     def _group(self, folder: Folder) -> _Group:
         """Return the state of a group, which is created if it is not known.
 
-        If `MAX_GROUPS` are known then, all groups are forgotten first of which no body is being parsed.
+        If `MAX_GROUPS` are known already, those of which no body is being parsed are forgotten first.
         """
         if folder not in self._groups and len(self._groups) >= MAX_GROUPS:
             # A group that is forgotten here may use a whole burst of processor time again. Groups whose body
@@ -217,7 +217,7 @@ class ParsingProcess:
         bucket = TokenBucket(self._clock, at_once=BURST_MS, a_second=MS_A_SECOND)
         return self._groups.setdefault(folder, _Group(asyncio.Lock(), bucket))
 
-    async def _in_child(
+    async def _run_in_child(
         self, group: _Group, job: str, body: bytes, options: dict[str, Any]
     ) -> tuple[dict[str, Any], bytes]:
         """Run a job in a child process, and charge the processor time that it used to the group.
@@ -241,8 +241,8 @@ class ParsingProcess:
                     raise
                 log.warning("parsing.failed", job=job, bytes=len(body), reason=repr(error))
                 if isinstance(error, OSError):
-                    # Not the body's fault: the machine is busy, for else the child would have been ended, or
-                    # it can start no process now. Clients repeat it.
+                    # Not the body's fault: the machine is so busy that the child has not used up its
+                    # processor time yet, or it can start no process now. Clients send the request again.
                     raise ProxyRefused(error_responses.NOT_READ) from error
                 raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
         group.work.take(answer["ms"])  # the processor time, as the child has measured it
@@ -277,7 +277,7 @@ class _ParserChild:
             ValueError: the answer is malformed.
         """
         self._refuse_if_closed()
-        # One that was killed while it had no work is replaced.
+        # A process that was killed while it had no work is replaced.
         if self.process is None or self.process.returncode is not None:
             self.process = await _start()
         process = self.process
@@ -297,7 +297,7 @@ class _ParserChild:
             raise EOFError("no bodies are parsed any more")
 
     async def aclose(self) -> None:
-        """End the process; a job that it does fails, and it starts for no other. May be called twice."""
+        """End the process: a running job fails, and so does any later one. May be called twice."""
         self._is_closed = True
         process, self.process = self.process, None
         if process is not None:

@@ -134,7 +134,7 @@ def _object_hook(*, folds_names: bool) -> Callable[[list[tuple[str, Any]]], dict
     """
 
     def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Return an object of these names and values.
+        """Return the object with the names and values in `pairs`.
 
         Raises `ValueError` for an ambiguous name; `NotStrictJson` is a kind of it.
         """

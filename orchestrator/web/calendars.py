@@ -44,8 +44,8 @@ class CalendarService:
     async def read(self, secret: str) -> bytes:
         """Return a group's calendar as an iCalendar text; `secret` is the secret part of its address.
 
-        The fetch is recorded, at most once a minute, if the disk takes it. Raises `UnknownAddress` if no
-        calendar has this secret.
+        The fetch is recorded, at most once a minute, unless the store cannot be written. Raises
+        `UnknownAddress` if no calendar has this secret.
         """
         now_ms = self.source.clock.now_ms()
 
@@ -66,7 +66,7 @@ class CalendarService:
 
         async with self._slots:
             feed, body = await self.source.read(read_feed)
-        # `abs`, because the last use lies in the future after the clock was set back.
+        # `abs`, because the last use is in the future after the clock was set back.
         if feed.used_ms is None or abs(now_ms - feed.used_ms) >= RECORD_PAUSE_MS:
             try:
                 await self.database.write(lambda tx: addresses.note_use(tx, feed.id, now_ms=now_ms))

@@ -109,7 +109,7 @@ class ChatService:
         Args:
             database: stores the messages.
             intake: decides what becomes of a message, and stores it.
-            is_hopeless: returns whether a message with this outcome gets no further, as the host is ending.
+            is_hopeless: returns whether a message with this outcome stays unanswered, as the host is ending.
             clock: the host's clock.
             bus: carries the events by which the service notices a reply.
             on_opened: called with the folder of a group that somebody is about to write to.
@@ -145,7 +145,7 @@ class ChatService:
             stored = await self._store(write, folder)
             if stored.is_busy or stored.status.is_settled:
                 return stored.status
-            return await self._until_settled(stored.status, events, wait_seconds)
+            return await self._wait_until_settled(stored.status, events, wait_seconds)
 
     async def _store(self, write: Callable[[Group, int], Inbound], folder: str) -> _StoredMessage:
         """Store the message that `write(group, now_ms)` returns, and announce to the host that it is stored.
@@ -174,13 +174,13 @@ class ChatService:
         self._intake.announce(taken)
         return stored
 
-    async def _until_settled(
+    async def _wait_until_settled(
         self, status: MessageStatus, events: asyncio.Queue[HostEvent], wait_seconds: float
     ) -> MessageStatus:
         """Wait until a message is settled, for at most `wait_seconds`, and return its state.
 
-        If the host is ending and the message gets no further, this returns at once. `status` is the message's
-        state before, and `events` receives the host's events since then.
+        If the message will not be answered because the host is ending, this returns at once. `status` is the
+        message's state so far, and `events` has received the host's events since that was read.
         """
         try:
             async with asyncio.timeout(wait_seconds):
@@ -200,19 +200,19 @@ class ChatService:
         if not wait_seconds:
             return await self._database.read(lambda tx: _status_of(tx, message_id))
         with self._bus.listening() as events:
-            return await self._until_settled(await self.find(message_id), events, wait_seconds)
+            return await self._wait_until_settled(await self.find(message_id), events, wait_seconds)
 
 
 async def _wait_for_event(status: MessageStatus, events: asyncio.Queue[HostEvent]) -> None:
     """Wait for an event after which the message may be settled.
 
-    `status` is the state of the message. `events` receives the events of all groups; those of others are
-    passed over.
+    `status` is the state of the message. `events` receives the events of all groups; those of other groups
+    are ignored.
     """
     while True:
         event = await events.get()
         # An event without a group, such as the end of the host, may concern every message. Other groups'
-        # events are passed over: otherwise each waiting client would read the store at each of them.
+        # events are ignored: otherwise each waiting client would read the store at each of them.
         if event.group is None or (event.group == status.group and event.kind in SETTLING):
             return
 

@@ -15,7 +15,7 @@ PING_SECONDS = 15.0
 """Seconds without an event after which `PING` is sent, so that each end notices that the other is gone."""
 PING = ": ping\n\n"
 LISTENING = ": listening\n\n"
-"""The first bytes of a stream tell the client that it misses nothing from here on."""
+"""The first bytes of a stream: they tell the client that it gets every event from now on."""
 
 
 def server_sent(kind: str, *, data: str, id: str) -> str:  # noqa: A002 - as the standard names it
@@ -32,7 +32,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncGenerator[str]) -> None:
-        """Take the events, each in the format of server-sent events."""
+        """`events` yields the events, each in the format of server-sent events."""
         # nginx holds events back until its buffer is full, unless the second header forbids it.
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         # The base class counts the body that it was given: a length of 0 would end the stream at once.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent_runner.wire.listeners import listen
 from orchestrator.base.asgi_server import BoundedConfig, Server, fronted
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.web.api.routes import ApiServices
     from orchestrator.web.chat_service import ChatService
     from orchestrator.web.console.sessions import SessionService
+    from orchestrator.web.refusals import OnRefusal
 
 HEAD_SECONDS = 10.0
 """Seconds within which the headers of a request must arrive, counted from its first byte; for the first
@@ -55,7 +56,7 @@ TRIES = 20
 
 @contextmanager
 def listen_locally(port: int) -> Iterator[tuple[socket.socket, ...]]:
-    """Give the block sockets that listen on both loopback addresses of this machine, at the same port.
+    """Yield sockets that listen on both loopback addresses of this machine, at the same port.
 
     Port 0 lets the system choose. Browsers connect to `andy.localhost` on ::1 first: another program that
     listened there would receive the cookie. A machine without IPv6 has one socket. The sockets are closed
@@ -122,7 +123,7 @@ class WebFeature:
     started_ms: int
     """The time when the host began to start, in epoch milliseconds."""
     is_hopeless: Callable[[str], bool]
-    """Returns whether a message with this outcome will get no further, because the host ends."""
+    """Returns whether a message with this outcome will not be answered, because the host is ending."""
     restart: Callable[[], None] | None
     """Restarts the host gracefully; None if that is not possible."""
     failing: Callable[[], Mapping[str, LoopFailure]]
@@ -130,7 +131,7 @@ class WebFeature:
 
     async def serve(self, listeners: Sequence[socket.socket], published_address: str | None) -> None:
         """Serve HTTP until cancelled, at `listeners` and at the published address, if there is one."""
-        # These are the first listener, and one at the same port of the published address, if there is one.
+        # The first listener and, if there is a published address, one at the same port of that address.
         with fronted(listeners[0], published_address) as first_and_published:
             await self._serve((*listeners[1:], *first_and_published))
 
@@ -154,7 +155,7 @@ class WebFeature:
             # Only now: when cancelled, the task still writes the refusals that came while the server ended.
             writing_refusals.cancel()
 
-    def _app(self, on_refusal: Callable[..., None]) -> Any:
+    def _app(self, on_refusal: OnRefusal) -> ASGIApp:
         """Return the web application; routes that are needed later are loaded at their first request.
 
         `on_refusal` is called for each refused request.
@@ -193,8 +194,8 @@ class WebFeature:
             from orchestrator.web.api.routes import more_routes
 
             services = self._services(chat, status)
-            console = self._console(services, sessions, on_refusal)
-            return [*more_routes(services), *self._addresses(services, on_refusal), *console]
+            console = self._console_routes(services, sessions, on_refusal)
+            return [*more_routes(services), *self._secret_routes(services, on_refusal), *console]
 
         return web_app(
             first_routes(chat, new_message, status.status, host.bus),
@@ -257,7 +258,7 @@ class WebFeature:
             bus=self.host.bus,
         )
 
-    def _addresses(self, services: ApiServices, on_refusal: Callable[..., None]) -> list[BaseRoute]:
+    def _secret_routes(self, services: ApiServices, on_refusal: OnRefusal) -> list[BaseRoute]:
         """Return the routes for programs that know a secret address: to read calendars and to post texts."""
         from orchestrator.web.calendars import CalendarService, calendar_routes
         from orchestrator.web.hooks import HookService, hook_routes
@@ -273,8 +274,8 @@ class WebFeature:
         )
         return [*calendar_routes(calendars), *hook_routes(hooks, on_refusal)]
 
-    def _console(
-        self, services: ApiServices, sessions: SessionService, on_refusal: Callable[..., None]
+    def _console_routes(
+        self, services: ApiServices, sessions: SessionService, on_refusal: OnRefusal
     ) -> list[BaseRoute]:
         """Return the routes of the console; its pages are built at the first request for one of them."""
         from orchestrator.web.console.mount import console_routes

@@ -53,7 +53,7 @@ class AccessGuard:
         web_origin: str | None = None,
         is_session: IsSession | None = None,
     ) -> None:
-        """Take the application that gets the allowed requests.
+        """`app` is the application that gets the allowed requests.
 
         `token` is the API's, `on_refusal` is called for each refused request. `web_origin` is the origin of a
         reverse proxy in front of the server: `https://andy.example`. `is_session` returns whether a cookie is
@@ -75,7 +75,7 @@ class AccessGuard:
         """
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            refusal = self._refusal_of_origin(scope, headers) or await self._refusal_of_person(scope, headers)
+            refusal = self._origin_refusal(scope, headers) or await self._access_refusal(scope, headers)
             if refusal is None and not _is_open(scope["path"]):
                 # The connection of an authorised request stays open until the request is answered.
                 mark_admitted(scope)
@@ -93,7 +93,7 @@ class AccessGuard:
         finally:
             self._under_way -= 1
 
-    def _refusal_of_origin(self, scope: Scope, headers: Headers) -> _Refusal | None:
+    def _origin_refusal(self, scope: Scope, headers: Headers) -> _Refusal | None:
         """Return the refusal of a request for another host or from another origin; None if it is allowed."""
         # Against DNS rebinding: a site whose name resolves to 127.0.0.1 still sends its own name.
         host = headers.get("host", "")
@@ -107,8 +107,8 @@ class AccessGuard:
             return _refused(403, "bad_origin", "Links and pictures of other pages may not come in.")
         return None
 
-    async def _refusal_of_person(self, scope: Scope, headers: Headers) -> _Refusal | None:
-        """Return the refusal of a request that lacks the token, or is one too many; None if it is allowed.
+    async def _access_refusal(self, scope: Scope, headers: Headers) -> _Refusal | None:
+        """Return the refusal of a request without the token, or beyond `MAX_REQUESTS`; None if it is allowed.
 
         To read below `/api/`, the cookie of a console session is enough.
         """
@@ -130,7 +130,7 @@ class AccessGuard:
 
     async def _may_read(self, scope: Scope, headers: Headers) -> bool:
         """Return whether a request only reads, below `/api/`, and has the cookie of a console session."""
-        # Reading alone: browsers send a cookie without being asked, also for a page at another port.
+        # Only for reading: browsers send a cookie by themselves, also for a page at another port.
         if self._is_session is None or scope["method"] != "GET" or not scope["path"].startswith(READ_PATHS):
             return False
         cookies = cookie_parser(headers.get("cookie", ""))
@@ -247,9 +247,9 @@ def host_of(value: str) -> str:
 
 
 def _refused(status: int, code: str, text: str, *, given: str | None = None) -> _Refusal:
-    """Return the refusal of a request, with the answer: its HTTP status, an error code and a text for people.
+    """Return the refusal of a request, with its answer: an HTTP status, an error code and a text for people.
 
-    `given` is the host or the origin that the request named.
+    `given` is the host or the origin that the request named, if it was refused for that.
     """
     response = JSONResponse({"error": {"code": code, "message": text}}, status_code=status)
     return _Refusal(error=code, response=response, given=given)

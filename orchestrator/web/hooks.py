@@ -144,8 +144,8 @@ def message_of(
     """Return the text of a hook as a message of its group's notify chat. Pure, but for a random id.
 
     With a `key`, the id is derived from it: the same text that is sent again is the same message. The text of
-    a hook that asks the agent for something (`is_request`) calls Andy. That of any other hook gets no turn,
-    and is context for the next one.
+    a hook that asks the agent for something (`is_request`) calls Andy. The text of any other hook gets no
+    turn, and is context for the next turn.
     """
     # The id of the hook is hashed too: the same key of another hook marks another message.
     own_id = (
@@ -192,7 +192,7 @@ def text_in(body: bytes, content_type: str) -> str:
             case "application/json":
                 fields = parse_object(text.encode())
             case "application/x-www-form-urlencoded":
-                fields = _form(text)
+                fields = _form_fields(text)
             case _:
                 fields = {"text": text}
         return _HookBody.model_validate(fields).text
@@ -202,7 +202,7 @@ def text_in(body: bytes, content_type: str) -> str:
         raise BadBody('Send one text and nothing else, such as {"text": "…"}.') from error
 
 
-def _form(text: str) -> dict[str, str]:
+def _form_fields(text: str) -> dict[str, str]:
     """Return the one field of a form by its name. Raises `BadBody` for a form with no or several fields."""
     try:
         # Two fields are let through, so that the second one is refused with a text of its own below.
@@ -250,7 +250,7 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
             BodyTooSlow, UnreadableType, BadBody, TextEmpty, TextTooLong: the text cannot be used.
         """
         secret = request.path_params["secret"]
-        # Whoever has no valid address is refused before a byte of the body is read.
+        # A client without a valid address is refused before a byte of the body is read.
         await service.check(secret)
         if request.headers.get("content-encoding", "identity") != "identity":
             raise UnreadableType

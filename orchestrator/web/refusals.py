@@ -55,7 +55,7 @@ class RefusalAudit:
         on_added: Callable[[], None] = lambda: None,
         period_seconds: float = PERIOD_SECONDS,
     ) -> None:
-        """Take the database of the audit. `on_added` is called after rows were written.
+        """`database` stores the audit. `on_added` is called after rows were written.
 
         `period_seconds` is the least time between two rows about the same error.
         """
@@ -88,16 +88,17 @@ class RefusalAudit:
         """
         try:
             while True:
-                await self._wakeup.wait(at_most_seconds=self._until_due())
+                await self._wakeup.wait(at_most_seconds=self._seconds_until_due())
                 loop_time = asyncio.get_running_loop().time()
                 due = {kind for kind in self._counted if self._due.get(kind, loop_time) <= loop_time}
-                # What comes meanwhile is counted and written as one row: a flood must not fill the audit.
+                # Refusals that come until then are counted, and written as one row: a flood must not fill
+                # the audit.
                 self._due |= dict.fromkeys(due, loop_time + self._period_seconds)
                 await self.write(due)
         finally:
             await self.write()
 
-    def _until_due(self) -> float | None:
+    def _seconds_until_due(self) -> float | None:
         """Return the seconds until a counted refusal may be written; None if none is counted."""
         loop_time = asyncio.get_running_loop().time()
         return min(
@@ -122,8 +123,8 @@ class RefusalAudit:
                 for counted in to_write.values():
                     await audit.append(tx, _event(counted))
         except BaseException as error:
-            # None was written, so they are counted again, with those that came meanwhile. Also after a
-            # cancellation: `run` then writes what remains.
+            # They are counted again, with those that came meanwhile, as none was written. After a
+            # cancellation, `run` then writes them; one that came during the commit leaves them stored twice.
             for kind, unwritten in to_write.items():
                 later = self._counted.get(kind)
                 count = unwritten.count + (later.count if later else 0)

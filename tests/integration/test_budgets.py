@@ -455,11 +455,11 @@ def a_search() -> ProxyExchange:
 
 async def test_a_turn_that_has_searched_fifty_times_searches_no_more(harness: Harness) -> None:
     def may(turn: int) -> bool:
-        return harness.gate.searches.left(RunId("run-1"), TurnId(turn)) > 0
+        return harness.gate.searches.remaining(RunId("run-1"), TurnId(turn)) > 0
 
     for number in range(50):
         assert may(7), number
         searcher = RunIdentity(run_id=RunId("run-1"), folder=Folder("family"), turn_id=TurnId(7))
-        harness.gate.usage_writer.exchanged(searcher, a_search())
+        harness.gate.usage_writer.note_exchange(searcher, a_search())
     assert not may(7)
     assert may(8), "the next turn may"

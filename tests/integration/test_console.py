@@ -205,7 +205,7 @@ def event_of(sent: str) -> tuple[str, str]:
 async def first(streams: LiveStreams, after: str) -> list[tuple[str, str]]:
     """Return the events that a browser which comes back is sent at once."""
     told = []
-    events = streams.events(after, is_welcome=welcome)
+    events = streams.events(after, is_signed_in=welcome)
     async for event in events:
         told.append(event_of(event))
         if told[-1][0] == "live":
@@ -248,7 +248,7 @@ async def test_a_stream_ends_when_its_session_is_over(store_harness, monkeypatch
     async def gone() -> bool:
         return False
 
-    told = [event.partition("\n")[0] async for event in streams.events(streams.now, is_welcome=gone)]
+    told = [event.partition("\n")[0] async for event in streams.events(streams.now, is_signed_in=gone)]
     assert told == ["event: live", ": ping", "event: live-over"]
 
 
@@ -262,14 +262,14 @@ async def test_a_stream_ends_when_its_session_is_over_though_there_is_always_a_c
     async def gone() -> bool:
         return False
 
-    told = [event.partition("\n")[0] async for event in streams.events(streams.now, is_welcome=gone)]
+    told = [event.partition("\n")[0] async for event in streams.events(streams.now, is_signed_in=gone)]
     assert told == ["event: live", "event: change", "event: live-over"]
 
 
 async def test_the_id_of_a_change_covers_no_event_that_it_does_not_tell(store_harness):
     """A browser that is cut off after a change asks from its id on: what is not in it comes then."""
     streams = LiveStreams(store_harness.bus, start="s")
-    events = streams.events(streams.now, is_welcome=welcome)
+    events = streams.events(streams.now, is_signed_in=welcome)
     assert event_of(await anext(events)) == ("live", "")
     store_harness.bus.publish("turn.started", group="family")
     change = await anext(events)

@@ -285,7 +285,7 @@ async def test_a_session_is_of_the_group_that_began_it(servers: Servers) -> None
     assert servers.upstream.received[-1].values("last-event-id") == ["e7"]
     assert await servers.call(headers={"last-event-id": "e7"}) == 200
     assert servers.upstream.received[-1].values("last-event-id") == []
-    of_others = SessionSeal(b"key").sealing(Folder("group-1"), "notes")(b"s1").decode()
+    of_others = SessionSeal(b"key").sealer(Folder("group-1"), "notes")(b"s1").decode()
     for named in ("s1", of_others, "", f"{session}x"):
         assert await servers.call(headers={"mcp-session-id": named}) == 404
     assert len(servers.upstream.received) == 3

@@ -47,7 +47,7 @@ def seen(body: bytes, cuts: list[int], kind: bytes) -> ParsedUsage | None:
     places = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
     for start, end in pairwise(places):
         parser.feed(body[start:end])
-    return parser.seen()
+    return parser.usage_so_far()
 
 
 @settings(ANY, max_examples=examples(60))

@@ -163,7 +163,7 @@ def test_searches_of_an_answer_that_broke_off_count_as_far_as_they_had_begun() -
         {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "web_search"}},
     ):
         parser.feed(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
-    seen = parser.seen()
+    seen = parser.usage_so_far()
     assert seen is not None
     assert (seen.searches, seen.is_whole) == (1, False)
 

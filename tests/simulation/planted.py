@@ -248,7 +248,7 @@ BUGS = (
     Planted(
         name="the owner reads of each question that finds a model service down",
         path="orchestrator/proxies/model/failover.py",
-        right="        return last is None or (last.is_taken_back and now_ms - last.at_ms >= QUIET_MS)\n",
+        right="        return last is None or (last.is_resolved and now_ms - last.at_ms >= QUIET_MS)\n",
         wrong="        return True\n",
         worlds=MODELS,
     ),

@@ -101,7 +101,7 @@ class Proxied:
 
     def note(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
         if self.usage_writer is not None:
-            self.usage_writer.exchanged(identity, exchange)
+            self.usage_writer.note_exchange(identity, exchange)
         self.exchanges.append(exchange)
         self._noted.set()
 
@@ -153,7 +153,7 @@ async def proxied(
             identify,
             limits=limits,
             on_exchange=served.note,
-            on_denial=usage_writer.denied if usage_writer else None,
+            on_denial=usage_writer.note_denial if usage_writer else None,
             admit=admit,
             searches=searches,
             judge=judge,

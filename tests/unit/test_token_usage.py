@@ -61,7 +61,7 @@ def tapped(
     tap.begin(status, headers)
     for chunk in chunks:
         tap.feed(chunk)
-    return tap.seen()
+    return tap.usage_so_far()
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=12), st.sampled_from(["\n", "\r\n"]))

@@ -164,7 +164,7 @@ class LaterHellos:
         """The part of a hello in `_held`."""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes that may be sent now; an incomplete record or hello waits for its rest.
+        """Return the bytes that may be sent now; an incomplete record or hello is held until it is whole.
 
         Once the checks have ended, `data` is returned unchanged.
 
@@ -258,10 +258,10 @@ class LaterHellos:
         return self._count_records(record)
 
     def _count_records(self, records: bytes) -> bytes:
-        """Count all records of one hello, or one other record, as one; return the same bytes to be sent.
+        """Count one whole hello, or one other record, and return its bytes, which may be sent.
 
-        Called for all that is sent while the checks go on, except for early data, of which there may be much.
-        Raises `BadClientHello` after more than `_MAX_COUNTED_RECORDS`.
+        This limits an endless handshake. Early data are not counted, as there may be much. Raises
+        `BadClientHello` after more than `_MAX_COUNTED_RECORDS`.
         """
         self._counted_records += 1
         if self._counted_records > _MAX_COUNTED_RECORDS:
@@ -367,9 +367,9 @@ def parse(body: bytes) -> ClientHello:
 def refusal(hello: ClientHello, target: NetworkTarget) -> str | None:
     """Return why a hello may not be sent to the target of its connection, or None if it may.
 
-    The group's list allows the target, so the hello must name the same host, readably.
+    The group's list allows the target, so the hello must name the same host, and not in encrypted form.
 
-    A client that connects to an address sends no name (RFC 6066): any name is then another host's.
+    A client that connects to an IP address sends no name (RFC 6066): any name is then another host's.
     """
     if hello.has_encrypted_hello:
         return "the TLS hello may hide another name (encrypted_client_hello): switch ECH off in the client"

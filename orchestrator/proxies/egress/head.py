@@ -28,12 +28,12 @@ class BadHead(Exception):
 
 
 class Gone(Exception):
-    """The container closed its connection before its head was whole."""
+    """The container closed its connection before the head of its request was whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """A CONNECT request. The token is not in its repr; `early` are the bytes that came with the head."""
+    """A CONNECT request. Its repr omits the token; `early` are the bytes that were read after its head."""
 
     target: NetworkTarget
     token: str
@@ -64,7 +64,9 @@ async def read_connect(reader: asyncio.StreamReader) -> Connect:
     return Connect(target=_parse_connect_target(request.target), token=token, early=parser.trailing_data[0])
 
 
-async def _next_event(parser: h11.Connection, reader: asyncio.StreamReader) -> object:
+async def _next_event(
+    parser: h11.Connection, reader: asyncio.StreamReader
+) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
     """Read until the parser has an event, and return it; a closed connection is an event, too.
 
     Raises `BadHead`.

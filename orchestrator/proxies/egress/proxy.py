@@ -71,7 +71,7 @@ class EgressLimits:
     even before they are made.
     """
     connections: int = 512
-    """All connections together, more than five containers can have."""
+    """Connections of all containers together; five containers at their own limit stay below it."""
     requests_at_once: int = 256
     """Requests that a run, or an address without a valid token, may send before it is slowed down."""
     requests_a_second: float = 64.0
@@ -121,7 +121,7 @@ class OpeningRefused(Exception):
 Identify = Callable[[str], Awaitable[EgressCaller | None]]
 """Returns the holder of a token; None for an unknown token and for an ended run's."""
 Approve = Callable[[EgressCaller, NetworkTarget], Awaitable[str | None]]
-"""Asks the owner, for a while; returns None when it is allowed, else the reason."""
+"""Asks the owner about a target, and waits a limited time; returns None if it is allowed, else the reason."""
 Note = Callable[[AuditEvent], None]
 """Takes a row for the audit. Must be quick and must not raise."""
 
@@ -215,7 +215,7 @@ class EgressProxy:
         except Exception:
             log.exception("egress.failed")
         finally:
-            await _hang_up(writer)
+            await _close_connection(writer)
 
     def _forget_connection(self, peer: str) -> None:
         """Subtract a closed connection from the count of the container with the address `peer`."""
@@ -224,7 +224,7 @@ class EgressProxy:
             del self._connections_by_peer[peer]
 
     def _is_full(self, peer: str) -> bool:
-        """Return whether there is no room for one more connection of a container, and record it if so.
+        """Return whether there is no room for one more connection of a container; if so, record the refusal.
 
         `peer` is the container's address. The caller closes the connection without an answer, as writing one
         would need a task of its own.
@@ -243,7 +243,7 @@ class EgressProxy:
         return None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
-        """Read one request, check it, and carry bytes both ways; a refusal is answered and recorded.
+        """Read one request, check it, and copy bytes both ways; a refusal is answered and recorded.
 
         `peer` is the address of the container.
 
@@ -265,7 +265,7 @@ class EgressProxy:
                 # What the run may reach can have changed meanwhile.
                 caller = self._check_caller(await self._identify(request.token), peer)
             await self._check_target(caller, target)
-            with _one_more(self._connections_by_group, caller.folder):
+            with _count_one_more(self._connections_by_group, caller.folder):
                 outside = await self._connect(target, caller.folder)
                 await self._carry_bytes(caller, request, (reader, writer), outside)
         except (BadHead, EgressUnreachable) as error:
@@ -284,9 +284,9 @@ class EgressProxy:
                 await _refuse(writer, 403, str(error))
 
     async def _keep_pace(self, name: str) -> bool:
-        """Count a request under a name, of a run or an address, and wait if it has sent many lately.
+        """Count a request of a run or an address, and wait if that has sent too many lately.
 
-        Return whether it waited.
+        `name` is the run as `run ID`, or the address. Return whether there was a wait.
         """
         seconds = self._pace.request_seconds(name)
         if seconds > 0:
@@ -294,9 +294,9 @@ class EgressProxy:
         return seconds > 0
 
     def _check_caller(self, caller: EgressCaller | None, peer: str) -> EgressCaller:
-        """Return the run of a token, `caller`, once it is sure that its own container has shown the token.
+        """Return `caller`, the run of a token, if its own container has shown the token.
 
-        A token belongs to the first address, `peer`, that shows it.
+        A token belongs to the first container that shows it; `peer` is the address of the present one.
 
         Raises `BadHead` (407) if `caller` is None, as for an unknown token, or if another container has shown
         the token before.
@@ -308,9 +308,9 @@ class EgressProxy:
         return caller
 
     async def _check_target(self, caller: EgressCaller, target: NetworkTarget) -> None:
-        """Let a target pass that is on the group's list or that the owner allows now.
+        """Check that a target is on the group's list, or else ask the owner and wait for the decision.
 
-        Raises `EgressUnreachable`, also when the group has too many connections open.
+        Raises `EgressUnreachable` if the target is not allowed, or the group has too many connections open.
         """
         if target not in caller.allowed:
             reason: str | None = "it is not on the list of this group"
@@ -324,7 +324,7 @@ class EgressProxy:
     async def _connect(self, target: NetworkTarget, folder: Folder) -> EgressConnection:
         """Connect to a target, within the limit of time, and return the connection, which the caller closes.
 
-        `folder` is the caller's group: its lookups of names are limited. Raises `EgressUnreachable`.
+        `folder` is the group of the run: its lookups of names are limited. Raises `EgressUnreachable`.
         """
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
@@ -339,7 +339,7 @@ class EgressProxy:
         container: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         outside: EgressConnection,
     ) -> None:
-        """Tell the container that it is connected, copy bytes until the end, and record the connection.
+        """Answer the container that it is connected, copy bytes until the end, and record the connection.
 
         Args:
             caller: the run that sent the request.
@@ -355,9 +355,9 @@ class EgressProxy:
         started = time.monotonic()
         is_refused = False
         try:
-            # Before any byte is judged: a client sends its TLS hello only after this answer.
+            # Before any byte is checked: a client sends its TLS hello only after this answer.
             container[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            opening = partial(self._first_bytes, request, container[0])
+            opening = partial(self._read_first_bytes, request, container[0])
             await tunnel.carry(container, (outside.reader, outside.writer), opening=opening)
         except OpeningRefused:
             is_refused = True
@@ -371,11 +371,11 @@ class EgressProxy:
                     caller, request.target, outside.address, tunnel.counts, time.monotonic() - started
                 )
 
-    async def _first_bytes(self, request: Connect, reader: asyncio.StreamReader) -> Opening:
+    async def _read_first_bytes(self, request: Connect, reader: asyncio.StreamReader) -> Opening:
         """Read and check the client's first bytes; return them with the filter for the bytes after them.
 
-        On `TLS_PORT` they must be a TLS hello that names the target. On other ports, too, a TLS hello must,
-        but bytes that are not TLS pass unfiltered. `reader` is the container's.
+        A TLS hello must name the target. On `TLS_PORT` the first bytes must be such a hello; on other ports,
+        bytes that are not TLS pass unfiltered. `reader` reads from the container.
 
         Raises:
             OpeningRefused: they may not go to the target.
@@ -426,7 +426,7 @@ class EgressProxy:
         reason: str,
         **more: str,
     ) -> None:
-        """Record a refusal in the log and in the audit, unless similar ones come in a loop.
+        """Record a refusal in the log and in the audit, unless similar ones were recorded just before.
 
         `caller` is None if the token is not known, `target` if the request could not be read. `peer` is the
         address of the container. `more` are further fields of the record.
@@ -462,8 +462,8 @@ class EgressProxy:
 
 
 @contextmanager
-def _one_more(counter: Counter[Counted], key: Counted) -> Iterator[None]:
-    """Raise the count of `key` by one while the block runs; a key that counts nothing is removed."""
+def _count_one_more(counter: Counter[Counted], key: Counted) -> Iterator[None]:
+    """Count one more for `key` in `counter` while the block runs; a key whose count is 0 is removed."""
     counter[key] += 1
     try:
         yield
@@ -491,7 +491,7 @@ async def _read_hello(hellos: ClientHelloReader, early: bytes, reader: asyncio.S
 
 
 def _check_later(hellos: LaterHellos, data: bytes) -> bytes:
-    """Feed bytes of the client to the check of later hellos, and return the bytes that may go out now.
+    """Feed bytes of the client to the check of later hellos; return the bytes to send to the target now.
 
     Bytes that were held back earlier may be among them. Raises `OpeningRefused`.
     """
@@ -509,8 +509,8 @@ def _peer(writer: asyncio.StreamWriter) -> str:
     return str(address[0]) if address else "?"
 
 
-async def _hang_up(writer: asyncio.StreamWriter) -> None:
-    """Close a connection, with a moment for the written bytes to arrive."""
+async def _close_connection(writer: asyncio.StreamWriter) -> None:
+    """Close a connection; wait at most `LINGER_SECONDS` until the written bytes are delivered."""
     writer.close()
     try:
         with suppress(OSError, TimeoutError):

@@ -1,6 +1,6 @@
 """Resolve names for the egress proxy, refuse addresses that are not of the internet, and connect.
 
-The networks are written down, for libraries differ on them.
+The networks that are not of the internet are listed here, because libraries differ on them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from orchestrator.proxies.name_lookups import LOOKUP_SECONDS, LOOKUPS, LookupRef
 Connection = TypeVar("Connection")
 
 ATTEMPT_SECONDS = 2.0
-"""Seconds that one address of a name is tried before the next is tried as well. So few connections are opened
-at a time: a name may have many addresses.
+"""Seconds that one address of a name is tried before the next is tried as well. A name may have many
+addresses: this limits the connections that are opened at a time.
 """
 _PRIVATE_V4 = tuple(
     ipaddress.IPv4Network(network)
@@ -116,8 +116,8 @@ class EgressConnection:
 
 
 class Resolver:
-    """Resolves and connects. A name is looked up once, and the judged address is the
-    one that is connected to.
+    """Resolves names and connects. A name is looked up once, so that the address that was checked is the one
+    that is connected to.
     """
 
     def __init__(self, *, lookups: int = LOOKUPS, lookup_seconds: float = LOOKUP_SECONDS) -> None:
@@ -140,7 +140,7 @@ class Resolver:
 
     async def dial(self, address: str, port: int) -> EgressConnection:
         """Connect to an address. Raises `OSError`."""
-        # The flag forbids a lookup, so that only the address that was judged is dialled.
+        # The flag forbids a lookup, so that only the address that was checked is connected to.
         reader, writer = await asyncio.open_connection(address, port, flags=socket.AI_NUMERICHOST)
         return EgressConnection(address=address, reader=reader, writer=writer)
 
@@ -149,11 +149,11 @@ async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> 
     """Connect to a target on the internet, for the group `folder`, whose lookups of names are limited.
 
     A name is refused if even one of its addresses is not public: such a name is more likely an attack than a
-    mistake. The first address that answers is used. One that is silent, as those of IPv6 are where packets
-    for them get lost, holds up the next for `ATTEMPT_SECONDS`, and may still answer meanwhile.
+    mistake. The first address that answers is used. After `ATTEMPT_SECONDS` of silence the next address is
+    tried as well: in some networks, packets to IPv6 addresses get lost.
 
     Raises:
-        EgressUnreachable: it is not public, has no address, or does not answer.
+        EgressUnreachable: the target is not public, has no address, or does not answer.
     """
     try:
         addresses = await internet.resolve(target, folder)

@@ -57,7 +57,7 @@ class Tunnel:
         """
         async with asyncio.timeout(self._idle_seconds) as self._limit:
             try:
-                # Both ways from the start: in some protocols the server speaks first.
+                # Both ways from the start: in some protocols the server sends the first bytes.
                 async with asyncio.TaskGroup() as directions:
                     directions.create_task(
                         self._copy_out(opening, container[0], target[1]), name="egress-out"

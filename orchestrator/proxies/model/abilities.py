@@ -46,7 +46,7 @@ _MODEL_NAMES = ("id", "name", "model")
 """The members in which services name a model in a list of models."""
 _WINDOW_NAMES = ("n_ctx", "loaded_context_length", "max_model_len", "max_input_tokens", "context_length")
 """The members in which services report the size of a window."""
-_COMMON = [
+_COMMON_HEADERS = [
     (b"content-type", b"application/json"),
     (b"anthropic-version", b"2023-06-01"),
     (b"user-agent", b"andy"),
@@ -238,7 +238,7 @@ class _AbilityTests:
             return _missing_ability(reply, Ability.TOOLS)
         content = reply.document().get("content")
         blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-        called_it = any(
+        called_tool = any(
             block.get("type") == "tool_use" and block.get("name") == _TOOL["name"] for block in blocks
         )
         if reply.error is None and reply.document().get("stop_reason") == "max_tokens":
@@ -247,13 +247,13 @@ class _AbilityTests:
             return AbilityFinding(
                 name=Ability.TOOLS, is_there=True, detail="it takes tools; its answer was cut before a call"
             )
-        if called_it:
+        if called_tool:
             detail = "it called the tool"
         elif reply.error is None:
             detail = "it takes tools, but this model called none"
         else:
             detail = _failure_detail(reply)
-        return AbilityFinding(name=Ability.TOOLS, is_there=called_it, detail=detail)
+        return AbilityFinding(name=Ability.TOOLS, is_there=called_tool, detail=detail)
 
     async def image(self) -> AbilityFinding:
         """Test whether the service takes a picture."""
@@ -312,14 +312,14 @@ class _AbilityTests:
         """Send a request to a path of the service, with `document` as its JSON body if there is one.
 
         Return the reply. If no whole reply came, return a finding with the reason instead; its name is
-        "text", and a test of another ability gives it the right one by `_missing_ability`.
+        "text", and a test of another ability sets the right name by `_missing_ability`.
         """
         body = None if document is None else json.dumps(document).encode()
         length = [] if body is None else [(b"content-length", str(len(body)).encode())]
         request = UpstreamRequest(
             method=method,
             url=f"{self._target.base_url}{path}",
-            headers=headers.request_headers([*_COMMON, *length], self._target.credential),
+            headers=headers.request_headers([*_COMMON_HEADERS, *length], self._target.credential),
             body=None if body is None else forwarder.one_piece(body),
             first_byte_seconds=ASK_SECONDS,
             is_public_only=self._target.is_public_only,

@@ -47,26 +47,26 @@ def adapt_request(
     if model is not None:
         adapted["model"] = model
     if "system" in adapted:
-        adapted["system"] = _system(adapted["system"])
+        adapted["system"] = _adapt_system(adapted["system"])
     has_tools = Ability.TOOLS in abilities
     # Tools of Anthropic's service, such as its web search, have no schema: other services do not know them.
-    tools = [_tool(tool) for tool in _dicts(adapted.pop("tools", None)) if "input_schema" in tool]
+    tools = [_adapt_tool(tool) for tool in _dicts(adapted.pop("tools", None)) if "input_schema" in tool]
     choice = adapted.pop("tool_choice", None)
     if has_tools and tools:
         adapted["tools"] = tools
         if isinstance(choice, dict):
             adapted["tool_choice"] = choice
     adapted["messages"] = [
-        _message(message, can_see=Ability.IMAGES in abilities, can_call=has_tools)
+        _adapt_message(message, can_see=Ability.IMAGES in abilities, can_call=has_tools)
         for message in _dicts(adapted.get("messages"))
     ]
     return adapted
 
 
-def _system(system: Any) -> Any:
-    """Return the system prompt without cache marks, and without the part that differs in every request.
+def _adapt_system(system: Any) -> Any:
+    """Return the system prompt without marks for prompt caches and the part that differs in every request.
 
-    It is a text, which is returned unchanged, or a list of parts.
+    `system` is a text, which is returned unchanged, or a list of parts.
     """
     if not isinstance(system, list):
         return system
@@ -77,12 +77,12 @@ def _system(system: Any) -> Any:
     ]
 
 
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool with the members that every service reads."""
+def _adapt_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool with only the members that every service reads."""
     return {name: tool[name] for name in _TOOL_FIELDS if name in tool}
 
 
-def _message(message: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, Any]:
+def _adapt_message(message: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, Any]:
     """Return a message with only parts that the service can read.
 
     `can_see` says whether the service takes pictures, `can_call` whether it takes tools.
@@ -90,12 +90,12 @@ def _message(message: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    parts = [_part(part, can_see=can_see, can_call=can_call) for part in _dicts(content)]
+    parts = [_adapt_part(part, can_see=can_see, can_call=can_call) for part in _dicts(content)]
     return {**message, "content": parts}
 
 
-def _part(part: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, Any]:
-    """Return a part of a message without cache marks, or a text in its place if the service cannot read it.
+def _adapt_part(part: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, Any]:
+    """Return a part of a message without its mark for prompt caches, or a text if the service cannot read it.
 
     `can_see` says whether the service takes pictures and documents such as PDF, `can_call` whether it takes
     tools. The parts inside a tool's result are treated alike.
@@ -112,7 +112,8 @@ def _part(part: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, A
             part = {
                 **part,
                 "content": [
-                    _part(inner_part, can_see=can_see, can_call=can_call) for inner_part in _dicts(content)
+                    _adapt_part(inner_part, can_see=can_see, can_call=can_call)
+                    for inner_part in _dicts(content)
                 ],
             }
         if not can_call:

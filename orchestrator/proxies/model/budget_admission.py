@@ -32,7 +32,7 @@ SEARCHES_A_TURN = 50
 """Web searches per turn. One costs about as much as two thousand input tokens."""
 
 OnRunaway = Callable[[RunId, str], Awaitable[None]]
-"""Ends a run that sends requests without end; the text finishes a sentence."""
+"""Ends a run that sends requests without end; the text is the reason, such as `it asked the model …`."""
 
 
 class Admission:
@@ -75,7 +75,7 @@ class Admission:
             clock=clock,
             on_entry=self._count,
             on_stored=on_noted,
-            settle=self._settle,
+            on_usage_stored=self._notify_of_used_budgets,
             prices=prices,
         )
         self._budget_cache = BudgetCache(zone=zone, waiting=lambda: self.usage_writer.waiting)
@@ -168,9 +168,9 @@ class Admission:
     async def _standings(self, wanted: Sequence[budgets.Budget]) -> list[rules.BudgetStanding]:
         """Return how much of each budget is used, by the cache; missing sums are first loaded into it."""
         now_ms = self._clock.now_ms()
-        if not self._budget_cache.knows(wanted, now_ms):
+        if not self._budget_cache.has_sums(wanted, now_ms):
             async with self._database.reading() as tx:
-                await self._budget_cache.learn(tx, wanted, now_ms)
+                await self._budget_cache.load(tx, wanted, now_ms)
         return self._budget_cache.standings(wanted, now_ms)
 
     async def _refuse(self, identity: RunIdentity, spent_budget: rules.BudgetStanding) -> None:
@@ -188,7 +188,7 @@ class Admission:
         raise ProxyRefused(error_responses.budget_spent(reason))
 
     async def _stop(self, identity: RunIdentity, code: str, reason: str) -> None:
-        """Record why a turn is stopped, if the run has one; its people are answered with the reason.
+        """Record why a run's turn is stopped, if it has one; people who wait for the turn read the reason.
 
         `code` is the kind of the reason, such as "budget".
         """
@@ -204,14 +204,14 @@ class Admission:
         if entry.searches:
             self.searches.add(entry.run_id, entry.turn_id, entry.searches)
 
-    async def _settle(self, entries: Sequence[usage.UsageEntry]) -> None:
+    async def _notify_of_used_budgets(self, entries: Sequence[usage.UsageEntry]) -> None:
         """Notify chats of the budgets that newly stored usage has nearly or wholly used up."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             all_budgets = await budgets.every(tx)
             for folder in dict.fromkeys(entry.folder for entry in entries):
                 group_budgets = [budget for budget in all_budgets if budget.folder in (None, folder)]
-                await self._budget_cache.learn(tx, group_budgets, now_ms)
+                await self._budget_cache.load(tx, group_budgets, now_ms)
                 for standing in self._budget_cache.standings(group_budgets, now_ms):
                     await self._notify(tx, standing, folder)
         self._on_queued()
@@ -254,7 +254,7 @@ class Admission:
 
 
 def _account_of(identity: RunIdentity) -> rules.BudgetAccount:
-    """Return the account to which a run's requests are charged: its group, and if it is background work."""
+    """Return the account that a run's requests are charged to: its group, and if they are background work."""
     return rules.BudgetAccount(
         folder=identity.folder,
         is_main=identity.is_main,

@@ -56,7 +56,7 @@ class BudgetStanding:
 
     @property
     def is_near(self) -> bool:
-        """Whether the chat is to be warned: `WARNING_PERCENT` of the budget are used."""
+        """Whether the chat is to be warned: at least `WARNING_PERCENT` of the budget are used."""
         return self.used * 100 >= self.budget.amount * WARNING_PERCENT
 
     @property
@@ -87,8 +87,8 @@ def concerns(budget: Budget, account: BudgetAccount) -> bool:
 
     A budget without a folder is for all groups. One for background work counts no other usage.
     """
-    is_its_group = budget.folder in (None, account.folder)
-    return is_its_group and (account.is_background or not budget.is_background)
+    counts_group = budget.folder in (None, account.folder)
+    return counts_group and (account.is_background or not budget.is_background)
 
 
 def stops(budget: Budget, account: BudgetAccount) -> bool:
@@ -177,7 +177,7 @@ async def spent_budget(
 
 
 def share_of(budget: Budget, percent: int) -> Budget:
-    """Return the same budget with its amount reduced to so many percent, the part that a role may use."""
+    """Return the budget with its amount reduced to `percent`, the part that a role may use."""
     return replace(budget, amount=budget.amount * percent // 100)
 
 
@@ -233,7 +233,7 @@ def share_in_words(standing: BudgetStanding, role: Role, folder: Folder, percent
     budget or to that share.
     """
     next_start = local_minute(standing.span.end_ms, zone)
-    # Roles are a group's, and so is the share, also that of a budget of all groups.
+    # Each group has its own roles and shares, also of a budget for all groups: the text names the group.
     people = f"{role}s" if standing.budget.folder else f"{role}s of {folder}"
     return (
         f"{people} may use {percent} % of {name_of(standing.budget)} together, and that is spent."
@@ -242,7 +242,7 @@ def share_in_words(standing: BudgetStanding, role: Role, folder: Folder, percent
 
 
 def notice_of(standing: BudgetStanding, zone: ZoneInfo) -> str | None:
-    """Return the text that tells a chat of a spent or nearly spent budget; None below `WARNING_PERCENT`."""
+    """Return the text that warns a chat of a spent or nearly spent budget; None below `WARNING_PERCENT`."""
     name = name_of(standing.budget)
     amount = amount_in_words(standing.budget.unit, standing.budget.amount)
     if standing.is_spent:
@@ -282,11 +282,11 @@ class BudgetCache:
             if counts(key.budget, key.span, entry):
                 self._sums[key] += usage.sums_of([entry])
 
-    def knows(self, wanted: Iterable[Budget], now_ms: int) -> bool:
+    def has_sums(self, wanted: Iterable[Budget], now_ms: int) -> bool:
         """Return whether the sums of all these budgets for the periods of `now_ms` are in the cache."""
         return all(self._key(budget, now_ms) in self._sums for budget in wanted)
 
-    async def learn(self, tx: Tx, wanted: Iterable[Budget], now_ms: int) -> None:
+    async def load(self, tx: Tx, wanted: Iterable[Budget], now_ms: int) -> None:
         """Load the missing sums of budgets for the periods of `now_ms`.
 
         Before a sum is loaded, those of periods that ended before its period are dropped.

@@ -55,7 +55,9 @@ class ClientSide:
         self._body_ended = asyncio.Event()
 
     async def keep_pace(self) -> bool:
-        """Count this request for its caller, and wait if the caller has sent many. Return whether it waited.
+        """Count this request for its caller, and wait if the caller has sent many lately.
+
+        Return whether there was a wait.
 
         A second call does nothing.
         """
@@ -134,7 +136,7 @@ class ClientSide:
     async def begin(self, status: int, headers: Iterable[Header]) -> None:
         """Send the head of the answer.
 
-        A client that still sends its body learns that the connection closes after the answer.
+        If the client has not sent its whole body yet, the header `connection: close` is added.
         """
         closing = [] if self._body_ended.is_set() else [(b"connection", b"close")]
         self.status = status

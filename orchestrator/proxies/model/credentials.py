@@ -1,7 +1,7 @@
 """The credential of the model service, and all secrets of this host: read here, never shown.
 
-Values stay in memory. Whoever removes secrets from stored data gets each value in every form in which it may
-be quoted: plain, inside JSON or a URL, and in base64 at any offset.
+Values stay in memory. The code that removes secrets from stored data gets each value in every form in which
+it may be quoted: plain, inside JSON or a URL, and in base64 at any offset.
 """
 
 from __future__ import annotations
@@ -276,17 +276,17 @@ def _parse(path: Path, *, is_strict: bool = True) -> dict[str, str]:
 def secrets_of_files(values: Mapping[str, str], *, is_strict: bool = True) -> dict[str, str]:
     """Return the secret `NAME` from each file that `NAME_FILE` names, as Docker mounts secrets.
 
-    A name with a value of its own keeps it. Names of no secret, such as `SSL_CERT`, are ignored. The file of
-    another secret than the model service's credential is skipped if it cannot be read; without `is_strict`,
-    so is that of the credential.
+    `values` are settings by their names. A `NAME` that has a value itself, or that is not the name of a
+    secret, such as `SSL_CERT`, is left out. A file that cannot be read is skipped.
 
     Raises:
-        SettingError: the file of a model service's credential cannot be read; the text names it.
+        SettingError: with `is_strict`, the file of a model service's credential cannot be read; the text
+            names it.
     """
     secrets: dict[str, str] = {}
     for file_name, path in values.items():
         name = file_name.removesuffix("_FILE")
-        # Skipped are names without this ending, empty paths, names with a value of their own, and no secrets.
+        # Skipped: names without this ending, empty paths, names with a value of their own or of no secret.
         if name == file_name or not path or values.get(name) or not is_secret_name(name):
             continue
         try:
@@ -304,7 +304,7 @@ def _read_secret_file(path: Path) -> str:
 
     Raises `OSError` if it cannot be read, `ValueError` if it is too large or no UTF-8.
     """
-    if not path.is_file():  # reading a pipe would block for ever
+    if not path.is_file():  # reading a pipe might never end
         raise OSError("it is no file")
     with path.open("rb") as file:
         content = file.read(MAX_SECRET_BYTES + 1)
@@ -388,8 +388,8 @@ class KnownSecrets:
     def __call__(self) -> tuple[str, ...]:
         """Return the forms of all present secrets, the longest first.
 
-        If `.env` or a file that it names cannot be read, these are the secrets of all else, and those that
-        were read last.
+        If `.env` or a file that it names cannot be read, these are the secrets that can be read, and those
+        that were read last.
         """
         cached_dotenv, forms = self._cached_forms
         # The code that needs the key reports what cannot be read.
@@ -424,12 +424,12 @@ def is_ordinary(value: str) -> bool:
 
 
 def forms_of(values: Iterable[str]) -> tuple[str, ...]:
-    """Return all forms in which some secrets may be quoted in stored data, the longest first. Pure.
+    """Return all forms in which the secrets `values` may be quoted in stored data, the longest first. Pure.
 
     Forms of fewer than `LEAST_CHARS` characters are left out.
     """
     forms = {form for value in values for form in _forms(value) if len(form) >= LEAST_CHARS}
-    # The longest first: if a shorter form were removed from it, the rest of the longer one would stay.
+    # The longest first: removing a shorter form that a longer one contains would leave the rest of that one.
     return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
 
@@ -440,7 +440,7 @@ def is_secret_name(name: str) -> bool:
 
 def _is_path(value: str) -> bool:
     """Return whether a value is the path of something that exists. Blocks."""
-    return os.path.exists(value)  # noqa: PTH110 - that of Path raises for what no path can be
+    return os.path.exists(value)  # noqa: PTH110 - `Path.exists` raises for a text that no path can be
 
 
 def _passwords_in(value: str) -> tuple[str, ...]:
@@ -455,7 +455,7 @@ def _passwords_in(value: str) -> tuple[str, ...]:
 def _forms(value: str) -> Iterator[str]:
     """Yield the forms in which a secret may be quoted in stored data, some of them several times.
 
-    Whoever removes secrets from data searches it for all of these forms.
+    Data from which secrets are removed is searched for all of these forms.
     """
     yield value
     yield " ".join(value.split())  # some texts have their line breaks and runs of spaces replaced
@@ -466,7 +466,7 @@ def _forms(value: str) -> Iterator[str]:
         yield json.dumps(form)[1:-1]  # without its quotes
         yield json.dumps(form, ensure_ascii=False)[1:-1]
     yield from _html_forms(value)
-    # Bytes of the environment that are no UTF-8 are half surrogates in `value`.
+    # Bytes of the environment that are no UTF-8 are lone surrogates in `value`.
     encoded_value = value.encode("utf-8", "surrogateescape")
     for escaped in (
         quote(encoded_value, safe=""),

@@ -84,7 +84,7 @@ OF_ANOTHER = ProxyRefusal(
 
 
 def no_credential(reason: str | None = None) -> ProxyRefusal:
-    """Return the refusal when no credential is set; 403, so that it differs from a run's token (401).
+    """Return the refusal when no credential is set: 403, unlike 401 for an unknown token of a run.
 
     `reason` is a sentence that says more, if there is one.
     """
@@ -142,7 +142,7 @@ def too_large(limit: int) -> ProxyRefusal:
 
 
 def busy(limit: int, things: str = "requests") -> ProxyRefusal:
-    """Return the refusal when `limit` requests are under way already, or so many of the `things` named."""
+    """Return the refusal when `limit` requests, or other `things`, are in progress already."""
     return ProxyRefusal(
         status=429,
         kind="rate_limit_error",
@@ -255,7 +255,7 @@ def mcp_no_token(name: str) -> ProxyRefusal:
 
 
 def of_mcp_server(name: str, refusal: ProxyRefusal) -> ProxyRefusal:
-    """Return `UNREACHABLE`, `BROKEN` or `SILENT`, whichever is `refusal`, about the MCP server `name`."""
+    """Return `refusal` (`UNREACHABLE`, `BROKEN` or `SILENT`) with a text about the MCP server `name`."""
     return replace(refusal, message=refusal.message.replace("The model service", f"The MCP server '{name}'"))
 
 

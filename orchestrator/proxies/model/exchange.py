@@ -129,7 +129,7 @@ class Answered:
     model: str | None = None
     """The model that the request named."""
     waited_ms: int = 0
-    """Milliseconds for which its turn has met such answers before."""
+    """Milliseconds since the outage of its turn began; 0 if there was none before."""
 
 
 Identify = Callable[[str], Awaitable[RunIdentity | None]]
@@ -152,7 +152,7 @@ class ExchangeLog:
         self._refused: Credential | None = None
         """The credential that the service last rejected."""
 
-    def passed(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
+    def log_exchange(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
         """Log an exchange that has ended."""
         _log.info(
             "model request",
@@ -166,11 +166,11 @@ class ExchangeLog:
             bytes_out=exchange.bytes_out,
         )
 
-    def answered(self, status: int, credential: Credential) -> None:
-        """Log a rejected credential, once: not again before the service accepts one, or another is set.
+    def log_if_rejected(self, status: int, credential: Credential) -> None:
+        """Log that a service has rejected the credential, but do not repeat this for each request.
 
-        `status` is the one of the service's answer; 401 means that the service rejects the credential, and
-        any other status that it accepts it.
+        It is logged again after the service has accepted a credential, or for another credential. `status` is
+        that of the service's answer: 401 rejects the credential, any other status accepts it.
         """
         if status != 401:
             self._refused = None
@@ -178,7 +178,7 @@ class ExchangeLog:
             self._refused = credential
             _log.error("the credential was refused: check .env", setting=credential.setting)
 
-    def refused(
+    def log_refusal(
         self, refusal: ProxyRefusal, *, path: str, peer: str, identity: RunIdentity | None
     ) -> Denial | None:
         """Log that the proxy refuses a request, and return the record of it.
@@ -204,7 +204,7 @@ class ExchangeLog:
         )
         return denial
 
-    def unanswered(self, refused: ProxyRefused) -> None:
+    def log_unanswered(self, refused: ProxyRefused) -> None:
         """Log the cause for which a service gave no answer; a refusal by the proxy itself has none.
 
         Of many with the same cause, most are only counted.
@@ -217,11 +217,11 @@ class ExchangeLog:
                 unlogged=self._throttle.take_dropped(refused.cause),
             )
 
-    def quoted(self, status: int) -> None:
+    def log_quoted_credential(self, status: int) -> None:
         """Log that a service's answer, with this status, contained the credential and was cut."""
         _log.error("the upstream quoted the credential: answer cut", status=status)
 
-    def failed(self, error: Exception, path: str) -> None:
+    def log_failure(self, error: Exception, path: str) -> None:
         """Log the place in the code of an error, without its text or values, which may contain a header."""
         trace = "".join(traceback.format_tb(error.__traceback__))
         _log.error("credential proxy failed", path=path, error=type(error).__name__, trace=trace)

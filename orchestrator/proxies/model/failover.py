@@ -28,6 +28,7 @@ from orchestrator.store.runs import turn_moves, turn_outages
 log = structlog.get_logger(__name__)
 
 PROBE_EVERY_SECONDS = 30.0
+"""Seconds between two tests of a service that is down."""
 MAX_WAIT_MS = 5_000
 """Milliseconds that a turn stays at a service that is overloaded or in trouble: that may pass soon."""
 MAX_FAILED_TRIES = 3
@@ -37,7 +38,7 @@ _OF_THE_REQUEST = (ModelError.OTHER, ModelError.UNKNOWN_MODEL)
 _OF_THE_SERVICE = (ModelError.OUTAGE, ModelError.FOREIGN)
 """Errors that a container's request is unlikely to provoke."""
 QUIET_MS = 30 * 60_000
-"""Milliseconds for which the owner is not notified again about a service that comes and goes."""
+"""Milliseconds for which the owner is not notified again of a service that fails and recovers repeatedly."""
 DAY_MS = 86_400_000
 
 Probe = Callable[[str, str | None], Awaitable[Answered]]
@@ -49,14 +50,14 @@ class _Notice:
     """A notice to the owner that a service is down."""
 
     at_ms: int
-    is_taken_back: bool = False
+    is_resolved: bool = False
     """Whether the owner was notified that it answers again."""
 
 
 class Failover:
     """Judges the services' answers, and marks the services that are down in the router.
 
-    What it decides is stored, so that a restarted host goes on with it.
+    Outages, and the services that turns have left, are stored, so that they still count after a restart.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Failover:
 
         Args:
             database: stores outages, and the services that turns have left.
-            router: chooses services, and is told which are down.
+            router: chooses services; it is updated with those that are down, and those that turns leave.
             clock: the host's clock.
             probe: sends the host's own request to a service.
             on_change: called after a service was found down, has recovered, or did not answer a turn.
@@ -92,13 +93,16 @@ class Failover:
         self._being_tested: set[str] = set()
         """Services that are being tested now."""
         self._causes_of_leaving: dict[str, ModelError] = {}
-        """Services that turns have left since the last look, each with its cause."""
+        """Services that a turn has left since the service was last tested, each with the cause."""
         self._notices: dict[str, _Notice] = {}
         """The last notice to the owner that a service is down, by service."""
         self._wakeup = Wakeup()
 
     async def load(self) -> None:
-        """Load an earlier process's outages; those services are tested at once."""
+        """Load the outages, and the services that turns have left, from an earlier process.
+
+        The services that were down are tested at once.
+        """
         async with self._database.reading() as tx:
             self._router.left = await turn_moves.services_left_by_turn(tx)
             outages = await turn_moves.outages(tx)
@@ -250,8 +254,9 @@ class Failover:
     ) -> None:
         """Record that a service is down, so that all turns use others, and notify the owner with the fix.
 
-        The owner is not notified again while a notice holds. If the cause is an unknown model, the service
-        stays in use, because it answers requests for other models, and the owner is notified once a day.
+        The owner is notified again only as `_is_notice_due` allows. If the cause is an unknown model, the
+        service stays in use, because it answers requests for other models, and the owner is notified once a
+        day.
 
         Args:
             service: the service's name.
@@ -286,11 +291,11 @@ class Failover:
     def _is_notice_due(self, service: str, now_ms: int) -> bool:
         """Return whether to notify the owner now that a service is down.
 
-        Return False while the last notice still holds, and for `QUIET_MS` after it, because a service may
-        come and go.
+        Return False until the owner was notified that the service answers again, and for `QUIET_MS` after the
+        last notice, because a service may fail and recover often.
         """
         last = self._notices.get(service)
-        return last is None or (last.is_taken_back and now_ms - last.at_ms >= QUIET_MS)
+        return last is None or (last.is_resolved and now_ms - last.at_ms >= QUIET_MS)
 
     async def _note_up(self, service: str) -> None:
         """Record that a service answers again, so that turns use it.
@@ -305,7 +310,7 @@ class Failover:
         still_exists = service == OF_DOTENV or self._router.catalog.service(service) is not None
         async with self._database.transaction() as tx:
             has_ended = await turn_moves.end_outage(tx, service, now_ms=now_ms)
-            is_due = has_ended and still_exists and notice is not None and not notice.is_taken_back
+            is_due = has_ended and still_exists and notice is not None and not notice.is_resolved
             if is_due:
                 text = f"✅ The model service '{service}' answers again: it is asked from the next turn on."
                 await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
@@ -315,7 +320,7 @@ class Failover:
         if not still_exists:
             self._notices.pop(service, None)
         elif is_due and notice is not None:
-            self._notices[service] = replace(notice, is_taken_back=True)
+            self._notices[service] = replace(notice, is_resolved=True)
         log.info("service.answers_again", service=service)
         self._on_change()
 

@@ -33,7 +33,7 @@ class LeakCheck:
     """Finds a secret in a stream of chunks, also if one chunk has its start and the next its end."""
 
     def __init__(self, secret: str) -> None:
-        """An ordinary word as a secret is never found."""
+        """A secret that is an ordinary word is never found."""
         # A key that is a plain word, as local services accept, would cut each answer that contains the word.
         self._secret = b"" if is_ordinary(secret) else secret.encode()
         self._tail = b""
@@ -283,7 +283,7 @@ async def pass_back(
         parser: reads the usage from the answer.
         on_quote: called with the answer's status if the answer quotes the credential.
         event_seconds: limits how long a stream may bring no whole event; None for no limit.
-        ping_seconds: limits then how long a stream may bring nothing but pings.
+        ping_seconds: limits, if `event_seconds` is set, how long a stream may bring nothing but pings.
         on_chunk: called for each piece of the body.
 
     Raises:
@@ -399,7 +399,7 @@ async def paced_events(
 
 
 async def read_to_its_end(answer: UpstreamResponse, beginning: bytes) -> None:
-    """Read the rest of an answer whose first bytes are `beginning`, without keeping it.
+    """Read the rest of an answer whose first bytes are `beginning`, without storing it.
 
     Raises `AnswerCut` if the answer is not whole.
     """
@@ -431,12 +431,12 @@ class ServiceWatch:
         self._limits = limits
         self.is_near = target.service is not None and target.service.is_near
         """Whether it is one of the owner's own services; only those are watched."""
-        self.has_begun = False
-        """Whether passing the answer back has started."""
+        self.has_started = False
+        """Whether the service's answer has started."""
         self._is_flowing = False
         """Whether a piece of the service's answer has come since the last check began."""
 
-    def note(self) -> None:
+    def note_chunk(self) -> None:
         """Note that a piece of the service's answer has come, which shows that the service works.
 
         A server with a single thread gives no other sign while it answers.
@@ -454,13 +454,13 @@ class ServiceWatch:
         """
         misses = 0
         while misses < 2:
-            # After a failed check the next one follows at once, so that a service that hangs is soon given
-            # up.
+            # After a failed check the next one follows at once, so that the host soon gives up a service that
+            # hangs.
             if misses == 0:
                 await asyncio.sleep(self._limits.life_after_seconds)
             self._is_flowing = False
             misses = 0 if await self._service_answers() or self._is_flowing else misses + 1
-        if self.has_begun:
+        if self.has_started:
             raise AnswerCut("its service gave no sign of life")
         raise ProxyRefused(error_responses.SILENT, cause="silent: its service gave no sign of life")
 

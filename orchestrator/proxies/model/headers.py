@@ -214,7 +214,8 @@ def _allowed_betas(headers: Iterable[Header], features: Collection[ModelFeature]
 def _beta_header(betas: tuple[bytes, ...], kind: CredentialKind) -> list[Header]:
     """Return the header `anthropic-beta` with these betas; none if there are none.
 
-    The OAuth beta is sent exactly for OAuth tokens, whatever the container requests.
+    If the credential (`kind`) is an OAuth token, the OAuth beta is added; else it is removed, even if the
+    container requests it.
     """
     others = [name for name in betas if name != OAUTH_BETA]
     names = [*others, OAUTH_BETA] if kind is CredentialKind.OAUTH else others

@@ -129,9 +129,9 @@ class ModelHealth:
             self._waiting_turns = await turn_outages.of_model(tx)
 
     async def run(self) -> None:
-        """Probe the service each minute while it refuses something, so that the end is noticed.
+        """Probe the service each minute while it refuses something, so that the end of a refusal is noticed.
 
-        A refusal that has just begun ends the wait, and is probed for the first time a minute later.
+        A new refusal is probed for the first time after a minute.
         """
         while True:
             is_refused = bool(self._open_refusals)
@@ -141,7 +141,7 @@ class ModelHealth:
 
     @property
     def refusals(self) -> list[ModelRefusal]:
-        """Return the present refusals; none after the key was changed, as the new one was not refused yet.
+        """Return the present refusals; none after the key was changed, as the new key was not refused yet.
 
         May block for the file of the key.
         """
@@ -165,8 +165,8 @@ class ModelHealth:
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
         """Record how the service answered a run's request.
 
-        Return whether the client may send the same request again: False after a lasting refusal, and after an
-        outage that has lasted too long.
+        Return whether the container may send the same request again: False after a lasting refusal, and after
+        an outage that has lasted too long.
         """
         error = answered.error
         if error is None:
@@ -233,7 +233,8 @@ class ModelHealth:
                     reason=_REFUSED_REASON,
                     now_ms=self._clock.now_ms(),
                 )
-            # Afterwards, or the end of an earlier outage, for which this waits, would discard it again.
+            # Added only now: `end_outage` may hold the transaction before this one, and discards the turn
+            # after it.
             self._waiting_turns.add(identity.turn_id)
 
     async def _is_confirmed(self, error: ModelError, model: str | None) -> bool:
@@ -283,8 +284,8 @@ class ModelHealth:
             try:
                 answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
             except asyncio.CancelledError:
-                # Turns that come each minute would else cut off every request to a slow service, and its
-                # recovery would never be noticed.
+                # Otherwise, turns that come each minute would cut off every request to a slow service, and
+                # its recovery would never be noticed.
                 self._last_probe = replace(self._last_probe, is_cut_off=True)
                 self._wakeup.set()
                 raise
@@ -341,7 +342,7 @@ class ModelHealth:
         self._on_change()
 
     async def _record_outage(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Record that a run's turn has met an outage, and return whether it may go on waiting.
+        """Record that a run's turn has met an outage, and return whether it may continue to wait.
 
         It may not if the outage has lasted `MAX_OUTAGE_MS`, or will have at the end of the pause that the
         service wants. Then the reason for stopping the turn is recorded. A run without a turn may always go
@@ -401,6 +402,7 @@ class ModelHealth:
     async def _begin_refusal(self, cause: ModelError, model: str | None, *, status: int | None) -> None:
         """Store that the service refuses requests for this cause, unless that is stored already.
 
+        In either case, the present key is noted as the one with which the last refusal was met.
         `model` is None if it refuses all of them. `status` is the HTTP status of its answer; None if there
         was no answer, as without a key.
         """
@@ -424,7 +426,7 @@ class ModelHealth:
             return
         async with self._database.transaction() as tx:
             ids = {refusal.id for refusal in ended}
-            # Read anew from the store: the owner may have been notified of a refusal meanwhile.
+            # Read again from the store: the owner may have been notified of a refusal meanwhile.
             for refusal in await model_refusals.unfinished(tx):
                 if refusal.id in ids:
                     await model_refusals.end(tx, refusal.id, now_ms=self._clock.now_ms())

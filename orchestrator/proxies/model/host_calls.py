@@ -129,7 +129,7 @@ def _reason(status: int, document: Any) -> str:
 
 
 def _text_of(document: dict[str, Any]) -> str:
-    """Return the text of an answer of the Messages API. Raises `NotAnswered` if it was cut short."""
+    """Return the text of an answer of the Messages API. Raises `NotAnswered` if the model did not end it."""
     if document.get("stop_reason") != "end_turn":
         raise NotAnswered(f"The model did not come to an end ({document.get('stop_reason')}).")
     blocks = document.get("content")

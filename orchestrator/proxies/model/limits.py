@@ -40,7 +40,7 @@ class ModelProxyLimits:
     without a valid token. Receiving 32 MiB is 0.1 s of work.
     """
     request_bytes: int = 64 * 1024
-    """Bytes that a request counts for beside its body, whatever becomes of it.
+    """Bytes that a request counts for beside its body, whether it is refused or not.
 
     So a run sends 1,024 requests at once, and then 128 a second.
     """
@@ -89,7 +89,9 @@ class ModelProxyLimits:
     never complete an event, mean a lost request.
     """
     moving_ping_seconds: float = 300.0
-    """Seconds that such a stream may bring only pings, as it does while a model thinks."""
+    """Seconds that a stream which `moving_seconds` limits may bring only pings, as it does while a model
+    thinks.
+    """
     life_after_seconds: float = 5.0
     """Seconds between checks that a service of the owner's own still works, if another could continue. It may
     read a prompt for minutes and be fine: its server answers other requests meanwhile.
@@ -99,7 +101,9 @@ class ModelProxyLimits:
     probe_seconds: float = 20.0
     """Seconds for an answer to the host's own test of a service."""
     near_probe_seconds: float = 120.0
-    """The same for a service of the owner's own, which may have to load its model first."""
+    """Seconds for an answer to the host's own test of a service on the owner's machines, which may have to
+    load its model first.
+    """
     slow_seconds: float = 90.0
     """Seconds for the upstream to start before the waiting chat is notified. The request continues."""
     ping_seconds: float = 30.0
@@ -174,8 +178,8 @@ class SearchCounts:
         self._made = TurnCounts()
         self._under_way = TurnCounts()
 
-    def left(self, run_id: RunId, turn_id: TurnId | None) -> int:
-        """Return how many searches a turn may still make, without regard to those under way."""
+    def remaining(self, run_id: RunId, turn_id: TurnId | None) -> int:
+        """Return how many searches a turn may still make; reserved searches are not subtracted."""
         return max(0, self._a_turn - self._made.of(run_id, turn_id))
 
     def add(self, run_id: RunId, turn_id: TurnId | None, count: int) -> None:
@@ -188,7 +192,7 @@ class SearchCounts:
         Raises `ProxyRefused`: with 403 if the turn has fewer than `count` left, or with 429 if other requests
         under way have reserved them.
         """
-        remaining = self.left(run_id, turn_id)
+        remaining = self.remaining(run_id, turn_id)
         under_way = self._under_way.of(run_id, turn_id)
         if count > remaining:
             raise ProxyRefused(too_many_searches(remaining) if remaining else NO_SEARCH)
@@ -244,7 +248,7 @@ class HeldBytes:
         self._held[folder] = group_bytes
 
     def release(self, folder: Folder, count: int) -> None:
-        """Hold `count` fewer bytes of a group."""
+        """Subtract `count` from the bytes that a group holds."""
         self._held[folder] -= count
         self._held += Counter()  # this addition drops groups that hold nothing
 

@@ -47,7 +47,7 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
     ) -> AsyncioStream:
         """Look a host up and connect to it. The last two arguments are ignored.
 
-        `timeout` limits both in seconds; None waits for ever.
+        `timeout` limits both together, in seconds; None waits without a limit.
 
         Raises:
             httpcore.ConnectTimeout: nothing answers in time.
@@ -73,7 +73,7 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
 def _only_public(addresses: Sequence[str]) -> list[str]:
     """Return the addresses that belong to the internet, without private ones. Pure.
 
-    `addresses` are those of one name; none give none. Raises `OSError` if all are private.
+    `addresses` are those of one name. Raises `OSError` if there are some and all are private.
     """
     public = [address for address in addresses if is_public(address)]
     if addresses and not public:
@@ -110,8 +110,8 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002, ASYNC109
         """Send what waits to be written, then return all received bytes: at least one, or none at the end.
 
-        `max_bytes` is ignored: there is no reason to return less. `timeout` is in seconds; None waits for
-        ever.
+        `max_bytes` is ignored: there is no reason to return less. `timeout` is in seconds; None waits without
+        a limit.
 
         Raises:
             httpcore.ReadTimeout: nothing came in time.
@@ -134,7 +134,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Write bytes. A small piece is sent later, together with more bytes or at the next `read`.
 
-        `timeout` is in seconds; None waits for ever.
+        `timeout` is in seconds; None waits without a limit.
 
         Raises:
             httpcore.WriteTimeout: the bytes were not taken in time.
@@ -209,7 +209,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
     async def _wait_for_bytes(self, seconds: float | None) -> None:
         """Wait until bytes, or the end, have come.
 
-        `seconds` limit the wait, None waits for ever. Raises `httpcore.ReadTimeout`.
+        `seconds` limit the wait; None waits without a limit. Raises `httpcore.ReadTimeout`.
         """
         self._arrived.clear()
         try:
@@ -221,10 +221,10 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
     async def _flush(self, seconds: float | None) -> None:
         """Send the bytes that wait to be written, and wait until the operating system takes more.
 
-        `seconds` limit the wait; None waits for ever.
+        `seconds` limit the wait; None waits without a limit.
 
         Raises:
-            httpcore.WriteTimeout: the other end takes nothing for so long.
+            httpcore.WriteTimeout: the bytes were not taken in time.
             httpcore.WriteError: the connection has ended.
         """
         if not self._unsent:

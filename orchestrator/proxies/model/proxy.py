@@ -154,7 +154,7 @@ class CredentialProxy:
 
         The request costs about ten tokens. A `model` of None stands for the usual one of the service, and a
         `service` of None for the one of `.env`. A good answer is read to its end, and is an outage if it
-        breaks off. A service without a usable credential is not asked.
+        breaks off. To a service without a usable credential, nothing is sent.
         """
         # Imported at the first use, here and below: httpcore and its CA file take 30 ms of the host's start.
         from orchestrator.proxies.model import forwarder
@@ -223,13 +223,13 @@ class CredentialProxy:
         identity: RunIdentity | None = None
         try:
             _check_head(client, self._limits)
-            identity = await self._identity(client)
+            identity = await self._run_of(client)
             self._check_peer(identity, client)
             # Paced by run, not by address: with the process runtime all groups have the same address.
             client.caller = f"run {identity.run_id}"
             if await client.keep_pace():
                 # The rights of the run can have changed during the pause.
-                identity = await self._identity(client)
+                identity = await self._run_of(client)
             self._count_request(identity)
             with self._slots.hold(identity.folder), self._held_bytes.growing(identity.folder) as held:
                 if path.startswith(PREFIX):
@@ -245,7 +245,7 @@ class CredentialProxy:
             await client.keep_pace()  # for a request that was refused before it was counted
             await client.refuse(error.refusal)
         except Exception as error:  # noqa: BLE001 - uvicorn would log the values, which may be secrets
-            self._log.failed(error, path)
+            self._log.log_failure(error, path)
             await client.keep_pace()
             if client.status is None:
                 await client.refuse(error_responses.INTERNAL)
@@ -282,11 +282,11 @@ class CredentialProxy:
         `identity` is the run that sent the request; None if its token is not known.
         """
         self.refusals[refusal.status] += 1
-        denial = self._log.refused(refusal, path=path, peer=client.peer, identity=identity)
+        denial = self._log.log_refusal(refusal, path=path, peer=client.peer, identity=identity)
         if denial is not None and self._on_denial is not None:
             self._on_denial(identity, denial)
 
-    async def _identity(self, client: ClientSide) -> RunIdentity:
+    async def _run_of(self, client: ClientSide) -> RunIdentity:
         """Return the run whose token a request has.
 
         Raises `ProxyRefused` (401) if there is no token, or it is unknown.
@@ -331,8 +331,8 @@ class CredentialProxy:
     async def _target_of_run(self, path: str, identity: RunIdentity) -> UpstreamTarget:
         """Return the service of a run with its credential.
 
-        The lack of a credential of a service that the owner added is judged like an answer of the service. It
-        is known before a turn only for the service of `.env`.
+        If a service that the owner added has no credential, that is judged like an answer of the service: it
+        is checked before a turn starts only for the service of `.env`.
 
         Raises `ProxyRefused` if the service has no usable credential (403), or the turn moves to another.
         """
@@ -371,10 +371,10 @@ class CredentialProxy:
                 duration_ms=round((time.perf_counter() - started) * 1000),
                 bytes_in=client.bytes_in,
                 bytes_out=client.bytes_out,
-                usage=parser.seen() if path == COSTLY else None,
+                usage=parser.usage_so_far() if path == COSTLY else None,
                 is_subagent=rules.is_from_subagent(client.headers),
             )
-            self._log.passed(identity, exchange)
+            self._log.log_exchange(identity, exchange)
             if self._on_exchange is not None:
                 self._on_exchange(identity, exchange)
             self._end_searches(identity, parser, ending)
@@ -423,7 +423,7 @@ class CredentialProxy:
         try:
             await forwarder.run_while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except ProxyRefused as error:
-            self._log.unanswered(error)
+            self._log.log_unanswered(error)
             # No cause means that the proxy itself has refused the request. Such a refusal is noted for the
             # audit, and is no outage.
             if error.cause is None:
@@ -520,8 +520,8 @@ class CredentialProxy:
                 name=f"proxy-wait-{identity.run_id}",
             ):
                 answer, beginning = await _open_answer(stack, upstream, request)
-            watch.has_begun = True
-            self._log.answered(answer.status, target.credential)
+            watch.has_started = True
+            self._log.log_if_rejected(answer.status, target.credential)
             may_try_again = True
             answered = _judge_answer(answer, beginning, started, request)
             if self._judge is not None and path == COSTLY:
@@ -543,10 +543,10 @@ class CredentialProxy:
                 beginning=beginning,
                 may_try_again=may_try_again,
                 parser=parser,
-                on_quote=self._log.quoted,
+                on_quote=self._log.log_quoted_credential,
                 event_seconds=event_seconds,
                 ping_seconds=self._limits.moving_ping_seconds,
-                on_chunk=watch.note,
+                on_chunk=watch.note_chunk,
             )
 
 
@@ -646,7 +646,7 @@ COUNT = "/v1/messages/count_tokens"
 """The path at which the tokens of a request are counted, for free."""
 
 Serve = Callable[[str, ClientSide], Awaitable[None]]
-"""Answer a request of the given path."""
+"""Answers a container's request for a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -671,7 +671,7 @@ class ProxyRouter:
         )
         self._servers = _Endpoint(serve, METHODS)
         self._endpoints: Mapping[str, _Endpoint] = {
-            "/": _Endpoint(_answer_probe, ("GET", "HEAD")),
+            "/": _Endpoint(_answer_health_check, ("GET", "HEAD")),
             COSTLY: _Endpoint(serve, ("POST",)),
             COUNT: _Endpoint(serve, ("POST",)),
             "/v1/models": _Endpoint(serve, ("GET",)),
@@ -698,7 +698,7 @@ def _credential_error(refused: ProxyRefused) -> ModelError:
     return ModelError.KEY_UNREADABLE if isinstance(refused.__cause__, SettingError) else ModelError.NO_KEY
 
 
-async def _answer_probe(_path: str, client: ClientSide) -> None:
+async def _answer_health_check(_path: str, client: ClientSide) -> None:
     """Answer a health check with an empty JSON object."""
     await client.keep_pace()
     try:

@@ -1,9 +1,9 @@
 """Decide by a request's body what else a container may make the model service do besides answering.
 
 The service itself can search the web, fetch an address, run code, call another's MCP server, or answer at a
-higher price. A container without internet access would reach the internet so, and could spend more than its
-budget counts. So only what the group may use passes, and what is known to do none of that; everything else is
-refused by name.
+higher price. By that, a container without internet access would reach the internet, and could spend more than
+its budget counts. So a request passes only with parts that its group may use, or that are known to do none of
+that; any other part is refused by its name.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ def read_request(
     _check_edits(document.get("context_management"), features)
     _check_output(document.get("output_config"))
     _check_tools(document.get("tools"), may_search=may_search, is_open=is_open)
-    judged_values = [value for name, value in document.items() if name not in _UNCHECKED_FIELDS]
+    checked_values = [value for name, value in document.items() if name not in _UNCHECKED_FIELDS]
     searches = 0
-    for part in _objects(judged_values):
+    for part in _objects(checked_values):
         _check_part(part, may_search=may_search, is_open=is_open)
         searches += _searches_of(part)
     if searches > MAX_SEARCHES_A_REQUEST:
@@ -160,9 +160,9 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
     _check_tools(part.get("tools"), may_search=may_search, is_open=is_open)
     if kind == "tool_definition":
         _check_tools([part.get("definition")], may_search=may_search, is_open=is_open)
-    versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
-    if versioned is not None:
-        _check_tool(versioned[1], part, may_search=may_search, is_open=is_open)
+    type_match = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+    if type_match is not None:
+        _check_tool(type_match[1], part, may_search=may_search, is_open=is_open)
 
 
 def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
@@ -214,10 +214,10 @@ def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
             continue
         # The whole name has to match, with any date of its version: a service might take a name with a blank
         # or in another case for the same tool.
-        versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
-        if versioned is None:
+        type_match = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+        if type_match is None:
             raise ProxyRefused(error_responses.not_allowed(f"tools of the type {str(kind)[:40]!r}"))
-        _check_tool(versioned[1], tool, may_search=may_search, is_open=is_open)
+        _check_tool(type_match[1], tool, may_search=may_search, is_open=is_open)
 
 
 def _check_feature(
@@ -249,8 +249,8 @@ def _check_edits(management: object, features: Collection[ModelFeature]) -> None
         raise ProxyRefused(error_responses.not_allowed("context_management other than a list of 'edits'"))
     for edit in edits:
         kind = edit.get("type") if isinstance(edit, dict) else None
-        versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
-        name = versioned[1] if versioned is not None else ""
+        type_match = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+        name = type_match[1] if type_match is not None else ""
         if name not in _EDITS:
             _check_feature(
                 _PAID_EDITS.get(name), features, f"edits of the context such as {str(kind)[:40]!r}"
@@ -285,15 +285,15 @@ def _searches_of(part: dict[str, Any]) -> int:
     The object was checked, so a search tool has a valid `max_uses`.
     """
     kind = part.get("type")
-    versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
-    return int(part["max_uses"]) if versioned is not None and versioned[1] == "web_search" else 0
+    type_match = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+    return int(part["max_uses"]) if type_match is not None and type_match[1] == "web_search" else 0
 
 
 def _objects(body: Any) -> Iterator[dict[str, Any]]:
     """Yield each JSON object in a request, at any depth, that may name a tool or an address to the service.
 
-    Left out are the objects in the input of past calls and in schemas, which the service takes for neither.
-    Not recursive, because the container chooses the depth.
+    The objects in the input of past calls and in schemas are left out: the service treats them neither as
+    tools nor as addresses. Not recursive, because the container chooses the depth.
     """
     unread = [body]
     while unread:

@@ -40,15 +40,15 @@ class ModelCatalog:
     choices: tuple[ChosenModel, ...] = ()
 
     def service(self, name: str | None) -> ModelService | None:
-        """Return a service that was added; None for the one of `.env`, and for a removed one."""
+        """Return the added service with this name; None for the service of `.env`, and for a removed one."""
         return next((service for service in self.services if service.name == name), None)
 
     def chosen(self, work: WorkKind) -> str | None:
-        """Return the choice for a kind of work in all groups; None if there is none."""
+        """Return the model that the owner chose for a kind of work in all groups; None if there is none."""
         return next((choice.model for choice in self.choices if choice.work is work), None)
 
     def fallbacks(self) -> list[ChosenModel]:
-        """Return the owner's stand-ins, in the order in which they are tried."""
+        """Return the owner's choices for when a service does not answer, in the order to try them."""
         return [choice for choice in self.choices if choice.work is WorkKind.FALLBACK]
 
 
@@ -114,7 +114,7 @@ def has_list_price(service: ModelService | None) -> bool:
 def is_cheap_enough(price: ServicePrice | None, other: ServicePrice | None) -> bool:
     """Return whether `price` is known and not above `other`. Pure.
 
-    None is an unknown price. A price of zero is never above another, even above an unknown one.
+    None is an unknown price. A price of zero is never above another price, not even above an unknown one.
     """
     if price is None:
         return False
@@ -124,14 +124,14 @@ def is_cheap_enough(price: ServicePrice | None, other: ServicePrice | None) -> b
 
 
 class ModelRouter:
-    """Chooses the model service for each turn: from the owner's choices, by which services have failed."""
+    """Chooses the model service for each turn: one of the owner's choices that is not known to be down."""
 
     def __init__(
         self, database: Database, *, settings: Settings, credentials: CredentialSource, prices: Prices
     ) -> None:
         """Start with an empty catalog, until `refresh` reads the stored one from `database`.
 
-        `credentials` tells which services have a key, `prices` which model is cheaper.
+        `credentials` has the keys of the services; `prices` decide which model is cheaper.
         """
         self._database = database
         self._settings = settings
@@ -173,7 +173,7 @@ class ModelRouter:
     def candidates(
         self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
     ) -> list[ModelChoice]:
-        """Return the services and models for a turn, in the order to try them: the choice, then stand-ins.
+        """Return the services and models for a turn: the owner's choice, then those of `stand_ins` in order.
 
         `is_isolated` says whether the turn is outside of the group's conversation.
         """
@@ -236,13 +236,14 @@ class ModelRouter:
     ) -> ModelChoice:
         """Return the first candidate whose service answers and is not among `left_services`.
 
-        If there is none, it is the first that answers, then the first that was not left, then the first.
+        If there is none, return the first whose service answers; else the first whose service is not among
+        `left_services`; else the first of all.
         """
         answering = [candidate for candidate in candidates if self._answers_now(candidate)]
-        unleft = [candidate for candidate in candidates if candidate.service not in left_services]
-        answering_and_unleft = [candidate for candidate in answering if candidate in unleft]
+        not_left = [candidate for candidate in candidates if candidate.service not in left_services]
+        answering_and_not_left = [candidate for candidate in answering if candidate in not_left]
         # A service that answers comes before one that was not left: a turn rather returns than waits.
-        best_first = [*answering_and_unleft, *answering, *unleft, *candidates]
+        best_first = [*answering_and_not_left, *answering, *not_left, *candidates]
         return best_first[0]
 
     def next_after(
@@ -305,7 +306,7 @@ class ModelRouter:
     def has_stand_in(self, service: str) -> bool:
         """Return whether another service than `service` answers now.
 
-        The services of the choice for all groups and of the owner's fallbacks are looked at.
+        Only these services are considered: the one that is chosen for all groups, and the owner's fallbacks.
         """
         texts = [self.catalog.chosen(WorkKind.ALL) or self._settings.andy_model]
         texts += [fallback.model for fallback in self.catalog.fallbacks()]

@@ -59,7 +59,7 @@ class ParsedUsage:
 class UsageParser:
     """Parses the usage from the chunks of one answer. It never raises.
 
-    Call `begin` with the answer's head, `feed` with each chunk of its body, and `seen` at the end.
+    Call `begin` with the answer's head, `feed` with each chunk of its body, and `usage_so_far` at the end.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class UsageParser:
         self._read_lines(lines)
         self._append(line_start, MAX_LINE_BYTES)
 
-    def seen(self) -> ParsedUsage | None:
+    def usage_so_far(self) -> ParsedUsage | None:
         """Return the usage so far; None when the answer reported none.
 
         An answer that is no stream is parsed by this call, so call it only at the answer's end.
@@ -186,7 +186,7 @@ class UsageParser:
         for line in lines:
             if not line.startswith(b"data:") or len(line) > MAX_LINE_BYTES:
                 continue
-            # The type of an event stands at the beginning of its data, and 64 bytes are quickly searched.
+            # The type of an event is at the beginning of its data, and 64 bytes are quickly searched.
             if line.find(b'"content_block_delta"', 0, 64) >= 0:
                 # Nearly all lines are deltas, so they are counted here, without a call for each.
                 self._deltas += 1
@@ -377,9 +377,9 @@ class Prices:
         """Return the price of a model, or None when it is not known.
 
         The owner's price counts before the list's. A price belongs to all models whose names begin with the
-        name that it is stored under; of several such names of the owner the longest counts. What gateways put
-        before a name, such as `us.anthropic.`, is ignored, but the owner may also have set a price for the
-        whole name.
+        name that it is stored under; of several such names of the owner the longest counts. A gateway's
+        prefix, such as `us.anthropic.`, is ignored, but a price that the owner set for the whole name counts,
+        too.
         """
         full_name = model or ""
         name = _without_gateway_prefix(full_name)

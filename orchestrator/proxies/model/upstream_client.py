@@ -77,12 +77,12 @@ class UpstreamResponse:
     @property
     def kind(self) -> bytes | None:
         """The content type, in lower case; None if there is none."""
-        return self._named(b"content-type")
+        return self._header_value(b"content-type")
 
     @property
     def is_plain(self) -> bool:
         """Whether the body is not encoded."""
-        return self._named(b"content-encoding") in (None, b"", b"identity")
+        return self._header_value(b"content-encoding") in (None, b"", b"identity")
 
     @property
     def is_event_stream(self) -> bool:
@@ -90,7 +90,7 @@ class UpstreamResponse:
         kind = self.kind
         return self.status == 200 and self.is_plain and kind is not None and kind.startswith(EVENT_STREAM)
 
-    def _named(self, name: bytes) -> bytes | None:
+    def _header_value(self, name: bytes) -> bytes | None:
         """Return the first value of a header, in lower case; None if the answer has no such header.
 
         `name` is in lower case.

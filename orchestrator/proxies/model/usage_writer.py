@@ -24,8 +24,8 @@ MAX_WAITING = 5_000
 SWEEP_SECONDS = 30.0
 """Seconds between two looks at rows that still wait."""
 
-Settle = Callable[[Sequence[usage.UsageEntry]], Awaitable[None]]
-"""Acts on entries that were just stored."""
+OnUsageStored = Callable[[Sequence[usage.UsageEntry]], Awaitable[None]]
+"""Awaited with the entries that were just stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class UsageWriter:
         clock: Clock,
         on_entry: Callable[[usage.UsageEntry], None] = _ignore,
         on_stored: Callable[[], None] = lambda: None,
-        settle: Settle | None = None,
+        on_usage_stored: OnUsageStored | None = None,
         prices: Prices | None = None,
     ) -> None:
         """Build the writer; `run` stores the rows.
@@ -60,7 +60,7 @@ class UsageWriter:
             clock: the host's clock.
             on_entry: called with the usage of each answer as it is noted.
             on_stored: called after rows were stored in the audit.
-            settle: awaited with the usage that was just stored.
+            on_usage_stored: awaited with the usage that was just stored.
             prices: the prices by which costs are estimated; the built-in list by default.
         """
         self._prices = prices or Prices()
@@ -68,7 +68,7 @@ class UsageWriter:
         self._clock = clock
         self._on_entry = on_entry
         self._on_stored = on_stored
-        self._settle = settle
+        self._on_usage_stored = on_usage_stored
         self._rows: list[_Row] = []
         """The rows that are not stored yet, the oldest first."""
         self._wakeup = Wakeup()
@@ -84,7 +84,7 @@ class UsageWriter:
         """Whether so many rows wait for the database that requests must be refused."""
         return len(self._rows) > MAX_WAITING
 
-    def exchanged(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
+    def note_exchange(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
         """Note a request that was passed to a model service, for the audit and the usage.
 
         Each web search that the service made for it gets a row of its own in the audit.
@@ -109,7 +109,7 @@ class UsageWriter:
         if entry is not None:
             self._on_entry(entry)
 
-    def denied(self, identity: RunIdentity | None, denial: Denial) -> None:
+    def note_denial(self, identity: RunIdentity | None, denial: Denial) -> None:
         """Note a request that the proxy has refused, for the audit.
 
         `identity` is the run that sent it; None if that is not known.
@@ -144,7 +144,7 @@ class UsageWriter:
             await self._wakeup.wait(at_most_seconds=SWEEP_SECONDS if self._rows else None)
 
     async def flush(self) -> None:
-        """Store all rows noted until now, then call `on_stored`, and `settle` with the usage among them.
+        """Store all rows noted until now, then call `on_stored`, and `on_usage_stored` with their usage.
 
         Without rows, nothing is done. Raises `StoreError` if they cannot be stored; then they stay noted.
         """
@@ -156,8 +156,8 @@ class UsageWriter:
             await _finish_despite_cancellation(self._store(batch))
         self._on_stored()
         entries = [row.entry for row in batch if row.entry is not None]
-        if entries and self._settle is not None:
-            await self._settle(entries)
+        if entries and self._on_usage_stored is not None:
+            await self._on_usage_stored(entries)
 
     async def _store(self, batch: Sequence[_Row]) -> None:
         """Store the first rows of `_rows`, given as `batch`, and remove them there."""

@@ -91,7 +91,7 @@ class GroupApi:
         """Register, ignore or block a chat that wrote to Andy and has no group; `number` is its request.
 
         `by` is the author of the decision. A chat that is registered becomes a group named `body.name`, or
-        as the chat itself if that is None. Raises what `access.decide` raises.
+        named like the chat if that is None. Raises what `access.decide` raises.
         """
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()

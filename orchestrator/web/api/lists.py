@@ -85,7 +85,7 @@ from orchestrator.web.api.schemas import RowPage, answer_schema
 from orchestrator.web.bodies import parse_query, whole_number
 
 MAX_PLACE = 100_000
-"""The last row at which a page of a list that is no history may begin: each page makes all rows before it."""
+"""The last index at which a page of a list that is no history may begin: all rows before it are read, too."""
 Q = TypeVar("Q", bound=ApiQuery)
 R = TypeVar("R")
 T = TypeVar("T")
@@ -187,7 +187,7 @@ def _cut_page(rows: Sequence[R], query: PageQuery) -> RowPage[R]:
 def _rows_needed(query: PageQuery) -> int:
     """Return how many rows `_cut_page` needs for a page: all before it, its own, and one of the next.
 
-    For a page that begins after `MAX_PLACE` they are too few, so it lacks rows or is empty.
+    For a page that begins after `MAX_PLACE`, the number is too small, so that page lacks rows or is empty.
     """
     return min(query.cursor or 0, MAX_PLACE) + query.limit + 1
 
@@ -390,7 +390,7 @@ async def _nodes(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> R
 async def _logs(source: ApiSource, query: LogsQuery, _: Mapping[str, str]) -> LogDocumentView:
     """Read the last lines of the host's log or, if the query has a group, of the log of one of its runs."""
 
-    def lines() -> LogDocumentView:
+    def read_lines() -> LogDocumentView:
         """Return the last lines of the log that the query names. Blocks."""
         if query.group is None:
             last_lines, _ = reading.last_lines(source.home.host_log, query.lines)
@@ -399,7 +399,7 @@ async def _logs(source: ApiSource, query: LogsQuery, _: Mapping[str, str]) -> Lo
         last_lines, _ = reading.last_lines(log_file.path, query.lines)
         return {"group": query.group, "run": log_file.run, "lines": last_lines}
 
-    return await asyncio.to_thread(lines)
+    return await asyncio.to_thread(read_lines)
 
 
 async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> ContextDocumentView:
@@ -420,11 +420,11 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> C
 async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> KnownPersonView:
     """Read what the group in the path remembers of a person, who is named there by address or name."""
 
-    async def known(tx: Tx) -> KnownPerson:
-        """Return what the store has of the person. Raises `UnknownGroup` for an unknown group."""
+    async def read_person(tx: Tx) -> KnownPerson:
+        """Return what is stored about the person. Raises `UnknownGroup` for an unknown group."""
         return await person_memory.known_of(tx, await groups.known(tx, path["group"]), path["who"])
 
-    return (await source.read(known)).to_row()
+    return (await source.read(read_person)).to_row()
 
 
 def _resource(

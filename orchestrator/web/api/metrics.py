@@ -72,7 +72,7 @@ class Metrics:
         refusals: Callable[[], Mapping[int, int]],
         foresight: Callable[[], ForesightFigures] = ForesightFigures,
     ) -> None:
-        """Store where the figures come from.
+        """Store the sources of the figures.
 
         Args:
             database: the store.
@@ -130,7 +130,7 @@ def exposition(figures: MetricFigures) -> bytes:
 
 
 def _families(figures: MetricFigures) -> list[Metric]:
-    """Return the figures as metrics of the library. A known state that nothing is in has the number 0."""
+    """Return the figures as metrics of the library. Known states without entries have the number 0."""
     ended = {state: figures.turns.get(state, 0) for state in ENDED}
     # Errors that are not permanent pass by themselves, so they have no label here.
     refused = {cause.value: figures.refused.get(cause.value, 0) for cause in ModelError if cause.is_permanent}

@@ -66,7 +66,7 @@ def pairing_routes(channel: str, service: PairingService) -> list[Route]:
         progress = _view(await service.progress())
         if progress["state"] == "idle":
             progress = _view(await service.request_code())
-        return _shown(progress, request.headers.get("accept", ""))
+        return _pairing_answer(progress, request.headers.get("accept", ""))
 
     async def ask(request: Request) -> Response:
         """Start a pairing. With a phone number in the body, the code has letters, else it is a QR code.
@@ -103,7 +103,7 @@ def _phone_in(body: bytes) -> str:
     return parse_qs(text).get("phone", [""])[0].strip()
 
 
-def _shown(progress: PairingView, accept: str) -> Response:
+def _pairing_answer(progress: PairingView, accept: str) -> Response:
     """Return the answer with the state of a pairing, in a form that the header `Accept` names.
 
     It is JSON, a page for a browser, or for any other client an SVG with the code.

@@ -68,7 +68,7 @@ def first_routes(chat: ChatService, write: Write, status: Status, bus: EventBus)
 
 
 def more_routes(services: ApiServices) -> list[Route]:
-    """Return all routes that `first_routes` does not. Loads their modules, which blocks for some 50 ms."""
+    """Return all routes but those of `first_routes`. Loads their modules, which blocks for some 50 ms."""
     from orchestrator.web.api.dashboards import dashboard_routes
     from orchestrator.web.api.groups import group_routes
     from orchestrator.web.api.lists import list_routes

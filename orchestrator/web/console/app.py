@@ -73,7 +73,8 @@ KINDS |= {".webmanifest": "application/manifest+json"}
 """The content types of static files, by the end of their names."""
 MANIFEST = "andy.webmanifest"
 """The name of the file by which a browser can install the console as an app."""
-FOR_EVER = "public, max-age=31536000, immutable"
+CACHE_FOR_A_YEAR = "public, max-age=31536000, immutable"
+"""The header Cache-Control of a file whose address changes with its content."""
 
 
 class NumberConvertor(Convertor[int]):
@@ -125,9 +126,9 @@ def build_console(
     routes = _Routes(console, web_origin=origin, on_refusal=on_refusal)
     return Starlette(
         routes=[
-            *routes.own(),
+            *routes.common(),
             Route("/static/{hash}/{name}", _static(files)),
-            *(route for page in console.pages for route in routes.of(page)),
+            *(route for page in console.pages for route in routes.of_page(page)),
         ],
         middleware=[Middleware(SecurityHeaders), Middleware(Arrival, answer=routes.arrive)],
         exception_handlers={
@@ -215,23 +216,23 @@ class _Routes:
         self._secure_host = web_origin.netloc if web_origin.scheme == "https" else None
         self._on_refusal = on_refusal
 
-    def own(self) -> list[Route]:
+    def common(self) -> list[Route]:
         """Return the routes that belong to no page, such as the sign-in."""
         return [
             Route("/", self._enter),
             Route("/sign-in", self._show_sign_in),
             Route("/sign-in", self._sign_in, methods=["POST"]),
-            Route("/sign-out", self._changing(None, self._sign_out), methods=["POST"]),
-            Route("/preferences", self._changing(None, self._set_preferences), methods=["POST"]),
+            Route("/sign-out", self._form_handler(None, self._sign_out), methods=["POST"]),
+            Route("/preferences", self._form_handler(None, self._set_preferences), methods=["POST"]),
             Route("/live", self._stream),
         ]
 
-    def of(self, page: Page) -> list[Route]:
+    def of_page(self, page: Page) -> list[Route]:
         """Return the routes of a page: those that show it, and those of its forms."""
         return [
-            *(Route(path, self._showing(page, show)) for path, show in page.shows.items()),
+            *(Route(path, self._page_handler(page, show)) for path, show in page.shows.items()),
             *(
-                Route(path, self._changing(page, change), methods=["POST"])
+                Route(path, self._form_handler(page, change), methods=["POST"])
                 for path, change in page.changes.items()
             ),
         ]
@@ -277,7 +278,7 @@ class _Routes:
         answer = RedirectResponse(address, status_code=307)
         if COOKIE in request.cookies:
             # The browser has sent this cookie to every server of the machine, so others may know it.
-            signed_in = await self._signed_in(request)
+            signed_in = await self._session_of(request)
             if signed_in is not None:
                 await self._console.sessions.sign_out(signed_in)
             answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
@@ -291,7 +292,7 @@ class _Routes:
         is_secure = self._secure_host is not None and request.headers.get("host") == self._secure_host
         return SECURE_COOKIE if is_secure else COOKIE
 
-    async def _signed_in(self, request: Request) -> SignedIn | None:
+    async def _session_of(self, request: Request) -> SignedIn | None:
         """Return the session of the browser that sent a request, or None if it is not signed in.
 
         With a session, the request's connection is marked as authorised.
@@ -305,7 +306,8 @@ class _Routes:
     def _redirect_to_sign_in(self, request: Request) -> Response:
         """Return the redirection to the sign-in for a browser without a session.
 
-        The sign-in leads back to the requested page. After a form, it says that the form is lost.
+        After the sign-in, the browser returns to the requested page. If a form was sent, the sign-in says
+        that the form is lost.
         """
         # htmx, which loads parts of a page, would put the sign-in page into the part. This header makes it
         # load the whole page.
@@ -318,7 +320,7 @@ class _Routes:
 
     # The ways in
 
-    def _showing(
+    def _page_handler(
         self, page: Page, show: Callable[[View], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
         """Return the handler of a `GET` route of a page, which calls `show` for a signed-in browser.
@@ -328,7 +330,7 @@ class _Routes:
 
         async def answer(request: Request) -> Response:
             """Show the page to a browser that is signed in; redirect any other to the sign-in."""
-            signed_in = await self._signed_in(request)
+            signed_in = await self._session_of(request)
             if signed_in is None:
                 return self._redirect_to_sign_in(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
@@ -340,7 +342,7 @@ class _Routes:
 
         return answer
 
-    def _changing(
+    def _form_handler(
         self, page: Page | None, change: Callable[[View, SentForm], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
         """Return the handler of a `POST` route, which calls `change` with the form of a signed-in browser.
@@ -351,7 +353,7 @@ class _Routes:
 
         async def answer(request: Request) -> Response:
             """Carry out the form of a browser that is signed in; redirect any other to the sign-in."""
-            signed_in = await self._signed_in(request)
+            signed_in = await self._session_of(request)
             if signed_in is None:
                 return self._redirect_to_sign_in(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
@@ -369,13 +371,13 @@ class _Routes:
 
     async def _enter(self, request: Request) -> Response:
         """Redirect a signed-in browser to the first page; show the sign-in to any other."""
-        if await self._signed_in(request) is None:
+        if await self._session_of(request) is None:
             return await self._show_sign_in(request)
         return RedirectResponse(ROOT + self._console.pages[0].path, status_code=303)
 
     async def _show_sign_in(self, request: Request) -> Response:
         """Show the sign-in; redirect a browser that is signed in to the page that it requested before."""
-        if await self._signed_in(request) is not None:
+        if await self._session_of(request) is not None:
             return RedirectResponse(
                 _return_path(request) or ROOT + self._console.pages[0].path, status_code=303
             )
@@ -455,19 +457,19 @@ class _Routes:
 
         Raises `TooManyPages` if too many streams are open.
         """
-        signed_in = await self._signed_in(request)
+        signed_in = await self._session_of(request)
         if signed_in is None:
             return Response(status_code=401)
 
         # Checked again while the stream is open, so that it ends with the session.
-        async def is_welcome() -> bool:
+        async def is_signed_in() -> bool:
             """Return whether the session is still valid, for a stream that stays open."""
             return await self._console.sessions.find(signed_in.cookie, agent=_user_agent(request)) is not None
 
         if self._console.live.is_full:
             raise TooManyPages
         return EventStream(
-            self._console.live.events(request.query_params.get("since", ""), is_welcome=is_welcome)
+            self._console.live.events(request.query_params.get("since", ""), is_signed_in=is_signed_in)
         )
 
     # Errors in words
@@ -475,7 +477,7 @@ class _Routes:
     async def explain(self, request: Request, error: Exception) -> Response:
         """Return a page that says what went wrong and what to do; log a fault of the host itself."""
         status = status_of(error)
-        signed_in = await self._signed_in(request)
+        signed_in = await self._session_of(request)
         view = View(self._console, request, page=None, signed_in=signed_in)
         if signed_in is not None and status < 500:  # after a fault, counting the needs might fail too
             view.needs = len(await needs.read_waiting(view)) + self._console.troubles
@@ -560,9 +562,12 @@ def _static(files: Mapping[str, bytes]) -> Callable[[Request], Awaitable[Respons
         if name not in files:
             raise HTTPException(404)
         kind = KINDS[Path(name).suffix]
-        # What a path with the right hash leads to never changes, so a browser may store it for ever.
+        # The content at a path with the right hash never changes, so a browser may store it.
         is_current = request.path_params["hash"] == _hash(files[name])
-        headers = {"Cache-Control": FOR_EVER if is_current else "no-store", "Vary": "Accept-Encoding"}
+        headers = {
+            "Cache-Control": CACHE_FOR_A_YEAR if is_current else "no-store",
+            "Vary": "Accept-Encoding",
+        }
         if name in packed and "gzip" in request.headers.get("accept-encoding", ""):
             return Response(packed[name], media_type=kind, headers={**headers, "Content-Encoding": "gzip"})
         return Response(files[name], media_type=kind, headers=headers)

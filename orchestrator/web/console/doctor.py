@@ -18,7 +18,7 @@ LIMIT_SECONDS = 120.0
 
 
 class BackgroundDoctor:
-    """The last run of `andy doctor`, which checks an installation, that a page has started."""
+    """The last run of `andy doctor` that a page has started; it checks this installation."""
 
     def __init__(self, home: Path, *, clock: Clock) -> None:
         """`home` is the directory of the installation to check."""

@@ -30,8 +30,8 @@ async def read_form(request: Request, *, upload_bytes: int = 0) -> AsyncIterator
         FormForged: the body is no form, or has files that are not allowed.
         BodyTooLarge: it is larger than 2 MiB, or, with files, than `upload_bytes`.
     """
-    # A form without files is sent in another type. One with files that are not allowed is read like it, and
-    # refused then, because its fields are not found.
+    # A form without files has another content type. A form with files that are not allowed is read in the
+    # same way, and then refused, because its fields are not found.
     if not (upload_bytes and request.headers.get("content-type", "").startswith("multipart/form-data")):
         yield SentForm.parse(await read_body(request, limit=MAX_FORM_BYTES))
         return

@@ -56,7 +56,7 @@ class ChangedSince(BadRequest):
     http_status = 409
 
     def __init__(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-        """Take the state that the page showed (`before`) and the present one (`now`), as texts by field."""
+        """`before` is the state that the page showed, and `now` the present state, as texts by field."""
         super().__init__()
         self.before = dict(before)
         self.now = dict(now)
@@ -87,7 +87,7 @@ class SentForm:
     def __init__(
         self, fields: Mapping[str, list[str]], files: Mapping[str, UploadedFile] | None = None
     ) -> None:
-        """Take the values of each field that was sent, by the field's name, and the uploaded files."""
+        """`fields` has the values of each field that was sent, `files` the uploaded files, by field."""
         self._fields = fields
         self._files = files or {}
 
@@ -217,27 +217,29 @@ class FormGuard:
             try:
                 yield taken
             except BaseException:
-                # Shielded: a browser that hangs up cancels the request, and the form must not stay half used.
-                await asyncio.shield(self._settle(number, is_done=False))
+                # Shielded: a browser that disconnects cancels the request, and the form would stay recorded
+                # as being carried out.
+                await asyncio.shield(self._record_end(number, is_done=False))
                 raise
-            await asyncio.shield(self._settle(number, is_done=taken.is_done))
+            await asyncio.shield(self._record_end(number, is_done=taken.is_done))
         finally:
             self._under_way.discard(number)
 
     async def _use(self, session_id: str, number: str) -> None:
-        """Record that the form with this number is carried out now.
+        """Record that the form with this number is being carried out.
 
-        Raises `FormSentTwice` if it was carried out before, `FormCutOff` if it is unknown how far that came.
+        Raises `FormSentTwice` if it was carried out before, `FormCutOff` if that was perhaps not completed.
         """
         async with self._database.transaction() as tx:
             if await web_sessions.use_form(tx, session_id, number, now_ms=self._clock.now_ms()):
                 return
-            # One that was used and not finished was under way when the host was killed: nobody knows how far.
+            # A form that was used and not finished was being carried out when the host was killed: nobody
+            # knows whether its change was made.
             is_done = await web_sessions.is_form_done(tx, number)
         raise FormSentTwice if is_done else FormCutOff
 
-    async def _settle(self, number: str, *, is_done: bool) -> None:
-        """Record that the form with this number was carried out; if not `is_done`, let it be sent again."""
+    async def _record_end(self, number: str, *, is_done: bool) -> None:
+        """Record that the form with this number was carried out or, if not `is_done`, may be sent again."""
         async with self._database.transaction() as tx:
             if is_done:
                 await web_sessions.finish_form(tx, number)

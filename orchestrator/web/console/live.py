@@ -35,13 +35,13 @@ class TooManyPages(BadRequest):
     http_status = 503
 
 
-# One stream serves all tabs of a browser, because a browser opens six connections to a host at most: the
-# seventh tab would wait for ever.
+# One stream serves all tabs of a browser, because a browser opens at most six connections to a host: with a
+# stream for each tab, the seventh would never load.
 class LiveStreams:
     """Serves the streams of all browsers; each open one has a queue and a timer."""
 
     def __init__(self, bus: EventBus, *, start: str, kinds: Iterable[str] = ("*",)) -> None:
-        """Take the bus that publishes the host's events.
+        """`bus` publishes the host's events.
 
         `start` identifies this start of the host in the ids of events; `kinds` are the patterns of the kinds
         of events that any page needs.
@@ -62,18 +62,18 @@ class LiveStreams:
         """The id of the newest event of the host, such as `START-17`."""
         return f"{self._start}-{self._bus.ring[-1].n if self._bus.ring else 0}"
 
-    async def events(self, after: str, *, is_welcome: Callable[[], Awaitable[bool]]) -> AsyncGenerator[str]:
-        """Yield a browser's server-sent events until it disconnects or `is_welcome` returns False.
+    async def events(self, after: str, *, is_signed_in: Callable[[], Awaitable[bool]]) -> AsyncGenerator[str]:
+        """Yield a browser's server-sent events until it disconnects or `is_signed_in` returns False.
 
         They are `change` with the kinds and groups of events, `all` when everything may have changed, `live`
         once the missed events were sent, and `live-over` at the end. `after` is the id of the last event that
-        the browser knows. `is_welcome` is called at every pause, and at least every `PING_SECONDS`.
+        the browser knows. `is_signed_in` is called at every pause, and at least every `PING_SECONDS`.
         """
         self._open += 1
         try:
             # Listening begins before the missed events are read: none can fall between the two.
             with self._bus.listening(*self._kinds, with_transient=True) as queue:
-                newest_id, missed = self.now, self._missed(after)
+                newest_id, missed = self.now, self._missed_changes(after)
                 if missed is None:
                     yield server_sent("all", id=newest_id, data="")
                 elif missed:
@@ -82,20 +82,20 @@ class LiveStreams:
                 loop = asyncio.get_running_loop()
                 checked_at = loop.time()
                 while True:
-                    changes = await self._changes(queue)
+                    changes = await self._next_changes(queue)
                     # The id is read with the changes: an event that arrives while they are sent is after it.
                     yield server_sent("change", id=self.now, data=_as_json(changes)) if changes else PING
                     # Checked by the clock too: on a busy host there is always a change, and a browser that
                     # was signed out elsewhere would continue to get them.
                     if not changes or loop.time() - checked_at >= PING_SECONDS:
                         checked_at = loop.time()
-                        if not await is_welcome():
+                        if not await is_signed_in():
                             yield server_sent("live-over", id=self.now, data="")
                             return
         finally:
             self._open -= 1
 
-    async def _changes(self, queue: asyncio.Queue[HostEvent]) -> set[Change]:
+    async def _next_changes(self, queue: asyncio.Queue[HostEvent]) -> set[Change]:
         """Wait for the next events, and return the kind and the group of each.
 
         Events that come within `COLLECT_SECONDS` are returned together. Empty if none came for
@@ -111,13 +111,14 @@ class LiveStreams:
             events.append(queue.get_nowait())
         return {(event.kind, event.group) for event in events}
 
-    def _missed(self, after: str) -> set[Change] | None:
+    def _missed_changes(self, after: str) -> set[Change] | None:
         """Return the kind and the group of each event after the one with the id `after`.
 
-        None if the host does not know them any more, or the id is not one of its own.
+        Return None if the host no longer stores them all, or if the id is not from this start of the host.
         """
-        # An id is `START-NUMBER`: after a restart of the host the numbers begin anew. A browser may send
-        # anything: what is no number, or so long that `int` refuses it, counts as -1, before all events.
+        # An id is `START-NUMBER`: after a restart of the host, the numbers start again and START is another.
+        # A browser may send anything: a text that is no number, or too long for one, counts as -1, before all
+        # events.
         start, _, number = after.rpartition("-")
         ring = self._bus.ring
         known_number = whole_number(number)

@@ -150,8 +150,8 @@ def _paragraphs(text: str) -> Markup:
     lines: list[Markup] = []
     items: list[Markup] = []
 
-    def close() -> None:
-        """Add the collected lines as a paragraph and the collected items as a list, and collect anew."""
+    def end_block() -> None:
+        """Add the collected lines as a paragraph, or the collected items as a list, and clear both."""
         if lines:
             blocks.append(Markup("<p>{}</p>").format(Markup("<br>").join(lines)))
         if items:
@@ -164,12 +164,12 @@ def _paragraphs(text: str) -> Markup:
         item = _ITEM.fullmatch(line)
         # An empty line ends a block, and so does a line of the other kind.
         if not line.strip() or (item and lines) or (not item and items):
-            close()
+            end_block()
         if item:
             items.append(_inline_html(item["text"]))
         elif line.strip():
             lines.append(_inline_html(line))
-    close()
+    end_block()
     return Markup("").join(blocks)
 
 
@@ -204,7 +204,7 @@ def _link_html(address: str) -> Markup:
     """
     target = address.rstrip(_PUNCTUATION_AFTER_LINK)
     punctuation = plain(address[len(target) :])
-    # Before an "@" stands a user name, which may look like a host: https://bank.example@evil.example.
+    # The part before an "@" is a user name, and may look like a host: https://bank.example@evil.example.
     host = target.split("/")[2]  # of `https://HOST/PATH`
     if _DIRECTION_MARK.search(target) or "@" in host:
         return plain(target) + punctuation

@@ -67,7 +67,7 @@ class Flash:
 
     text: str
     undo: str
-    """The address of a form that takes it back; empty where none does."""
+    """The address of a form that undoes the change; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ class View:
     def __init__(
         self, console: Console, request: Request, *, page: Page | None, signed_in: SignedIn | None
     ) -> None:
-        """Take a request to the console.
+        """Prepare to answer a request to the console.
 
         `page` is the page to which the request's route belongs, None for an error page. `signed_in` is the
         browser's session, None before the sign-in. Language and theme are read from the request.
@@ -199,7 +199,7 @@ class View:
         """
         if self.request.method != "GET":
             return came_from(self.request)
-        # Quoted anew: this text of the browser's becomes part of links in the page.
+        # Quoted again: this text from the browser becomes part of links in the page.
         query = "&".join(
             f"{quote(name, safe='')}={quote(value, safe='')}"
             for name, value in self.request.query_params.multi_items()
@@ -401,7 +401,7 @@ class View:
 
         None if there is none, or if only a part of the page is requested.
         """
-        # A page that refreshes a part of itself just then would take the text from the one that is opened.
+        # Otherwise, another page that updates a part of itself just then would take the text from this page.
         if self._signed_in is None or self.query("part"):
             return None
         return self.console.flashes.pop(self._signed_in.session.id, None)

@@ -23,11 +23,13 @@ from orchestrator.store.database import Database
 log = structlog.get_logger(__name__)
 
 CODE_MS = 30_000
+"""Milliseconds for which a one-time code is valid."""
 MAX_CODES = 20
 """The largest number of unused codes: more than anybody requests in the 30 s that a code is valid."""
 WRONG_AT_ONCE, WRONG_A_MINUTE = 10, 2
 """Wrong tries that are allowed at once, and then in each minute."""
 TOUCH_MS = 60_000
+"""Milliseconds after which the use of a session is recorded again."""
 MAX_BROWSER_CHARS = 240
 ALSO = ", also "
 
@@ -63,7 +65,7 @@ class SessionService:
     """Makes one-time codes and sessions, and finds the session of a cookie."""
 
     def __init__(self, database: Database, reader: Database, *, token: str, clock: Clock) -> None:
-        """Take the database for writing, and `reader` for reading.
+        """`database` is for writing, and `reader` for reading.
 
         `token` is that of the API: it signs anybody in.
         """
@@ -78,7 +80,7 @@ class SessionService:
     def make_code(self) -> str:
         """Return a new one-time code, which signs in one browser within `CODE_MS`.
 
-        Of too many unused codes, the oldest become invalid.
+        If `MAX_CODES` are unused, the oldest one becomes invalid.
         """
         now_ms = self._clock.now_ms()
         self._codes = {name: code for name, code in self._codes.items() if code[1] > now_ms}
@@ -116,9 +118,9 @@ class SessionService:
         return SignedIn(session=session, secret=secret)
 
     def _use_code(self, credential: str) -> bool:
-        """Return whether a text is a valid one-time code, which is invalid from then on.
+        """Return whether a text is a valid one-time code; if it is, the code becomes invalid.
 
-        A wrong guess uses up no code, or somebody who guesses could lock others out.
+        A wrong guess leaves all codes valid: otherwise, somebody who guesses could lock others out.
         """
         # `make_code` has joined the two. An unknown name has no hash, and counts as expired long ago.
         name, _, secret = credential.partition(".")
@@ -147,8 +149,8 @@ class SessionService:
         """Return the session of a browser's cookie; None if it has expired, was revoked or never existed.
 
         `agent` is the browser's `User-Agent`. If another kind of browser sends the cookie, it may be stolen:
-        the session then lists both browsers, and the audit has a row. At most once a minute, the use is
-        recorded, if the disk takes it.
+        the session then lists both browsers, and the audit has a row. The use is recorded, at most once a
+        minute if the browser is the same, unless the store cannot be written.
         """
         session_id, _, secret = cookie.partition(".")
         if not (session_id and secret):
@@ -160,7 +162,7 @@ class SessionService:
         if not hmac.compare_digest(hashed(secret), session.secret_hash):
             return None
         browser = _with_browser(session.browser, browser_name(agent))
-        # At most one write a minute: every page, part and stream comes here.
+        # At most one write a minute for a browser: this is called for every page, part and stream.
         if now_ms - session.seen_ms > TOUCH_MS or browser != session.browser:
             try:
                 await self._record_use(session, browser, now_ms=now_ms)

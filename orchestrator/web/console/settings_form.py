@@ -198,7 +198,7 @@ def typed_values(form: SentForm) -> dict[str, Any]:
     }
 
 
-def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
+def state(group: Group, label: Callable[[str], str]) -> dict[str, str]:
     """Return a group's profile and settings as texts by their labels, to notice a change by somebody else.
 
     `label(key)` returns the label that the page shows for a setting.
@@ -234,21 +234,24 @@ def read(
         profile.requires_trigger = not form.is_set("every")
     sent = {name: READERS[field.kind](form, name) for name, field in fields().items()}
     values = {name: value for name, value in sent.items() if value is not None}
-    # The form does not have these. Without this line, saving it would take everybody's role away.
+    # The form has no fields for these settings. Without this line, saving it would remove everybody's role.
     values |= {name: value for name, value in group.container_config.items() if name in ELSEWHERE}
-    wrong = [*_profile_mistakes(group, profile), *_model_mistakes(form, services, has_gateway=has_gateway)]
+    mistakes = [
+        *_profile_mistakes(group, profile),
+        *_model_mistakes(form, services, has_gateway=has_gateway),
+    ]
     try:
         values = GroupConfig.model_validate(values).to_fields()
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
-        wrong += [
+        mistakes += [
             (str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")) for problem in problems
         ]
     return SentSettings(
         profile=profile,
         fields=values,
         # Reversed, so that the first of several reasons for a field is the one that stays.
-        errors={name: explain(name, reason) for name, reason in reversed(wrong)},
+        errors={name: explain(name, reason) for name, reason in reversed(mistakes)},
     )
 
 
@@ -292,7 +295,7 @@ def _read_number(form: SentForm, name: str) -> float | str | None:
         number = float(text)
     except ValueError:
         return text or None
-    # Infinity cannot be rounded; the validation refuses it, as it does a huge number.
+    # Infinity cannot be rounded. The validation refuses it, and huge numbers, later.
     if name == "timeout_ms" and abs(number) < MAX_MINUTES:
         number = float(round(number * MINUTE_MS))
     return int(number) if number.is_integer() else number
@@ -301,7 +304,7 @@ def _read_number(form: SentForm, name: str) -> float | str | None:
 # These functions return the value of a setting in a form as `GroupConfig` takes it, or None if it is not set.
 
 
-def _read_egress(form: SentForm, name: str) -> object:
+def _read_egress(form: SentForm, name: str) -> dict[str, list[str]] | str | None:
     """Return the network setting in a form: a name, an `allowlist` of hosts, or None for the default."""
     if form.text(name) == LISTED:
         return {"allowlist": _read_lines(form, "egress_hosts")}
