@@ -1,4 +1,4 @@
-"""Reports what was used of the model and how budgets stand, as rows for machines and lines for people."""
+"""Reports what was used of the model and of each budget, as rows for machines and lines for people."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def parse_period(text: str) -> Period:
 
 
 async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneInfo) -> UsageDocumentView:
-    """Return what was used of the model, one row for each value of `by`, and how the budgets stand.
+    """Return what was used of the model, one row for each value of `by`, and how much of each budget is used.
 
     `folder` is the group, None for all. Days are those of `zone`. Raises `UnknownGroup`.
     """

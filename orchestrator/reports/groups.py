@@ -114,7 +114,7 @@ def _answered_messages(row: GroupView, assistant: str) -> str:
         return "every message" + (" (main)" if row["is_main"] else "")
     # A group may have a trigger of its own beside the usual one.
     usual, own = f"@{assistant}", row["trigger"] or ""
-    # An imported group may have as its own trigger what calls Andy anyway.
+    # An imported group may have the usual trigger as its own, too: then it is named once.
     return f"{usual} or {own}" if own.casefold() not in ("", usual.casefold()) else usual
 
 

@@ -76,7 +76,7 @@ async def every(tx: Tx, *, now_ms: int) -> list[LoopView]:
     return [await _loop_row(tx, group.folder, now_ms=now_ms) for group in await groups.every(tx)]
 
 
-async def one(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
+async def get(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
     """Return the loop of a group, with the requests to wake it that wait, and with its newest cycles.
 
     A loop wakes the group's agent without a message; a cycle is one such waking. Raises `UnknownGroup`.

@@ -95,7 +95,7 @@ async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -
 async def note_login(tx: Tx, server: McpServer, *, is_logged_in: bool, now_ms: int) -> None:
     """Record in the audit that the owner logged in to an MCP server or out of it.
 
-    The containers that use it are renewed, so that they follow.
+    The idle containers of its groups are replaced by new ones, which know the new state of the login.
     """
     await _renew_containers(tx, set(server.groups), now_ms=now_ms)
     kind = "mcp.logged_in" if is_logged_in else "mcp.logged_out"

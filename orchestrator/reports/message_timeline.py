@@ -448,7 +448,10 @@ def lines(stored: StoredTimeline, *, zone: ZoneInfo) -> list[str]:
 
 
 def _cost_lines(cost: TurnCostPart | None) -> Iterator[str]:
-    """Yield the lines that say what the model's answers cost, and the part of subagents; none without one."""
+    """Yield the lines that say what the model's answers to a turn cost, and which part was of subagents.
+
+    There are none if `cost` is None or the model was not asked.
+    """
     if cost and cost["requests"]:
         answers = f"{cost['requests']} answers of {', '.join(cost['models'])}"
         yield f"{'':14}  it took {answers}: {_tokens_and_money(cost)}"

@@ -175,8 +175,8 @@ async def _choices_everywhere(tx: Tx, settings: Settings) -> list[_StoredChoice]
         _StoredChoice(f"the setting {name}", model) for name, model in models_of_settings.items() if model
     ]
     for group in await groups.every(tx):
-        # As they are stored: a group whose settings cannot be parsed is to have its models again once those
-        # are corrected.
+        # Read from the settings as they are stored: a group whose settings cannot be parsed still has its
+        # choices, which apply again once the settings are corrected.
         model, by_work = group.container_config.get("model"), group.container_config.get("models")
         if isinstance(model, str):
             chosen.append(_StoredChoice(f"the group {group.folder}", model))
@@ -299,9 +299,10 @@ def _price_view(price: ServicePrice | None) -> PriceView | None:
 async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> list[ServiceConditionView]:
     """Return the state of each model service: who uses it, whether it answers, and what answers in its place.
 
-    The catalog of services in `router`, which chooses services, is read anew. If not `is_live`, no host runs:
-    outages that the last one found may be over, and are left out. `stand_in` of a service in trouble is the
-    first choice that may replace it and whose service is not in trouble itself; None if there is none.
+    First, `router`, which chooses services, gets the present catalog of services from the database. If not
+    `is_live`, no host runs: outages that the last one found may be over, and are left out. `stand_in` of a
+    service in trouble is the first choice that may replace it and whose service is not in trouble itself;
+    None if there is none.
     """
     router.catalog = await read_catalog(tx)
     used = await _uses(tx, router)

@@ -184,7 +184,7 @@ def _failing_text(failure: LoopFailureView, zone: ZoneInfo | None) -> str:
 def _foresight_lines(figures: ForesightView) -> list[str]:
     """Return the line on containers that were started before anybody asked: how many of them got a turn.
 
-    Nothing is returned where none was started so. `hits` are those that got a turn, `misses` the others.
+    The list is empty if there were no such containers. `hits` are those that got a turn, `misses` the others.
     """
     hits, misses = sum(figures["hits"].values()), sum(figures["misses"].values())
     if not hits + misses:

@@ -145,8 +145,8 @@ class Database:
 
         `work` runs in a thread: it may await nothing but its transaction, and use objects of the event loop
         only through `after_commit`. Writers that wait at the same time share one transaction, and so one
-        flush to the disk. A caller that is cancelled before `work` has started leaves it undone; one that is
-        cancelled later still waits for its end.
+        flush to the disk. If the caller is cancelled before `work` has started, `work` is never run; after
+        that, it still runs to its end, and its changes are committed.
 
         Raises:
             StoreError: the database cannot be written or is damaged.

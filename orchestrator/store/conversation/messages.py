@@ -240,10 +240,11 @@ async def blank(tx: Tx, message: Message) -> None:
     )
 
 
-async def give_way(tx: Tx, message: Message, edit_id: MessageId) -> str | None:
-    """Delete the text of a message and give its row the id `edit_id`, so that its edit can have its own id.
+async def free_id_for_edit(tx: Tx, message: Message, edit_id: MessageId) -> str | None:
+    """Delete the text of an edited message, and change the id of its row to `edit_id`, that of the edit.
 
-    Return the messenger's id of the thread that it belongs to, or None.
+    The edit can then be stored as a new message under the id of the edited one. Return the messenger's id of
+    the thread that the message belongs to, or None.
     """
     # The row stays, under an id by which the edit is not taken for a new one when it is delivered again.
     cursor = await tx.execute(
@@ -258,7 +259,10 @@ async def give_way(tx: Tx, message: Message, edit_id: MessageId) -> str | None:
 
 
 async def edits_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> list[Message]:
-    """Return the edits of a message that are stored beside it, or without it, oldest first."""
+    """Return the edits of a message that are stored as rows of their own, oldest first.
+
+    The message itself may not be stored.
+    """
     return await MAPPER.fetch_all(
         tx, "SELECT * FROM messages WHERE chat_jid = ? AND edits = ? ORDER BY seq", (chat_jid, message_id)
     )

@@ -102,7 +102,7 @@ async def add(
 
 
 async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
-    """Replace the text of a queued message before its first attempt; return whether there is one.
+    """Replace the text of a queued message before the first attempt to send it; return whether it was found.
 
     `key_prefix`, which is not empty, is the beginning of its `dedupe_key`.
     """
@@ -191,7 +191,8 @@ async def count_late_answers(tx: Tx, folder: Folder, *, since_ms: int, now_ms: i
 
 async def _count_outside_turns(tx: Tx, folder: Folder, prefix: str, since_ms: int, now_ms: int) -> int:
     """Count a group's messages since `since_ms` that are of no turn and whose key begins with `prefix`."""
-    # Those after `now_ms` are from before the clock went back: they would count until it is there again.
+    # A message with a time after `now_ms` is from before the clock was set back. Without the upper bound it
+    # would count until the clock has reached that time.
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox
@@ -408,7 +409,7 @@ class FirstTry:
 async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> FirstTry | None:
     """Return the first attempt to send a message; if there was none, record this one and return None.
 
-    `by` is what the channel notes of it, such as its login.
+    `by` is the channel's note about the attempt, such as the login that made it.
     """
     cursor = await tx.execute("SELECT tried_by, tried_ms FROM outbox WHERE message_id = ?", (message_id,))
     row = await cursor.fetchone()
@@ -419,9 +420,10 @@ async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> Fi
 
 
 async def renew_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> None:
-    """Replace what is noted of the first try to send a message: by whom or what, and when.
+    """Replace the channel's note about the first attempt to send a message by the note `by` and the time now.
 
-    For a login, because earlier tries did not reach the chat; for Telegram, because more parts did.
+    A channel that notes its login does so when earlier attempts did not reach the chat; Telegram, which notes
+    the parts that were sent, when further parts were sent.
     """
     await tx.execute(
         "UPDATE outbox SET tried_by = ?, tried_ms = ? WHERE message_id = ?", (by, now_ms, message_id)
@@ -491,10 +493,10 @@ async def has_more(tx: Tx, chat_jid: ChatJid) -> bool:
 
 
 async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int) -> bool:
-    """Queue a text for the chat about a message that was given up; return False if there is one already.
+    """Queue `text`, which tells a chat that the message `outgoing` was given up; return whether it was new.
 
-    None is queued about a message that is itself such a text: a chat that takes neither would get them
-    without end.
+    It is queued once for a message. It is never queued for a message that is itself such a text: otherwise a
+    chat to which nothing can be sent would cause one such text after the other.
     """
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND dedupe_key LIKE 'undelivered:%'", (outgoing.id,)

@@ -93,7 +93,7 @@ async def in_one_step(tx: Tx, folder: Folder) -> AsyncIterator[None]:
 
     If the block raises, none of its changes stays in the transaction.
     """
-    # No other transaction can store any meanwhile, so all later numbers are the block's.
+    # No other transaction can store a change meanwhile, so all higher numbers are the block's.
     cursor = await tx.execute("SELECT coalesce(max(id), 0) AS id FROM group_changes")
     last = (await returned(cursor))["id"]
     async with all_or_nothing(tx):

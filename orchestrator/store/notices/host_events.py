@@ -55,7 +55,7 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
             "host.reply.undelivered",
             lead=lead,
             item=item,
-            # One line has one lead: what may have arrived is not named among what did not.
+            # A notice has one lead, so messages that may have arrived get another notice than lost ones.
             key=outgoing.chat_jid if lead == NOT_DELIVERED else f"{outgoing.chat_jid}:perhaps",
             severity="error",
             priority="high",
@@ -68,7 +68,7 @@ def _split_off_reports(text: str) -> tuple[str, list[tuple[str, str]]]:
 
     An agent repeats the notice about a lost message in a line such as `⚠️ Not delivered, and not tried again:
     “hello” (no connection)`. If the message with this line is lost, too, the line becomes a pair of its
-    opening words, one of `_LEADS`, and its rest.
+    opening words, one of `_LEADS`, and the text after them.
     """
     lines, reports = [], []
     for line in text.splitlines():

@@ -303,8 +303,8 @@ async def prune(tx: Tx, *, now_ms: int) -> None:
 
     The records of delivered notices that people were shown are deleted after the same time.
     """
-    # A delivered notice that is never acknowledged may have no end; without the second case it would stay for
-    # ever.
+    # A delivered notice that is never acknowledged may have no end; without the second case it would never be
+    # deleted.
     parameters = {"before": now_ms - RETENTION_MS}
     await tx.execute(
         """

@@ -29,7 +29,7 @@ class MemoryNote:
         """Return whether the note is about a person with these addresses, or was said by that person."""
         return any(address in addresses for address in (*self.about, *self.said_by))
 
-    def goes_with(self, addresses: Collection[str]) -> bool:
+    def is_forgotten_with(self, addresses: Collection[str]) -> bool:
         """Return whether the note is deleted when the person with these addresses is forgotten.
 
         That is so if it is about this person or, being about nobody, was said by this person alone.

@@ -108,10 +108,10 @@ async def first_known_seq(tx: Tx, folder: Folder, addresses: Iterable[str]) -> i
 
 
 async def newest_name(tx: Tx, folder: Folder, addresses: Collection[str]) -> str:
-    """Return the name of that address of a person under which they wrote last in a group; empty for none.
+    """Return the name of a person with several `addresses` in a group; empty if no address has a name.
 
-    Addresses without a name are left out. If no message from the others is stored, it is the name of the one
-    that was first seen last.
+    If the addresses have different names, it is the name of the address from which the person wrote last. If
+    no message from them is stored, it is the name of the address that was added to the group last.
     """
     named = [person for person in await _with_addresses(tx, folder, addresses) if person.name]
     if len({person.name for person in named}) < 2:  # then no message has to be read

@@ -229,7 +229,7 @@ async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
         restricted_to = question.role if question.is_restricted else None
         other = await _queued_after(tx, new, question.after_command, restricted_to)
         if other is not None:
-            # An attempt may have left traces, so a turn that had one stays; otherwise the older.
+            # An attempt may have had effects, so a turn that had one remains; without one, the older turn.
             remaining, merged = sorted((question, other), key=lambda turn: (turn.run_id is None, turn.id))
             await _merge(tx, merged, remaining)
     await tx.execute(
@@ -525,7 +525,8 @@ async def _merge(tx: Tx, merged: Turn, remaining: Turn) -> None:
     """
     # First the messages, then the turn: a message without a turn needs a reason, and it has none.
     await _move_contents(tx, merged.id, remaining.id)
-    # What an earlier attempt has said and done belongs to the question; the rest concerned that attempt.
+    # The messages, tool calls and changes of an earlier attempt belong to the question, and move with it. The
+    # rows deleted below concerned only that attempt.
     await tx.execute("UPDATE outbox SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id))
     await tx.execute(
         "UPDATE OR IGNORE tool_calls SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id)
@@ -642,10 +643,10 @@ async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:
     )
 
 
-async def put_aside(tx: Tx, turn: Turn) -> None:
+async def dismiss(tx: Tx, turn: Turn) -> None:
     """Record that the owner dismisses a failed turn and earlier ones of its chat.
 
-    `last_failed` omits them.
+    `last_failed` leaves them out.
     """
     await tx.execute(
         """
