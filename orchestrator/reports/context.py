@@ -205,7 +205,7 @@ def why(folder: str, run: Run | None) -> RestoreView:
 
 
 def why_lines(restore: RestoreView, *, zone: ZoneInfo) -> list[str]:
-    """Return the line for people that says how a group's newest container went on, and why.
+    """Return a line for people: how a group's newest container continued the conversation, and why.
 
     A mode that is not in `MODES`, such as one of an older version, is shown as it is.
     """

@@ -454,7 +454,7 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
     With `folder`, only those that apply to that group. Days and months are those of `zone`.
     """
     # A budget without a folder applies to all groups together.
-    wanted = [
+    applicable_budgets = [
         budget for budget in await budget_store.every(tx) if folder is None or budget.folder in (None, folder)
     ]
     return [
@@ -470,7 +470,7 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
             "unpriced": standing.unpriced,
             "ends": local_iso(standing.span.end_ms, zone),
         }
-        for standing in await budget_sums.all_standings(tx, wanted, now_ms=now_ms, zone=zone)
+        for standing in await budget_sums.all_standings(tx, applicable_budgets, now_ms=now_ms, zone=zone)
     ]
 
 

@@ -97,7 +97,7 @@ class _RoleColumn:
 
     def may(self, *permissions: Permission) -> str:
         """Return `YES` where people of the role may call Andy and have all these permissions, else `NO`."""
-        # Whoever may not call Andy can ask for nothing else either.
+        # People who may not call Andy cannot ask for anything else.
         return YES if {Permission.CALL, *permissions} <= self.rights.may else NO
 
     def if_may(self, answer: str, *permissions: Permission) -> str:
@@ -263,7 +263,7 @@ def _command_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
         """Return which turns people of the role may stop: all, their own, or also those of guests."""
         if Permission.COMMAND in column.rights.may:
             return YES
-        # Whoever may stop the turns of guests besides their own has a higher role than a guest.
+        # A role that speaks for guests may also stop their turns.
         return column.if_may(
             OWN_AND_GUESTS if roles.speaks_for(column.role, (Role.GUEST,), is_only_asker=False) else OWN
         )

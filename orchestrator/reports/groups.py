@@ -153,7 +153,7 @@ async def people_rows(tx: Tx, folder: str) -> list[GroupPersonView]:
 
 
 def people_lines(rows: list[GroupPersonView], *, zone: ZoneInfo) -> list[str]:
-    """Return the people as a table; whoever has no role of their own has that of the last row."""
+    """Return the people as a table; people without a role of their own have the role of the last row."""
     return table(
         ("address", "name", "role", "since"),
         [

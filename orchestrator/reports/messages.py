@@ -146,8 +146,8 @@ def _outcome(turn: Turn | None, message: Message) -> str:
     if turn is None:
         return "said" if _is_own(message) else f"ignored: {message.ignored_reason}"
     # The reason of a turn that is not over is why it is tried again.
-    again = f", try {turn.attempt}" if turn.ended_ms is None and turn.attempt > 1 else ""
-    return f"{turn.state.value}{again}: {turn.reason}" if turn.reason else turn.state.value
+    attempt_text = f", try {turn.attempt}" if turn.ended_ms is None and turn.attempt > 1 else ""
+    return f"{turn.state.value}{attempt_text}: {turn.reason}" if turn.reason else turn.state.value
 
 
 def _sender_and_chat(row: MessageView) -> str:

@@ -203,14 +203,14 @@ class Database:
         """
 
         async def version_and_result(tx: Tx) -> tuple[str, T]:
-            """Return the present version and its result: the earlier one if the version is the same, else a
-            new one.
+            """Return the present version and its result: the last one if the version is the same, else a new
+            one.
             """
-            present = await version(tx)
-            earlier, result = self._results.get(query, (None, None))
-            if earlier != present:
+            present_version = await version(tx)
+            last_version, result = self._results.get(query, (None, None))
+            if last_version != present_version:
                 result = await query(tx)
-            return present, result  # type: ignore[return-value]
+            return present_version, result  # type: ignore[return-value]
 
         self._results[query] = await self.read(version_and_result)
         return self._results[query][1]  # type: ignore[no-any-return]

@@ -35,7 +35,7 @@ async def every(tx: Tx) -> list[Dashboard]:
 
 
 async def without_zone(tx: Tx) -> list[Dashboard]:
-    """Return the dashboards whose deadlines are to be computed: new ones, and those with rows put back."""
+    """Return the dashboards whose deadlines are to be computed: new ones, and those changed by an undo."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM dashboards WHERE zone IS NULL ORDER BY group_folder")
 
 

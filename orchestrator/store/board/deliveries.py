@@ -270,8 +270,7 @@ async def is_of_removed(tx: Tx, outgoing: Outgoing) -> bool:
 
 
 async def hold(tx: Tx, outgoing: Outgoing, *, error: str, not_before_ms: int | None) -> None:
-    """Set a message aside, with the `error` for which it could not be sent, until its notification is tried
-    again.
+    """Hold a message that could not be sent because of `error`, until its notification is tried again.
 
     `not_before_ms` is the time (epoch ms) until which the messenger asked to wait: then the attempt is not
     counted. None if the messenger did not ask to wait.
@@ -307,9 +306,9 @@ async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> None:
 
 
 async def hold_claimed(tx: Tx, notification: Notification) -> bool:
-    """Set the unsent message of a notification aside; return False if it is being sent or was sent.
+    """Hold the unsent message of a notification; return False if the message is being sent or was sent.
 
-    It stays in the outbox until the notification is claimed again.
+    It stays in the outbox, unsent, until the notification is claimed again.
     """
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'held' WHERE id = ? AND state = 'pending'", (notification.outbox_id,)

@@ -76,7 +76,7 @@ async def add(
     Either it joins the turn `turn_id`, or `ignored_reason` says why it has none; the other is None.
     `is_request` says whether the turn is to answer it; other messages only belong to the conversation.
     """
-    # The group is stored with the message: what was said stays with it when the chat moves to another group.
+    # The group is stored with the message, which stays with it when the chat moves to another group.
     cursor = await tx.execute(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, is_from_me,
@@ -115,12 +115,12 @@ def with_file(text: str, file: str | None) -> str:
     return "\n".join(part for part in (text, file) if part)
 
 
-async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
+async def complete(tx: Tx, message: Message, fetched: Inbound) -> None:
     """Replace the placeholder of a message's file by the final text, now that the file was fetched.
 
-    `whole` is the fetched message; its `file` names the stored file, or says why there is none. If the
-    message quotes another one, the quoted text becomes that of `whole`, unless it was deleted. An edit or a
-    deletion of the message that came meanwhile stays. Quotes of the message show the final text, too.
+    `fetched` is the message with its file; its `file` names the stored file, or says why there is none. If
+    the message quotes another one, the quoted text becomes that of `fetched`, unless it was deleted. An edit
+    or a deletion of the message during the fetching stays. Quotes of the message show the final text, too.
     """
     # An empty `content` means that the message was deleted while its file was fetched: it stays empty.
     await tx.execute(
@@ -133,8 +133,8 @@ async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
         {
             "seq": message.seq,
             "old": message.file or "",
-            "new": whole.file,
-            "quoted": whole.quote.text if whole.quote else None,
+            "new": fetched.file,
+            "quoted": fetched.quote.text if fetched.quote else None,
         },
     )
     await tx.execute(
@@ -146,7 +146,7 @@ async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
             "jid": message.chat_jid,
             "id": message.id,
             "old": message.file or "",
-            "new": whole.file,
+            "new": fetched.file,
         },
     )
 

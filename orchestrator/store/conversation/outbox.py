@@ -166,7 +166,10 @@ async def held(tx: Tx, turn_id: TurnId) -> OutboxSize:
 
 
 async def count_released(tx: Tx, turn_id: TurnId) -> int:
-    """Return how many messages a turn has sent, to its own chat and to others; held ones do not count."""
+    """Return how many messages a turn has queued for sending, to its own chat and to others.
+
+    Messages that are sent by now count, too; those that are held back until the turn's end do not.
+    """
     # A message to another chat than the turn's has no `turn_id`, but the turn in its key.
     cursor = await tx.execute(
         """
@@ -309,22 +312,22 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
     )
 
 
-async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
+async def add_voice(tx: Tx, reply: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
     """Add a message with the voice note of a sent reply, and return it; one that exists is returned instead.
 
-    `spoken` is the reply, `file` its sound. The message is `HELD`: the caller releases it once the sound is
-    stored. With None as `file`, the caller finishes the message without sending it, so that `unspoken` leaves
-    out the reply from then on.
+    `file` is the sound of the reply. The message is `HELD`: the caller releases it once the sound is stored.
+    With None as `file`, the caller finishes the message without sending it, so that `unspoken` leaves out the
+    reply from then on.
     """
-    # The key is derived from the reply's, so a host that is killed meanwhile makes no second voice note.
-    key = f"speech:{spoken.id}"
+    # The key is derived from the reply's id, so a host that is killed meanwhile makes no second voice note.
+    key = f"speech:{reply.id}"
     await add(
         tx,
-        chat_jid=spoken.chat_jid,
-        folder=spoken.folder,
+        chat_jid=reply.chat_jid,
+        folder=reply.folder,
         text="",
         dedupe_key=key,
-        turn_id=spoken.turn_id,
+        turn_id=reply.turn_id,
         state=OutboxState.HELD,
         attachment=file,
         now_ms=now_ms,

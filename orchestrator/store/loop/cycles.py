@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from orchestrator.domain.values import Folder, Turn, TurnId
 from orchestrator.store.database import Tx, returned
@@ -259,7 +258,7 @@ async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
     )
 
 
-async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
+async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, int]:
     """Return how many messages people wrote and how many turns ended in a group since `since_ms`.
 
     The keys are `messages` and `turns`. Turns that the loop itself started are not counted. Only the newest

@@ -89,6 +89,6 @@ async def forget(tx: Tx, folder: Folder, number: int) -> bool:
 
 
 async def set_said_by(tx: Tx, number: int, said_by: Collection[str]) -> None:
-    """Change who said the note with this number, for example when one of several people is forgotten."""
+    """Replace the people who may have said the note with this number, for example when one is forgotten."""
     text = json.dumps(list(said_by), ensure_ascii=False)
     await tx.execute("UPDATE memory_notes SET said_by_json = ? WHERE id = ?", (text, number))

@@ -175,9 +175,9 @@ async def files_of_others(tx: Tx, folder: Folder, addresses: Collection[str]) ->
 
 
 def files_in(placeholder: str) -> list[str]:
-    """Return the file names in the text that stands for a message's files. Pure.
+    """Return the file names in the placeholder text of a message's files. Pure.
 
-    Such a text has paths such as `attachments/report.pdf`.
+    Such a text has paths, for example `attachments/report.pdf`.
     """
     # A comma may belong to a name, but at its end it separates two files.
     return [name.rstrip(",") for name in _FILE.findall(placeholder)]

@@ -27,11 +27,11 @@ async def put_current(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -
 
     If it is another session than before, the waiting notices of the old one move to it.
     """
-    updated = await tx.execute(
+    cursor = await tx.execute(
         "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
         (now_ms, folder, session_id),
     )
-    if updated.rowcount == 1:  # it is the same session as before
+    if cursor.rowcount == 1:  # it is the same session as before
         return
     await notice_claims.enter_session(tx, folder, session_id)
     await tx.execute(

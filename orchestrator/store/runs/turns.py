@@ -493,8 +493,8 @@ async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     )
 
 
-async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None:
-    """Let a queued turn that has only its `first` message wait until `until_ms` for further messages.
+async def collect(tx: Tx, turn_id: TurnId, *, first_seq: Seq, until_ms: int) -> None:
+    """Let a queued turn that has only the message `first_seq` wait until `until_ms` for further messages.
 
     A turn that has more messages by now, or was started before, does not wait.
     """
@@ -503,7 +503,7 @@ async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None
         UPDATE turns SET not_before_ms = max(not_before_ms, ?)
         WHERE id = ? AND state = 'queued' AND started_ms IS NULL AND first_seq = ? AND last_seq = first_seq
         """,
-        (until_ms, turn_id, first),
+        (until_ms, turn_id, first_seq),
     )
 
 
@@ -574,7 +574,8 @@ async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
 
     Return the remaining turn; if it is queued again, it merges with the new one.
     """
-    # The new turn keeps the time at which the whole was queued, so that later writers lose no place.
+    # The new turn has the time at which the whole turn was queued, so that its messages keep their place in
+    # the queue.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms, after_command,
