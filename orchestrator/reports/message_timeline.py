@@ -370,7 +370,7 @@ def _new_attempt(run: str, number: int, started_ms: int) -> AttemptPart:
 
 
 def _is_same(attempt: AttemptPart, other: AttemptPart | None) -> bool:
-    """Return whether two attempts are the same one of the same run; False if there is no other."""
+    """Return whether two attempts have the same run and the same number; False if `other` is None."""
     return other is not None and (attempt["run"], attempt["attempt"]) == (other["run"], other["attempt"])
 
 

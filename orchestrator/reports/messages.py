@@ -123,7 +123,7 @@ def _row(
 
 
 def _state(turn: Turn | None, message: Message) -> str:
-    """Return the state of a message: that of its turn; without a turn, whether it is Andy's or ignored."""
+    """Return the state of a message's turn; without a turn, `said` if Andy sent it, else `ignored`."""
     if turn is not None:
         return turn.state.value
     return "said" if _is_own(message) else "ignored"

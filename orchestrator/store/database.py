@@ -180,10 +180,10 @@ class Database:
         raise item.error
 
     async def read(self, query: Callable[[Tx], Awaitable[T]]) -> T:
-        """Return the result of `query` over committed rows. It runs in a thread: it may await only the
-        database.
+        """Return the result of `query`, which sees committed rows only.
 
-        It waits while a transaction of this connection is open.
+        `query` runs in a thread, so it may await only the database. It starts when no transaction of this
+        connection is open.
 
         Raises:
             StoreError: for a read-only connection, when the database cannot be read or is damaged. A
@@ -465,7 +465,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def _damaged_text(path: Path, problem: object) -> str:
-    """Return the text that a database is damaged by `problem`, with the copies that can be restored.
+    """Return the text for the owner that a database is damaged, with the `problem` and the copies to restore.
 
     These are the owner's own backups, and the newest copy that Andy made before a migration, if there is one.
     """

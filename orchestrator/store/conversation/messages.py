@@ -314,10 +314,10 @@ async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
     )
 
 
-async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
+async def questions_in_groups(tx: Tx, *, only_running: bool) -> dict[TurnId, Message]:
     """Return the last message that each started, unfinished turn in a group chat answers, keyed by turn.
 
-    With `is_running`, only turns that run now are included, else also those that wait for another attempt.
+    With `only_running`, only turns that run now are included, else also those that wait for another attempt.
     Messages of programs that came through a hook are left out.
     """
     # The caller shows a reaction under these messages from the start of their turns on, so turns that were
@@ -329,9 +329,9 @@ async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Messa
         JOIN messages m ON m.seq = (
             SELECT max(seq) FROM messages WHERE turn_id = t.id AND is_request = 1 AND chat_jid = t.chat_jid)
         WHERE t.state IN ('queued', 'running') AND t.kind = 'chat'
-          AND (t.state = 'running' OR NOT :is_running) AND t.started_ms IS NOT NULL
+          AND (t.state = 'running' OR NOT :only_running) AND t.started_ms IS NOT NULL
         """,
-        {"is_running": is_running},
+        {"only_running": only_running},
     )
     # A hook's message exists in no messenger.
     return {TurnId(row["turn"]): MAPPER.read(row) for row in rows if not is_hook(row["sender"])}

@@ -128,9 +128,10 @@ async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_s
 
 
 async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return a group's pending notifications to people that a person requested or last changed.
+    """Return a group's pending notifications to people that a person had created or changed last.
 
-    Most are reminders. The next due come first.
+    These are those whose last change was made in a turn in which the person asked. Most are reminders. The
+    next due come first.
     """
     rows = await tx.execute_fetchall(
         """
@@ -147,7 +148,10 @@ async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> li
 
 
 async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return the open tasks on a group's dashboard that a person requested or last changed."""
+    """Return the open tasks on a group's dashboard that a person had created or changed last.
+
+    These are those whose last change was made in a turn in which the person asked.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT id, title AS text, deadline_ms AS due_ms FROM dashboard_tasks
