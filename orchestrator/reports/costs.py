@@ -228,7 +228,7 @@ async def usage_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | Non
     """Return what all groups used of the model since midnight in `zone`; None where that is nothing."""
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     start_ms = round(today.timestamp() * 1000)
-    # `until_ms` is exclusive: one millisecond more takes in what was used just now.
+    # `until_ms` is exclusive: one millisecond more includes the usage of this moment.
     (sums,) = await usage_store.summed_by_spans(tx, [start_ms], until_ms=now_ms + 1)
     return _usage_view("day", today.date().isoformat(), sums) if sums.requests else None
 
@@ -328,7 +328,7 @@ async def overview(
     # a day on which the clocks change has 23 or 25 hours.
     days = [first_day + timedelta(days=number) for number in range((today - first_day).days + 1)]
     starts_ms = [round(day.timestamp() * 1000) for day in days]
-    # `until_ms` is exclusive: one millisecond more takes in what was used just now.
+    # `until_ms` is exclusive: one millisecond more includes the usage of this moment.
     sums = await usage_store.summed_by_spans(tx, starts_ms, until_ms=now_ms + 1, folder=known_folder)
     by_day = dict(zip(days, sums, strict=True))
     parts = await usage_store.parts(
@@ -393,7 +393,7 @@ def usage_lines(document: UsageDocumentView) -> list[str]:
     if not document["rows"]:
         return ["The model was not asked yet.", *_budget_block(document["budgets"])]
     columns = (document["by"], "answers", "in", "out", "cache read", "cache written", "cost")
-    # A row has what it is about under the name that `by` has, such as `day`.
+    # A row has its key under the name that `by` has, such as `day`.
     rows = [_usage_row(str(dict(row)[document["by"]]), row) for row in document["rows"]]
     lines = table(columns, [*rows, _usage_row("all", document["total"])])
     return [*lines, *_notes(document), *_budget_block(document["budgets"])]

@@ -161,7 +161,7 @@ def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator
     """Yield the rows about answering people, and about the data that the agent reads and writes for them."""
     history, memory = Permission.HISTORY, Permission.MEMORY
     yield _row("asks", "call", [column.may() for column in columns])
-    # Whoever may not see the history may still ask about what was said since they joined.
+    # People who may not see the history may still ask about the messages since they joined.
     talk = [YES if column.may(history) == YES else column.if_may(JOINED) for column in columns]
     yield _row("reads", "talk", talk)
     yield _row("reads", "files", [column.may(history) for column in columns])

@@ -161,8 +161,10 @@ def _channel_text(condition: ChannelState) -> str:
 def _container_text(container: ContainerView) -> str:
     """Return a container in one line: its group, its state, the turn it works on, its run and age."""
     if container["state"] == RunState.LEFT:
-        since = f"given up {_span(container['state_seconds'])} ago"
-        return f"{container['group']}: LEFT, {since} and not seen to be gone yet; run {container['run']}"
+        given_up_text = f"given up {_span(container['state_seconds'])} ago"
+        return (
+            f"{container['group']}: LEFT, {given_up_text} and not seen to be gone yet; run {container['run']}"
+        )
     turn = container["turn"]
     doing = (
         f", turn {turn['id']} ({turn['kind']}, try {turn['attempt']}) for {_span(turn['seconds'])}"
