@@ -98,7 +98,7 @@ def status(
         rows = terminal.read(home, lambda tx: loop.every(tx, now_ms=now_ms))
         show(rows, partial(loop.list_lines, zone=zone), as_json=as_json)
         return
-    row = terminal.read(home, lambda tx: loop.one(tx, group, now_ms=now_ms))
+    row = terminal.read(home, lambda tx: loop.get(tx, group, now_ms=now_ms))
     show(row, partial(loop.show_lines, zone=zone), as_json=as_json)
 
 

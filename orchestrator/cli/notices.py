@@ -57,7 +57,7 @@ def show_notice(
     from orchestrator.cli import terminal
     from orchestrator.reports import notices
 
-    notice = terminal.read(home, lambda tx: notices.one(tx, group, number))
+    notice = terminal.read(home, lambda tx: notices.get(tx, group, number))
     show(notice, partial(notices.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 

@@ -66,7 +66,7 @@ def show_task(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeO
     from orchestrator.cli import terminal
     from orchestrator.reports import tasks
 
-    row = terminal.read(home, lambda tx: tasks.one(tx, task))
+    row = terminal.read(home, lambda tx: tasks.get(tx, task))
     show(row, tasks.show_lines, as_json=as_json)
 
 
@@ -124,7 +124,7 @@ def add(
     if as_json:
         show_task(new_task["id"], as_json=True, home=home)
         return
-    row = terminal.read(home, lambda tx: tasks.one(tx, new_task["id"]))
+    row = terminal.read(home, lambda tx: tasks.get(tx, new_task["id"]))
     print(f"Task {new_task['id']} of '{group}' is made: {row['when']}.")
 
 
@@ -205,6 +205,6 @@ def list_cron(
     read(
         home,
         lambda tx: upcoming.rows(tx, group, with_ended=with_ended, zone=zone),
-        partial(upcoming.lines, reader=zone),
+        partial(upcoming.lines, reader_zone=zone),
         as_json=as_json,
     )

@@ -111,7 +111,7 @@ class DeletionSync:
             if await turns.running_of(tx, group.folder) is not None:
                 return
             # When something was forgotten, `note_new_session` recorded that.
-            if not (times := await sessions.times_noted(tx, group.folder)):
+            if not (times := await sessions.new_session_requests(tx, group.folder)):
                 return
             await sessions.lose(tx, group.folder)  # the next run begins a new one
             # The configuration is stored unchanged, but with a new time. Because of that, the group's
@@ -186,7 +186,7 @@ async def _pending_deletions(tx: Tx) -> list[tuple[Group, list[PendingDeletion]]
     """
     return [
         (group, await sessions.pending_deletions(tx, folder))
-        for folder in await sessions.groups_to_forget(tx)
+        for folder in await sessions.groups_with_deleted_text(tx)
         if (group := await groups.by_folder(tx, folder)) is not None
     ]
 

@@ -106,7 +106,11 @@ class ForgetRequests:
             is_busy = any(turn.state is TurnState.RUNNING for turn in unsettled_turns)
             return _reply(removal_texts.accepted(is_busy=is_busy, is_korean=is_korean))
         # The notes that the removal would delete: those about the person, and those that only they said.
-        notes = [each for each in await memory_notes.of_group(tx, group.folder) if each.goes_with(addresses)]
+        notes = [
+            each
+            for each in await memory_notes.of_group(tx, group.folder)
+            if each.is_forgotten_with(addresses)
+        ]
         count = await person_records.count_messages(tx, group.folder, addresses)
         return _reply(removal_texts.question(messages=count, notes=len(notes), is_korean=is_korean))
 

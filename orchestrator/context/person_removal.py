@@ -413,7 +413,8 @@ async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> No
     """
     addresses = {each.sender for each in facts.messages} | facts.removal.addresses
     for note in facts.notes:
-        if note.goes_with(addresses):  # about the person, or about nobody and said by this person alone
+        # About the person, or about nobody and said by this person alone.
+        if note.is_forgotten_with(addresses):
             await memory_notes.forget(tx, note.folder, note.id)
             counts["note"] += 1
         else:

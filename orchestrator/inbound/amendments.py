@@ -158,7 +158,7 @@ async def _in_place_of(tx: Tx, message: Inbound, target: Message) -> Inbound:
     file, which may still be fetched. Some messengers send an edit without what it quotes and without its
     thread: it has those of the message then.
     """
-    thread = await messages.give_way(tx, target, message.id)
+    thread = await messages.free_id_for_edit(tx, target, message.id)
     return replace(
         message,
         id=target.id,

@@ -349,7 +349,7 @@ class Intake:
         If the message deletes an earlier one, its text is removed from the question to the owner. `may_ask`
         says whether the owner's list of senders allows the sender to ask.
         """
-        await chats.forget_unused(tx, newest=MAX_UNUSED_CHATS, but=message.chat_jid)
+        await chats.forget_unused(tx, newest=MAX_UNUSED_CHATS, excluded=message.chat_jid)
         if message.deletes is not None:
             await access_requests.blank(tx, message.chat_jid, message.deletes, sender=message.sender)
         if not may_ask or not triggers.is_stranger_calling(message, name=self._name):

@@ -91,7 +91,7 @@ async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
     stored = await messages.find(tx, message.chat_jid, message.id)
     if stored is not None and stored.turn_id is not None:
         await polls.note_turn_started(tx, poll)
-        await turns.collect(tx, stored.turn_id, first=stored.seq, until_ms=now_ms + COLLECT_MS)
+        await turns.collect(tx, stored.turn_id, first_seq=stored.seq, until_ms=now_ms + COLLECT_MS)
 
 
 async def _previous_vote(tx: Tx, poll: Poll, sender: str) -> PollVote | None:

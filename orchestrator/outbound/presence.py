@@ -120,7 +120,7 @@ class Reactions:
         with self._bus.listening(*OF_TURNS) as events:
             # An earlier host already put a sign under turns that were tried before: do not add a second.
             self._shown = await self._database.read(
-                lambda tx: messages.questions_in_groups(tx, is_running=False)
+                lambda tx: messages.questions_in_groups(tx, only_running=False)
             )
             while True:
                 await self._update_reactions()
@@ -161,7 +161,7 @@ async def _running_and_ended(
     Both are by the turn. `shown` are the turns whose question has a reaction: only ends of these are
     returned.
     """
-    running = await messages.questions_in_groups(tx, is_running=True)
+    running = await messages.questions_in_groups(tx, only_running=True)
     ended = {
         turn_id: turn.state
         for turn_id in shown - running.keys()

@@ -175,7 +175,7 @@ class Approvals:
         # first.
         async with self._database.transaction() as tx:
             # The decision in force, or else the equal request that waits.
-            stored = await approvals.standing(tx, request, now_ms=now_ms)
+            stored = await approvals.applicable(tx, request, now_ms=now_ms)
             if stored is not None:
                 # A single permission is used up by one call of a tool; for an address it lasts `HOLD_MS`.
                 if stored.state is ApprovalState.ONCE and stored.kind is ApprovalKind.MCP:
@@ -230,7 +230,7 @@ async def settle_refused(
     if config.egress == "open":
         raise BadRequest(f"'{folder}' reaches all of the internet already.")
     subject = str(target)
-    await approvals.end_standing(tx, group.folder, ApprovalKind.EGRESS, subject, now_ms=now_ms)
+    await approvals.end_decisions(tx, group.folder, ApprovalKind.EGRESS, subject, now_ms=now_ms)
     if verdict == "group":
         targets = sorted({*map(str, config.targets), subject})
         # `configure` also appends the change to the audit.
@@ -245,7 +245,7 @@ async def settle_refused(
     request = ApprovalRequest(
         folder=group.folder, kind=ApprovalKind.EGRESS, subject=subject, run_id=run_id, turn_id=turn_id
     )
-    until_ms = approvals.FOR_EVER_MS if verdict == "never" else now_ms + HOLD_MS
+    until_ms = approvals.NEVER_EXPIRES_MS if verdict == "never" else now_ms + HOLD_MS
     state = ApprovalState.REFUSED if verdict == "never" else ApprovalState.ONCE
     approval = await approvals.add(tx, request, now_ms=now_ms, expires_ms=until_ms)
     await approvals.decide(tx, approval.id, state, by=by, expires_ms=until_ms, now_ms=now_ms)
@@ -269,7 +269,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     if approval is None:
         raise UnknownApproval(f"There is no request {approval_id}: see 'andy approvals list'.")
     is_allowed = approval.state in (ApprovalState.ONCE, ApprovalState.ALWAYS)
-    is_withdrawal = decision == "refuse" and (is_allowed or approval.is_refused_for_ever)
+    is_withdrawal = decision == "refuse" and (is_allowed or approval.is_refused_permanently)
     if not (approval.is_waiting(now_ms) or is_withdrawal):
         state_text = (
             "has lapsed"
@@ -286,7 +286,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     announce(tx, "approval.decided", group=approval.folder, detail=str(approval.id))
     decided = replace(approval, state=_STATES[decision], decided_by=by, decided_ms=now_ms)
     verb = "refused" if decision == "refuse" else "allowed"
-    if approval.is_refused_for_ever:
+    if approval.is_refused_permanently:
         # A refusal for good was withdrawn: the owner is asked again at the next attempt.
         await _append_to_audit(tx, decided, "approval.withdrawn", now_ms=now_ms, by=by)
         return decided

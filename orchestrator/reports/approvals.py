@@ -50,7 +50,7 @@ def approval_row(approval: Approval, *, now_ms: int) -> ApprovalView:
     """Return an agent's request for permission as the API and `--json` show it.
 
     A request that waited for a decision for too long has the state `lapsed`. `expires_ms` is the end of the
-    wait or of the permission, and None for a permission that was given for always.
+    wait or of the decision; None for a permanent permission.
     """
     is_lapsed = approval.state is ApprovalState.WAITING and not approval.is_waiting(now_ms)
     return {

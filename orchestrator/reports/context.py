@@ -137,7 +137,7 @@ def plans(folder: str, contents: SnapshotContents) -> PlansView:
 def plan_lines(folder: str, contents: SnapshotContents) -> list[str]:
     """Return a group's plans as lines for people, with an arrow before the active plan and its active task.
 
-    A plan is a list of tasks that the group's agent has made for longer work. Below its title stand its
+    A plan is a list of tasks that the group's agent has made for longer work. Its title is followed by its
     objective, background, constraints and references, where it has them, and its tasks. Each task is listed
     with the tasks that it comes after, and has a line, also with an arrow, for each of its outputs. Long
     texts are cut.
@@ -205,7 +205,7 @@ def why(folder: str, run: Run | None) -> RestoreView:
 
 
 def why_lines(restore: RestoreView, *, zone: ZoneInfo) -> list[str]:
-    """Return the line for people that says how a group's newest container went on, and why.
+    """Return a line for people: how a group's newest container continued the conversation, and why.
 
     A mode that is not in `MODES`, such as one of an older version, is shown as it is.
     """
@@ -262,6 +262,6 @@ def _renamed_file_lines(names: Sequence[str]) -> Iterator[str]:
 
 
 def _listed(head: str, texts: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each text; `head` stands before the first one, blanks before the others."""
+    """Yield a line for each text; the first line begins with `head`, the others with as many blanks."""
     for number, text in enumerate(texts):
         yield f"{head if number == 0 else '':<11}{text}"

@@ -1,4 +1,4 @@
-"""Reports what was used of the model and how budgets stand, as rows for machines and lines for people."""
+"""Reports what was used of the model and of each budget, as rows for machines and lines for people."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def parse_period(text: str) -> Period:
 
 
 async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneInfo) -> UsageDocumentView:
-    """Return what was used of the model, one row for each value of `by`, and how the budgets stand.
+    """Return what was used of the model, one row for each value of `by`, and how much of each budget is used.
 
     `folder` is the group, None for all. Days are those of `zone`. Raises `UnknownGroup`.
     """
@@ -228,7 +228,7 @@ async def usage_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | Non
     """Return what all groups used of the model since midnight in `zone`; None where that is nothing."""
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     start_ms = round(today.timestamp() * 1000)
-    # `until_ms` is exclusive: one millisecond more takes in what was used just now.
+    # `until_ms` is exclusive: one millisecond more includes the usage of this moment.
     (sums,) = await usage_store.summed_by_spans(tx, [start_ms], until_ms=now_ms + 1)
     return _usage_view("day", today.date().isoformat(), sums) if sums.requests else None
 
@@ -328,7 +328,7 @@ async def overview(
     # a day on which the clocks change has 23 or 25 hours.
     days = [first_day + timedelta(days=number) for number in range((today - first_day).days + 1)]
     starts_ms = [round(day.timestamp() * 1000) for day in days]
-    # `until_ms` is exclusive: one millisecond more takes in what was used just now.
+    # `until_ms` is exclusive: one millisecond more includes the usage of this moment.
     sums = await usage_store.summed_by_spans(tx, starts_ms, until_ms=now_ms + 1, folder=known_folder)
     by_day = dict(zip(days, sums, strict=True))
     parts = await usage_store.parts(
@@ -393,7 +393,7 @@ def usage_lines(document: UsageDocumentView) -> list[str]:
     if not document["rows"]:
         return ["The model was not asked yet.", *_budget_block(document["budgets"])]
     columns = (document["by"], "answers", "in", "out", "cache read", "cache written", "cost")
-    # A row has what it is about under the name that `by` has, such as `day`.
+    # A row has its key under the name that `by` has, such as `day`.
     rows = [_usage_row(str(dict(row)[document["by"]]), row) for row in document["rows"]]
     lines = table(columns, [*rows, _usage_row("all", document["total"])])
     return [*lines, *_notes(document), *_budget_block(document["budgets"])]
@@ -454,7 +454,7 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
     With `folder`, only those that apply to that group. Days and months are those of `zone`.
     """
     # A budget without a folder applies to all groups together.
-    wanted = [
+    applicable_budgets = [
         budget for budget in await budget_store.every(tx) if folder is None or budget.folder in (None, folder)
     ]
     return [
@@ -470,7 +470,7 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
             "unpriced": standing.unpriced,
             "ends": local_iso(standing.span.end_ms, zone),
         }
-        for standing in await budget_sums.all_standings(tx, wanted, now_ms=now_ms, zone=zone)
+        for standing in await budget_sums.all_standings(tx, applicable_budgets, now_ms=now_ms, zone=zone)
     ]
 
 

@@ -97,7 +97,7 @@ class _RoleColumn:
 
     def may(self, *permissions: Permission) -> str:
         """Return `YES` where people of the role may call Andy and have all these permissions, else `NO`."""
-        # Whoever may not call Andy can ask for nothing else either.
+        # People who may not call Andy cannot ask for anything else.
         return YES if {Permission.CALL, *permissions} <= self.rights.may else NO
 
     def if_may(self, answer: str, *permissions: Permission) -> str:
@@ -161,7 +161,7 @@ def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator
     """Yield the rows about answering people, and about the data that the agent reads and writes for them."""
     history, memory = Permission.HISTORY, Permission.MEMORY
     yield _row("asks", "call", [column.may() for column in columns])
-    # Whoever may not see the history may still ask about what was said since they joined.
+    # People who may not see the history may still ask about the messages since they joined.
     talk = [YES if column.may(history) == YES else column.if_may(JOINED) for column in columns]
     yield _row("reads", "talk", talk)
     yield _row("reads", "files", [column.may(history) for column in columns])
@@ -263,7 +263,7 @@ def _command_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
         """Return which turns people of the role may stop: all, their own, or also those of guests."""
         if Permission.COMMAND in column.rights.may:
             return YES
-        # Whoever may stop the turns of guests besides their own has a higher role than a guest.
+        # A role that speaks for guests may also stop their turns.
         return column.if_may(
             OWN_AND_GUESTS if roles.speaks_for(column.role, (Role.GUEST,), is_only_asker=False) else OWN
         )

@@ -114,7 +114,7 @@ def _answered_messages(row: GroupView, assistant: str) -> str:
         return "every message" + (" (main)" if row["is_main"] else "")
     # A group may have a trigger of its own beside the usual one.
     usual, own = f"@{assistant}", row["trigger"] or ""
-    # An imported group may have as its own trigger what calls Andy anyway.
+    # An imported group may have the usual trigger as its own, too: then it is named once.
     return f"{usual} or {own}" if own.casefold() not in ("", usual.casefold()) else usual
 
 
@@ -153,7 +153,7 @@ async def people_rows(tx: Tx, folder: str) -> list[GroupPersonView]:
 
 
 def people_lines(rows: list[GroupPersonView], *, zone: ZoneInfo) -> list[str]:
-    """Return the people as a table; whoever has no role of their own has that of the last row."""
+    """Return the people as a table; people without a role of their own have the role of the last row."""
     return table(
         ("address", "name", "role", "since"),
         [

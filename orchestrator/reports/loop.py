@@ -76,7 +76,7 @@ async def every(tx: Tx, *, now_ms: int) -> list[LoopView]:
     return [await _loop_row(tx, group.folder, now_ms=now_ms) for group in await groups.every(tx)]
 
 
-async def one(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
+async def get(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
     """Return the loop of a group, with the requests to wake it that wait, and with its newest cycles.
 
     A loop wakes the group's agent without a message; a cycle is one such waking. Raises `UnknownGroup`.
@@ -130,10 +130,7 @@ def _status(loop: Loop) -> str:
 
 
 async def _schedule_text(tx: Tx, loop: Loop) -> str | None:
-    """Return the text of the agent from which its next wake time was read; None where it wrote none.
-
-    It is that of the loop's newest cycle.
-    """
+    """Return the agent's own text about its next wake in the loop's newest cycle; None if it wrote none."""
     newest = await cycles.newest(tx, loop.folder, limit=1)
     return newest[0].schedule_raw if newest else None
 
@@ -167,9 +164,9 @@ def list_lines(rows: list[LoopView], zone: ZoneInfo) -> list[str]:
 
 
 def show_lines(row: LoopDocument, zone: ZoneInfo) -> list[str]:
-    """Return a loop as lines for people: its next wake and how it came about, requests and newest cycles.
+    """Return a loop as lines for people: its next wake and the reasons for it, requests and newest cycles.
 
-    Of a loop that is off, there is only the line that says so.
+    For a loop that is off, there is one line, which says so.
     """
     if row["status"] == "off":
         return [_line(row, zone)]

@@ -51,8 +51,8 @@ def command_of(line: str) -> tuple[str, ...]:
 async def add(tx: Tx, server: McpServer, *, home: Path, now_ms: int) -> None:
     """Store an MCP server, and let its groups call it from their next containers on; record it in the audit.
 
-    It replaces one with the same name, but groups that may call that one keep the right. `home` is Andy's
-    home directory, which has the programs.
+    It replaces one with the same name; the groups that might call that one may call the new one, too. `home`
+    is Andy's home directory, which has the programs.
 
     Raises:
         BadRequest: a name, the URL, the header or the program cannot be used.
@@ -95,7 +95,7 @@ async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -
 async def note_login(tx: Tx, server: McpServer, *, is_logged_in: bool, now_ms: int) -> None:
     """Record in the audit that the owner logged in to an MCP server or out of it.
 
-    The containers that use it are renewed, so that they follow.
+    The idle containers of its groups are replaced by new ones, which know the new state of the login.
     """
     await _renew_containers(tx, set(server.groups), now_ms=now_ms)
     kind = "mcp.logged_in" if is_logged_in else "mcp.logged_out"
@@ -305,6 +305,6 @@ def _check_url(server: McpServer, url: str) -> None:
 def _is_on_this_machine(host: str) -> bool:
     """Return whether a host name or address is this machine, or a service of the same Compose project.
 
-    A name without a dot is `localhost` or that of such a service. What has a colon is an IPv6 address.
+    A name without a dot is `localhost` or the name of such a service. A host with a colon is an IPv6 address.
     """
     return host in {"127.0.0.1", "::1"} or (not {".", ":"} & set(host))

@@ -201,24 +201,24 @@ async def find(tx: Tx, folder: str, id_or_number: str) -> StoredTimeline:
     }
 
 
-def with_logs(stored: StoredTimeline, logs: Path) -> TimelineDocumentView:
+def with_logs(timeline: StoredTimeline, logs: Path) -> TimelineDocumentView:
     """Return a message's stored history with what the logs of containers add, and with all its steps. Blocks.
 
     `logs` is the directory of the logs. They add earlier attempts at the turn, and the lines that were
     written during the attempts. Of attempts whose logs are gone, only the last one is known.
     """
-    turn = stored["turn"]
+    turn = timeline["turn"]
     if turn is not None:
         last_attempt = _last_attempt(turn)
         # The last attempt is taken from the store, which has all of it: its log may lack the end.
         earlier = [
             attempt
-            for attempt in _attempts(logs, stored["group"], turn)
+            for attempt in _attempts(logs, timeline["group"], turn)
             if not _is_same(attempt, last_attempt)
         ]
         attempts = [*earlier, *([last_attempt] if last_attempt else [])]
-        stored = {**stored, "attempts": attempts, "log": _log_lines(logs, stored["group"], attempts)}
-    return {**stored, "steps": steps(stored)}
+        timeline = {**timeline, "attempts": attempts, "log": _log_lines(logs, timeline["group"], attempts)}
+    return {**timeline, "steps": steps(timeline)}
 
 
 async def _message(tx: Tx, group: Group, id_or_number: str) -> Message | None:
@@ -232,7 +232,7 @@ async def _message(tx: Tx, group: Group, id_or_number: str) -> Message | None:
 
 
 def _message_part(message: Message | None) -> TimelineMessageView | None:
-    """Return a message as the history shows it; None for None, which stands for one in the outbox only."""
+    """Return a message as the history shows it; None for None, that is, if it is only in the outbox."""
     if message is None:
         return None
     return {
@@ -370,7 +370,7 @@ def _new_attempt(run: str, number: int, started_ms: int) -> AttemptPart:
 
 
 def _is_same(attempt: AttemptPart, other: AttemptPart | None) -> bool:
-    """Return whether two attempts are the same one of the same run; False if there is no other."""
+    """Return whether two attempts have the same run and the same number; False if `other` is None."""
     return other is not None and (attempt["run"], attempt["attempt"]) == (other["run"], other["attempt"])
 
 
@@ -425,30 +425,33 @@ def _span(attempt: AttemptPart) -> tuple[str, str]:
 # In order, and for people
 
 
-def steps(stored: StoredTimeline) -> list[TimelineStepView]:
+def steps(timeline: StoredTimeline) -> list[TimelineStepView]:
     """Return the history of a message, step by step, and what it waits for.
 
     `step` of each is one of received, ignored, queued, started, acknowledged, work, tool, answered, put_back,
     failed, waiting, running, said, sent, unsent. `at_ms` is None where a step is a state and not an event.
     """
-    return [*_arrival_steps(stored), *_turn_steps(stored), *_reply_steps(stored)]
+    return [*_arrival_steps(timeline), *_turn_steps(timeline), *_reply_steps(timeline)]
 
 
-def lines(stored: StoredTimeline, *, zone: ZoneInfo) -> list[str]:
+def lines(timeline: StoredTimeline, *, zone: ZoneInfo) -> list[str]:
     """Return the history of a message as lines for people, and what it cost, with times in `zone`.
 
     Requests to the host, the model and the network are left out.
     """
     step_lines = [
         f"{local_second(step['at_ms'], zone) if step['at_ms'] else '':14}  {step['text']}"
-        for step in steps(stored)
+        for step in steps(timeline)
         if step["step"] != "work"
     ]
-    return [*step_lines, *_cost_lines(stored["cost"])]
+    return [*step_lines, *_cost_lines(timeline["cost"])]
 
 
 def _cost_lines(cost: TurnCostPart | None) -> Iterator[str]:
-    """Yield the lines that say what the model's answers cost, and the part of subagents; none without one."""
+    """Yield the lines that say what the model's answers to a turn cost, and which part was of subagents.
+
+    There are none if `cost` is None or the model was not asked.
+    """
     if cost and cost["requests"]:
         answers = f"{cost['requests']} answers of {', '.join(cost['models'])}"
         yield f"{'':14}  it took {answers}: {_tokens_and_money(cost)}"
@@ -471,38 +474,38 @@ def _step(at_ms: int | None, step: str, text: str) -> TimelineStepView:
     return {"at_ms": at_ms, "step": step, "text": text}
 
 
-def _arrival_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
+def _arrival_steps(timeline: StoredTimeline) -> Iterator[TimelineStepView]:
     """Yield the step of a message's arrival and, if it got no turn, one that says why.
 
     There is none for a message that is in the outbox only, and no reason for one that Andy sent.
     """
-    message = stored["message"]
+    message = timeline["message"]
     if message is None:
         return
     excerpt = f"{message['sender']}: {short(message['text'], 60)}"
-    yield _step(message["received_ms"], "received", f"message {message['seq']} ({stored['id']}), {excerpt}")
+    yield _step(message["received_ms"], "received", f"message {message['seq']} ({timeline['id']}), {excerpt}")
     if message["ignored_reason"] and message["ignored_reason"] != messages.OWN_MESSAGE:
         yield _step(None, "ignored", f"no turn: {message['ignored_reason']}")
 
 
-def _turn_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
+def _turn_steps(timeline: StoredTimeline) -> Iterator[TimelineStepView]:
     """Yield the steps of a message's turn by time, then what the turn waits for or works on.
 
     There are none if the message has no turn.
     """
-    turn = stored["turn"]
+    turn = timeline["turn"]
     if turn is None:
         return
     yield _step(turn["queued_ms"], "queued", f"turn {turn['id']} ({turn['kind']}) is queued")
     dated_steps = [
-        *_attempt_steps(stored["attempts"]),
-        *_work_steps(stored["work"]),
-        *(_step(call["started_ms"], "tool", turn_work.tool_text(call)) for call in stored["tools"]),
+        *_attempt_steps(timeline["attempts"]),
+        *_work_steps(timeline["work"]),
+        *(_step(call["started_ms"], "tool", turn_work.tool_text(call)) for call in timeline["tools"]),
     ]
     yield from sorted(dated_steps, key=lambda step: step["at_ms"] or 0)
     if turn["state"] == TurnState.QUEUED:
-        again = f", try {turn['attempt']} after {turn['reason']}" if turn["attempt"] > 1 else ""
-        text = f"is to go on from here; place {turn['place']}{again}"
+        attempt_text = f", try {turn['attempt']} after {turn['reason']}" if turn["attempt"] > 1 else ""
+        text = f"is to go on from here; place {turn['place']}{attempt_text}"
         yield _step(turn["not_before_ms"], "waiting", text)
     elif turn["state"] == TurnState.RUNNING:
         text = f"the agent works on it; run {turn['run']} has sent {turn['run_frames']} frames"
@@ -529,9 +532,9 @@ def _work_steps(work: Sequence[TurnRequestPart]) -> Iterator[TimelineStepView]:
         yield _step(request["at_ms"], "work", f"{request['kind']} {detail_text(request['detail'])}")
 
 
-def _reply_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
+def _reply_steps(timeline: StoredTimeline) -> Iterator[TimelineStepView]:
     """Yield the steps of a message's replies: that each was written, then whether and when it was sent."""
-    for reply in stored["replies"]:
+    for reply in timeline["replies"]:
         yield _step(reply["created_ms"], "said", f"said ({reply['outbox']}): {short(reply['text'], 60)}")
         match reply["state"]:
             case "sent":

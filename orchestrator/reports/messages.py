@@ -123,7 +123,7 @@ def _row(
 
 
 def _state(turn: Turn | None, message: Message) -> str:
-    """Return the state of a message: that of its turn; without a turn, whether it is Andy's or ignored."""
+    """Return the state of a message's turn; without a turn, `said` if Andy sent it, else `ignored`."""
     if turn is not None:
         return turn.state.value
     return "said" if _is_own(message) else "ignored"
@@ -146,8 +146,8 @@ def _outcome(turn: Turn | None, message: Message) -> str:
     if turn is None:
         return "said" if _is_own(message) else f"ignored: {message.ignored_reason}"
     # The reason of a turn that is not over is why it is tried again.
-    again = f", try {turn.attempt}" if turn.ended_ms is None and turn.attempt > 1 else ""
-    return f"{turn.state.value}{again}: {turn.reason}" if turn.reason else turn.state.value
+    attempt_text = f", try {turn.attempt}" if turn.ended_ms is None and turn.attempt > 1 else ""
+    return f"{turn.state.value}{attempt_text}: {turn.reason}" if turn.reason else turn.state.value
 
 
 def _sender_and_chat(row: MessageView) -> str:

@@ -60,9 +60,9 @@ def service_of(
     price: str | None = None,
     first_byte_seconds: int | None = None,
 ) -> ModelService:
-    """Return a model service with these values; a `url` or `key_env` that is None is that of its kind.
+    """Return a model service with these values; a `url` or `key_env` that is None is taken from its kind.
 
-    `kind` may be None where the name is that of a kind. `key_env` is the name in `.env` that has the key;
+    `kind` may be None if `name` is the name of a kind. `key_env` is the name in `.env` that has the key;
     `window` is the number of tokens that the model takes. `price` is dollars for a million tokens, in and
     out, such as `0.6,2.5`. `first_byte_seconds` is how long an answer may take to begin.
 
@@ -139,9 +139,9 @@ async def remove(tx: Tx, name: str, *, settings: Settings, now_ms: int) -> None:
     if all(service.name != name for service in services):
         raise BadRequest(f"There is no model service '{name}': see 'andy models list'.")
     choosers = dict.fromkeys(  # each once, in order
-        chosen.chooser
-        for chosen in await _choices_everywhere(tx, settings)
-        if read_choice(chosen.model, services).service == name
+        choice.chooser
+        for choice in await _choices_everywhere(tx, settings)
+        if read_choice(choice.model, services).service == name
     )
     if choosers:
         raise BadRequest(f"'{name}' is still chosen by {', '.join(choosers)}: choose another there first.")
@@ -162,7 +162,7 @@ class _StoredChoice:
 
 async def _choices_everywhere(tx: Tx, settings: Settings) -> list[_StoredChoice]:
     """Return all choices of a model: for kinds of work, in settings and by groups."""
-    chosen = [
+    stored_choices = [
         _StoredChoice(f"the choice for {choice.work.value}", choice.model, choice.work)
         for choice in await model_services.choices(tx)
     ]
@@ -171,21 +171,21 @@ async def _choices_everywhere(tx: Tx, settings: Settings) -> list[_StoredChoice]
         "AGENTS_WORKER_MODEL": settings.agents_worker_model,
         "ANDY_CONTEXT_MODEL": settings.andy_context_model,
     }
-    chosen += [
+    stored_choices += [
         _StoredChoice(f"the setting {name}", model) for name, model in models_of_settings.items() if model
     ]
     for group in await groups.every(tx):
-        # As they are stored: a group whose settings cannot be parsed is to have its models again once those
-        # are corrected.
+        # Read from the settings as they are stored: a group whose settings cannot be parsed still has its
+        # choices, which apply again once the settings are corrected.
         model, by_work = group.container_config.get("model"), group.container_config.get("models")
         if isinstance(model, str):
-            chosen.append(_StoredChoice(f"the group {group.folder}", model))
-        chosen += [
+            stored_choices.append(_StoredChoice(f"the group {group.folder}", model))
+        stored_choices += [
             _StoredChoice(f"the group {group.folder} for {work}", model)
             for work, model in (by_work.items() if isinstance(by_work, dict) else ())
             if isinstance(model, str)
         ]
-    return chosen
+    return stored_choices
 
 
 async def refused_choices(tx: Tx, settings: Settings, *, has_gateway: bool) -> list[str]:
@@ -196,11 +196,11 @@ async def refused_choices(tx: Tx, settings: Settings, *, has_gateway: bool) -> l
     """
     services = await model_services.every(tx)
     reasons = []
-    for chosen in await _choices_everywhere(tx, settings):
+    for choice in await _choices_everywhere(tx, settings):
         try:
-            check_choice(chosen.model, services, has_gateway=has_gateway)
+            check_choice(choice.model, services, has_gateway=has_gateway)
         except BadRequest as error:
-            reasons.append(f"{chosen.chooser} is {chosen.model}. {error}")
+            reasons.append(f"{choice.chooser} is {choice.model}. {error}")
     return reasons
 
 
@@ -269,10 +269,10 @@ async def rows(tx: Tx, is_set: Callable[[str], bool], *, settings: Settings) -> 
     which the service is chosen, and the settings and groups that choose it.
     """
     services = await model_services.every(tx)
-    used: dict[str, list[str]] = {}
-    for chosen in await _choices_everywhere(tx, settings):
-        use = chosen.work.value if chosen.work is not None else chosen.chooser
-        used.setdefault(read_choice(chosen.model, services).service, []).append(use)
+    uses_by_service: dict[str, list[str]] = {}
+    for choice in await _choices_everywhere(tx, settings):
+        use = choice.work.value if choice.work is not None else choice.chooser
+        uses_by_service.setdefault(read_choice(choice.model, services).service, []).append(use)
     return [
         {
             "name": service.name,
@@ -285,7 +285,7 @@ async def rows(tx: Tx, is_set: Callable[[str], bool], *, settings: Settings) -> 
             "tested_ms": service.tested_ms,
             "key_env": service.key_env,
             "has_key": None if service.key_env is None else is_set(service.key_env),
-            "used_for": used.get(service.name, []),
+            "used_for": uses_by_service.get(service.name, []),
         }
         for service in services
     ]
@@ -299,19 +299,20 @@ def _price_view(price: ServicePrice | None) -> PriceView | None:
 async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> list[ServiceConditionView]:
     """Return the state of each model service: who uses it, whether it answers, and what answers in its place.
 
-    The catalog of services in `router`, which chooses services, is read anew. If not `is_live`, no host runs:
-    outages that the last one found may be over, and are left out. `stand_in` of a service in trouble is the
-    first choice that may replace it and whose service is not in trouble itself; None if there is none.
+    First, `router`, which chooses services, gets the present catalog of services from the database. If not
+    `is_live`, no host runs: outages that the last one found may be over, and are left out. `stand_in` of a
+    service in trouble is the first choice that may replace it and whose service is not in trouble itself;
+    None if there is none.
     """
     router.catalog = await read_catalog(tx)
-    used = await _uses(tx, router)
+    uses_by_service = await _uses(tx, router)
     troubles = await _troubles(tx, router.catalog.service) if is_live else {}
     rows: list[ServiceConditionView] = []
     # The service of `.env` has a name, but is no entry of the catalog, which lists the added ones.
     for name in (OF_DOTENV, *(service_entry.name for service_entry in router.catalog.services)):
         trouble = troubles.get(name)
         service = router.catalog.service(name)
-        uses = used.get(name, {})
+        uses = uses_by_service.get(name, {})
         stand_ins = [str(stand_in) for choice in uses.values() for stand_in in router.stand_ins(choice)]
         answering = [
             stand_in
@@ -350,7 +351,7 @@ async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]
     A group uses a service for its chats, or for another kind of work if that has another service: then the
     work is named in brackets, `group (tasks)`.
     """
-    used: dict[str, dict[str, ModelChoice]] = {}
+    uses_by_service: dict[str, dict[str, ModelChoice]] = {}
     for group in await groups.every(tx):
         config = group_settings.of(group)
         chat_choice = router.chosen_model(config, TurnKind.CHAT, is_isolated=False)
@@ -359,8 +360,8 @@ async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]
             choice = router.chosen_model(config, kind, is_isolated=is_isolated)
             if not work or choice.service != chat_choice.service:
                 name = f"{group.folder} ({work})" if work else str(group.folder)
-                used.setdefault(choice.service, {})[name] = choice
-    return used
+                uses_by_service.setdefault(choice.service, {})[name] = choice
+    return uses_by_service
 
 
 async def _troubles(tx: Tx, service_named: Callable[[str], ModelService | None]) -> dict[str, _Trouble]:

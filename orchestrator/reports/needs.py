@@ -37,7 +37,7 @@ class OwnerNeeds:
     """The requests of chats that call and have no group."""
     questions: list[Question]
     failed: list[Turn]
-    """Chat turns that failed; not those that somebody stopped, or that the owner has put aside."""
+    """Chat turns that failed; not those that somebody stopped, or that the owner has dismissed."""
     overdue: list[BoardTask]
     budgets: list[costs.BudgetView]
     """The budgets that are spent."""
@@ -53,9 +53,9 @@ async def owner_needs(
 ) -> OwnerNeeds:
     """Return the matters that wait for the owner: requests, questions, failures, late tasks, spent budgets.
 
-    Failed turns count for `FAILED_MS`. Of chats that call, questions, failures and late tasks, at most
-    `MAX_ROWS` each are returned. `zone` is the owner's time zone, by which the periods of budgets end.
-    `zone_of` returns the time zone of a group, by which the days of its tasks' deadlines end.
+    A failed turn is returned for `FAILED_MS` after its end. Of chats that call, questions, failures and late
+    tasks, at most `MAX_ROWS` each are returned. `zone` is the owner's time zone, by which the periods of
+    budgets end. `zone_of` returns the time zone of a group, by which the days of its tasks' deadlines end.
     """
     zones = {group.folder: zone_of(group) for group in await groups.every(tx)}
     # Among them are tasks whose deadline is the whole of today: `_is_over` leaves those out.

@@ -71,7 +71,7 @@ async def every(tx: Tx, folder: str, *, with_ended: bool, limit: int) -> list[No
     return [row(notice) for notice in group_notices]
 
 
-async def one(tx: Tx, folder: str, number: str) -> NoticeView:
+async def get(tx: Tx, folder: str, number: str) -> NoticeView:
     """Return the notice of a group with this number, as people and machines see it.
 
     Raises:

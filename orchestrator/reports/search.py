@@ -78,7 +78,8 @@ def _row(message: Message, terms: list[str]) -> FoundView:
 def excerpt(text: str, term: str) -> str:
     """Return one line of a text around the first occurrence of a term, in any case, with `…` where it is cut.
 
-    It is the beginning of the text where the term does not occur, as part of a removed secret.
+    If the term does not occur, as when it was part of a secret that was replaced, it is the beginning of the
+    text.
     """
     line = " ".join(text.split())
     position = line.casefold().find(" ".join(term.casefold().split()))

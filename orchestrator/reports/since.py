@@ -13,7 +13,7 @@ _AGO_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def since_ms(text: str | None, *, now_ms: int, zone: ZoneInfo) -> int:
-    """Return the time from which a list is to begin, in epoch ms; 0, which means from the start, for None.
+    """Return the time from which a list is to begin, in epoch ms; 0 if `text` is None, for the whole list.
 
     `text` is how long ago that is, such as `30m`, `2h` or `7d`, or an ISO time; without an offset it is one
     of `zone`. Raises `BadTime` if it is neither.

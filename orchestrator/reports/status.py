@@ -343,10 +343,10 @@ async def gather(tx: Tx, host: HostFacts) -> StatusView:
 
 
 def channel_state(channel: Channel, failure: LoopFailure | None) -> ChannelState:
-    """Return the state of a channel (a messenger's connection) as it says, or `broken` with advice.
+    """Return the state of a channel (a messenger's connection) as it reports it, or `broken` with advice.
 
-    It is broken if it cannot say its state, or if its loop fails. `failure` is the failure of its loop; None
-    while the loop runs.
+    It is broken if it cannot report its state, or if its loop fails. `failure` is the failure of its loop;
+    None while the loop runs.
     """
     try:
         state = channel.status()

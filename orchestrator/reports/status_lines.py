@@ -161,8 +161,10 @@ def _channel_text(condition: ChannelState) -> str:
 def _container_text(container: ContainerView) -> str:
     """Return a container in one line: its group, its state, the turn it works on, its run and age."""
     if container["state"] == RunState.LEFT:
-        since = f"given up {_span(container['state_seconds'])} ago"
-        return f"{container['group']}: LEFT, {since} and not seen to be gone yet; run {container['run']}"
+        given_up_text = f"given up {_span(container['state_seconds'])} ago"
+        return (
+            f"{container['group']}: LEFT, {given_up_text} and not seen to be gone yet; run {container['run']}"
+        )
     turn = container["turn"]
     doing = (
         f", turn {turn['id']} ({turn['kind']}, try {turn['attempt']}) for {_span(turn['seconds'])}"
@@ -184,7 +186,7 @@ def _failing_text(failure: LoopFailureView, zone: ZoneInfo | None) -> str:
 def _foresight_lines(figures: ForesightView) -> list[str]:
     """Return the line on containers that were started before anybody asked: how many of them got a turn.
 
-    Nothing is returned where none was started so. `hits` are those that got a turn, `misses` the others.
+    The list is empty if there were no such containers. `hits` are those that got a turn, `misses` the others.
     """
     hits, misses = sum(figures["hits"].values()), sum(figures["misses"].values())
     if not hits + misses:
@@ -205,10 +207,10 @@ def _conversation_text(conversation: ConversationView, zone: ZoneInfo | None) ->
 
 def _waiting_text(turn: WaitingTurnView) -> str:
     """Return a queued turn in one line: its place, group, kind, and how long it has waited."""
-    again = f", try {turn['attempt']}" if turn["attempt"] > 1 else ""
-    later = f" in {_span(turn['next_try_seconds'])}" if turn["next_try_seconds"] else ""
+    attempt_text = f", try {turn['attempt']}" if turn["attempt"] > 1 else ""
+    delay_text = f" in {_span(turn['next_try_seconds'])}" if turn["next_try_seconds"] else ""
     reason = f": {short(turn['reason'], 60)}" if turn["reason"] else ""
-    description = f"turn {turn['turn']} ({turn['kind']}{again}{later})"
+    description = f"turn {turn['turn']} ({turn['kind']}{attempt_text}{delay_text})"
     return f"{turn['place']}. {turn['group']}: {description}, waits {_span(turn['waited_seconds'])}{reason}"
 
 
@@ -254,8 +256,8 @@ def _error_text(failure: FailureCount, zone: ZoneInfo | None) -> str:
 def _notice_text(notice: DeliveredNoticeView, zone: ZoneInfo | None) -> str:
     """Return an urgent notice in one line: when, where, its priority, number, type and text."""
     number = f" {notice['id']}" if notice["id"] is not None else ""
-    where = f"{_minute_text(notice['at_ms'], zone)} {notice['group']}, turn {notice['turn']}"
-    return f"{where}: {notice['priority']}{number} {notice['event_type']}: {short(notice['text'], 80)}"
+    head = f"{_minute_text(notice['at_ms'], zone)} {notice['group']}, turn {notice['turn']}"
+    return f"{head}: {notice['priority']}{number} {notice['event_type']}: {short(notice['text'], 80)}"
 
 
 def _minute_text(at_ms: int, zone: ZoneInfo | None) -> str:

@@ -47,7 +47,7 @@ async def every(tx: Tx, folder: str | None, *, with_ended: bool) -> list[Schedul
     return await tasks.every(tx, known_folder, with_ended=with_ended)
 
 
-async def one(tx: Tx, task_id: str) -> TaskDocumentView:
+async def get(tx: Tx, task_id: str) -> TaskDocumentView:
     """Return the scheduled task with this id and its newest runs, newest first. Raises `UnknownTask`."""
     task = await scheduled_task_service.find(tx, task_id)
     zone = task.schedule.zone
@@ -73,9 +73,9 @@ def _run_row(run: TaskRun, zone: ZoneInfo) -> TaskRunPart:
     }
 
 
-def list_lines(found_tasks: list[ScheduledTask]) -> list[str]:
+def list_lines(scheduled_tasks: list[ScheduledTask]) -> list[str]:
     """Return scheduled tasks as a table for people."""
-    if not found_tasks:
+    if not scheduled_tasks:
         return ["There are no tasks."]
     return table(
         ("id", "group", "status", "when", "next", "last", "asks"),
@@ -89,7 +89,7 @@ def list_lines(found_tasks: list[ScheduledTask]) -> list[str]:
                 short(task.last_result or "", 30),
                 short(scheduled_task_turns.shorten(task), 40),  # the prompt, or a reminder's text
             )
-            for task in found_tasks
+            for task in scheduled_tasks
         ],
     )
 

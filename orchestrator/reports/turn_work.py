@@ -112,7 +112,7 @@ def _end_text(row: ToolCallView) -> str:
 
 
 def lines(turn: TurnWorkView, *, zone: ZoneInfo) -> list[str]:
-    """Return a turn as lines for people: how it stands, then a table of its agent's calls of tools."""
+    """Return a turn as lines for people: its state, then a table of the tool calls of its agent."""
     reason = f", {turn['reason']}" if turn["reason"] else ""
     head = f"Turn {turn['id']} of {turn['group']} ({turn['kind']}): {turn['state']}{reason}"
     return [head, *_tool_lines(turn["tools"], zone=zone)]

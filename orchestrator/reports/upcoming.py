@@ -251,25 +251,28 @@ def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:
     return round((day + timedelta(days=days_on)).timestamp() * 1000)
 
 
-def lines(rows: list[TimetableRow], *, reader: ZoneInfo) -> list[str]:
-    """Return the timetable as a table for a person in the time zone `reader`.
+def lines(rows: list[TimetableRow], *, reader_zone: ZoneInfo) -> list[str]:
+    """Return the timetable as a table for a person in the time zone `reader_zone`.
 
     A time in another zone is followed by the name of that zone.
     """
     if not rows:
         return ["Nothing is scheduled."]
     cells = [
-        (_due_text(row, reader), row["kind"], row["id"], row["group"], row["status"], row["what"])
+        (_due_text(row, reader_zone), row["kind"], row["id"], row["group"], row["status"], row["what"])
         for row in rows
     ]
     return table(("due", "kind", "id", "group", "status", "what"), cells)
 
 
-def _due_text(row: TimetableRow, reader: ZoneInfo) -> str:
-    """Return the time of a row as people read it, with the day of the week; empty text without one."""
+def _due_text(row: TimetableRow, reader_zone: ZoneInfo) -> str:
+    """Return the time of a row as people read it, with the day of the week; empty text without one.
+
+    If the row's zone is not `reader_zone`, it is named.
+    """
     if row["due"] is None:
         return ""
-    return f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}{zone_note(row['timezone'], reader)}"
+    return f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}{zone_note(row['timezone'], reader_zone)}"
 
 
 def _notification_row(zone: ZoneInfo, notification: Notification) -> TimetableRow:

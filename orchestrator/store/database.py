@@ -145,8 +145,8 @@ class Database:
 
         `work` runs in a thread: it may await nothing but its transaction, and use objects of the event loop
         only through `after_commit`. Writers that wait at the same time share one transaction, and so one
-        flush to the disk. A caller that is cancelled before `work` has started leaves it undone; one that is
-        cancelled later still waits for its end.
+        flush to the disk. If the caller is cancelled before `work` has started, `work` is never run; after
+        that, it still runs to its end, and its changes are committed.
 
         Raises:
             StoreError: the database cannot be written or is damaged.
@@ -180,10 +180,10 @@ class Database:
         raise item.error
 
     async def read(self, query: Callable[[Tx], Awaitable[T]]) -> T:
-        """Return the result of `query` over committed rows. It runs in a thread: it may await only the
-        database.
+        """Return the result of `query`, which sees committed rows only.
 
-        It waits while a transaction of this connection is open.
+        `query` runs in a thread, so it may await only the database. It starts when no transaction of this
+        connection is open.
 
         Raises:
             StoreError: for a read-only connection, when the database cannot be read or is damaged. A
@@ -203,14 +203,14 @@ class Database:
         """
 
         async def version_and_result(tx: Tx) -> tuple[str, T]:
-            """Return the present version and its result: the earlier one if the version is the same, else a
-            new one.
+            """Return the present version and its result: the last one if the version is the same, else a new
+            one.
             """
-            present = await version(tx)
-            earlier, result = self._results.get(query, (None, None))
-            if earlier != present:
+            present_version = await version(tx)
+            last_version, result = self._results.get(query, (None, None))
+            if last_version != present_version:
                 result = await query(tx)
-            return present, result  # type: ignore[return-value]
+            return present_version, result  # type: ignore[return-value]
 
         self._results[query] = await self.read(version_and_result)
         return self._results[query][1]  # type: ignore[no-any-return]
@@ -465,7 +465,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def _damaged_text(path: Path, problem: object) -> str:
-    """Return the text that a database is damaged by `problem`, with the copies that can be restored.
+    """Return the text for the owner that a database is damaged, with the `problem` and the copies to restore.
 
     These are the owner's own backups, and the newest copy that Andy made before a migration, if there is one.
     """

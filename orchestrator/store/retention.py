@@ -228,8 +228,8 @@ async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
         """,  # noqa: S608 - constants
         (json.dumps(sorted(by_id)),),
     )
-    # A row that has changed since it was read is not in the archive as it is now, so it stays until the next
-    # time.
+    # The archive has no copy of the present state of a row that has changed since it was read: the row stays,
+    # and the next pass archives it.
     unchanged_ids_json = json.dumps([row[ROWID] for row in present_rows if dict(row) == by_id[row[ROWID]]])
     # Only the policy of `turns` names such tables, and the rowid of a turn is its id.
     for table in policy.removed_with_it:

@@ -153,7 +153,7 @@ class RowMapper(Generic[RecordT]):
         smaller dataclass that has some of the same fields, such as a record that is not stored yet.
         """
         kind = type(record)
-        # The function that does it is compiled once for each dataclass.
+        # The function that returns them is compiled once for each dataclass.
         if kind not in self._writers:
             source = _Source()
             items = (
@@ -166,7 +166,7 @@ class RowMapper(Generic[RecordT]):
 
     def _places_in(self, kind: type) -> Mapping[str, Place]:
         """Return the declared columns of those fields that the dataclass `kind` has, keyed by field."""
-        # Of the record's own class none is left out, so that `_fields` reports a name that is no field.
+        # For the record's own class no name is left out, so that `_fields` reports one that is no field.
         names = {field.name for field in fields(kind)}
         return {name: place for name, place in self.columns.items() if kind is self.record or name in names}
 
@@ -177,8 +177,8 @@ class RowMapper(Generic[RecordT]):
         names = tuple(row.keys())
         if names not in self._readers:
             source = _Source()
-            # Of two columns with one name the first counts, as when the row is asked for it: in the reversed
-            # order it is put into the dictionary last.
+            # Of two columns with the same name the first counts, as in `row[name]`: in the reversed order it
+            # is put into the dictionary last.
             variables = {name: f"c{index}" for index, name in reversed(list(enumerate(names)))}
             record = source.record_expression(self.record, self.columns, variables)
             # The function has two lines, such as `c0, c1, = row` and `return Record(id=c0, name=c1)`.
@@ -340,7 +340,7 @@ class _Source:
                     yield column, value
 
     def _unless_none(self, field: _Field, value: str, text: str) -> str:
-        """Return the expression `text`, for an optional field one that gives None where `value` is None."""
+        """Return the expression `text`; for an optional field, one that gives None where `value` is None."""
         return f"None if {value} is None else {text}" if field.is_optional else text
 
     def _name_for(self, value: object) -> str:

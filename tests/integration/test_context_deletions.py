@@ -189,7 +189,7 @@ async def test_a_group_whose_words_cannot_be_removed_stops_no_other(harness: Har
         await harness.forgetting.sweep()
     assert [str(error) for error in failed.value.exceptions] == ["an odd file"]
     async with harness.store_harness.database.reading() as tx:
-        assert await sessions.groups_to_forget(tx) == [FAMILY]
+        assert await sessions.groups_with_deleted_text(tx) == [FAMILY]
     monkeypatch.undo()
     await harness.forgetting.sweep()
     assert await harness.waiting() == []

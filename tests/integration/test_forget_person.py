@@ -474,7 +474,9 @@ async def test_a_group_that_cannot_be_searched_stops_no_other(
     assert [str(error) for error in failed.value.exceptions] == ["an odd file"]
     async with house.harness.database.reading() as tx:
         assert [removal.folder for removal in await person_removals.due(tx)] == [FAMILY]
-        assert await sessions.groups_to_forget(tx) == [], "the deletions of messages are carried out, too"
+        assert await sessions.groups_with_deleted_text(tx) == [], (
+            "the deletions of messages are carried out, too"
+        )
     monkeypatch.undo()
     await house.deletions.sweep()
     assert await house.due() == 0

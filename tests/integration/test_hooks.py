@@ -202,7 +202,7 @@ async def test_a_hook_is_no_member_and_no_messenger_is_asked_about_its_message(
         assert await messages.asker_of(tx, turn.id) is None
         assert await messages.author(tx, turn.chat_jid, "hook:1") is None
         assert await messages.to_quote(tx, turn.id, turn.chat_jid) is None
-        assert await messages.questions_in_groups(tx, is_running=True) == {}
+        assert await messages.questions_in_groups(tx, only_running=True) == {}
 
 
 def test_the_list_of_people_says_nothing_of_hooks_and_a_broken_one_keeps_them_from_asking():

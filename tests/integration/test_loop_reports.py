@@ -28,7 +28,7 @@ async def due(store_harness) -> LoopHarness:
 
 async def told(harness: LoopHarness, folder: str = "family") -> dict:
     async with harness.harness.database.reading() as tx:
-        found = await loop.one(tx, folder, now_ms=harness.harness.clock.now_ms())
+        found = await loop.get(tx, folder, now_ms=harness.harness.clock.now_ms())
     return json.loads(json.dumps(found))
 
 

@@ -217,7 +217,7 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
     `settled` when it was last answered, or closed for a reason that is not in `dedupe.UNSETTLED`.
     """
     delivered: dict[str, list[DeliveredAlert]] = {}
-    for row in await board_deliveries.delivered_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
+    for row in await board_deliveries.delivered_or_cancelled(tx, folder, since_ms=now_ms - PAST_MS):
         if not _counts_for_rules(row["cause"], row["cancel_reason"]):
             continue
         alert = DeliveredAlert(

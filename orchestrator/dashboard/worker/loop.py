@@ -367,7 +367,7 @@ class WorkerLoop:
         digest = ended.digest
         # If nobody else changed a task during its turn, the present dashboard is the one that it left: so its
         # own changes need no second look.
-        if not await worker_cycles.was_changed_beside(tx, ended.turn_id, ended.folder):
+        if not await worker_cycles.was_changed_by_others(tx, ended.turn_id, ended.folder):
             snapshot = await board.snapshot(tx, ended.folder)
             assert snapshot is not None
             # The content is that of now. The cases are those that the model was asked about: a case that came

@@ -9,7 +9,7 @@ from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.store.database import Tx, returned
 from orchestrator.store.row_mapper import RowMapper
 
-FOR_EVER_MS = 1 << 52
+NEVER_EXPIRES_MS = 1 << 52
 """The `expires_ms` of a refusal that lasts until the owner withdraws it: a time far in the future."""
 
 
@@ -54,9 +54,9 @@ class Approval:
     decided_by: str | None
 
     @property
-    def is_refused_for_ever(self) -> bool:
-        """Whether the owner refused this without an end: the refusal lasts until the owner withdraws it."""
-        return self.state is ApprovalState.REFUSED and self.expires_ms >= FOR_EVER_MS
+    def is_refused_permanently(self) -> bool:
+        """Whether the owner refused this permanently: the refusal lasts until the owner withdraws it."""
+        return self.state is ApprovalState.REFUSED and self.expires_ms >= NEVER_EXPIRES_MS
 
     def is_waiting(self, now_ms: int) -> bool:
         """Return whether the owner can still decide this request: it is undecided and has not expired."""
@@ -93,7 +93,7 @@ async def add(tx: Tx, request: ApprovalRequest, *, now_ms: int, expires_ms: int)
     return _MAPPER.read(await returned(cursor))
 
 
-async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval | None:
+async def applicable(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval | None:
     """Return the stored approval that applies to `request` now, or None.
 
     It is a decision in force, or the same request while it waits for the owner. The subject is an address
@@ -133,7 +133,7 @@ async def temporary_destinations(tx: Tx, folder: Folder, *, now_ms: int) -> list
     return [row["subject"] for row in rows]
 
 
-async def end_standing(tx: Tx, folder: Folder, kind: ApprovalKind, subject: str, *, now_ms: int) -> None:
+async def end_decisions(tx: Tx, folder: Folder, kind: ApprovalKind, subject: str, *, now_ms: int) -> None:
     """End at once the temporary decisions and the permanent refusal about a subject, such as `host:port`.
 
     Permanent approvals stay, and so do decisions about single tool calls.
@@ -205,10 +205,10 @@ async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> ApprovalCoun
         """
         SELECT count(*) FILTER (WHERE asked_ms >= :since) AS asked,
                count(*) FILTER (WHERE state = 'refused' AND decided_ms >= :since
-                                AND expires_ms < :for_ever) AS refused
+                                AND expires_ms < :never) AS refused
         FROM approvals WHERE group_folder = :folder
         """,
-        {"folder": folder, "since": since_ms, "for_ever": FOR_EVER_MS},
+        {"folder": folder, "since": since_ms, "never": NEVER_EXPIRES_MS},
     )
     row = await returned(cursor)
     return ApprovalCounts(asked=row["asked"], refused=row["refused"])
@@ -238,7 +238,7 @@ async def newest(
     )
 
 
-async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
+async def waiting_or_in_force(tx: Tx, *, now_ms: int) -> list[Approval]:
     """Return all groups' waiting requests, approvals in force and permanent refusals, oldest first.
 
     Temporary refusals are left out.
@@ -251,7 +251,7 @@ async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
             OR (state = 'refused' AND expires_ms >= ?)
         ORDER BY id
         """,
-        (now_ms, FOR_EVER_MS),
+        (now_ms, NEVER_EXPIRES_MS),
     )
 
 

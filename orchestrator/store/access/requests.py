@@ -145,8 +145,8 @@ async def decide(tx: Tx, number: int, state: AccessState, *, by: str, now_ms: in
 async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
     """Record that a chat was registered with a group, whether the owner decided its request or not.
 
-    The stored text of the chat's call is deleted. Nothing is done for a chat without a request, or if that is
-    recorded already.
+    The stored text of the chat's call is deleted. Nothing is done for a chat without a request, or with one
+    that is recorded as registered already.
     """
     await tx.execute(
         """

@@ -35,7 +35,7 @@ async def every(tx: Tx) -> list[Dashboard]:
 
 
 async def without_zone(tx: Tx) -> list[Dashboard]:
-    """Return the dashboards whose deadlines are to be computed: new ones, and those with rows put back."""
+    """Return the dashboards whose deadlines are to be computed: new ones, and those changed by an undo."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM dashboards WHERE zone IS NULL ORDER BY group_folder")
 
 
@@ -120,9 +120,9 @@ async def hasten_rules(tx: Tx) -> None:
     """Let the rules run over each dashboard as early as a deadline may need a notification.
 
     The rules are code that looks over a dashboard without a model, and adds notifications. A deadline with a
-    time of day may need one a day before, two hours before, and when it comes; a deadline of a whole day may
-    need one a day before its start, at its start, and 25 hours later: by then the day is over, also where the
-    clocks changed. A run that is due earlier is not changed.
+    time of day may need one a day before, two hours before, and at its time; a deadline of a whole day may
+    need one a day before its start, at its start, and 25 hours after it: by then the day is over, also where
+    the clocks changed. A run that is due earlier is not changed.
     """
     # `lead` has the milliseconds after a deadline at which a notification may be needed, and for which kind
     # of deadline: with a time of day (TRUE), of a whole day (FALSE), or both (NULL). The bounds on the

@@ -199,7 +199,8 @@ async def _requester_of(tx: Tx, notification: Notification) -> str | None:
     """
     if notification.asked_by is not None:
         return notification.asked_by
-    # Else it is who asked in the turn that last changed the notification or, if nobody did there, its task.
+    # Otherwise the person who asked in the turn that last changed the notification or, if no person asked in
+    # that turn, in the turn that last changed its task.
     cursor = await tx.execute(
         "SELECT changed_turn FROM dashboard_tasks WHERE group_folder = ? AND id = ?",
         (notification.folder, notification.task_id),
@@ -238,7 +239,9 @@ async def extend_claim(tx: Tx, notification: Notification, *, text: str, until_m
 
 
 async def pause(tx: Tx, notification: Notification, *, until_ms: int) -> None:
-    """Let the next attempt to send a notification be at `until_ms` (epoch ms); nothing else of it changes."""
+    """Set the time of the next attempt to send a notification to `until_ms` (epoch ms), and change nothing
+    else.
+    """
     await tx.execute(
         "UPDATE notifications SET next_attempt_ms = ? WHERE group_folder = ? AND id = ?",
         (until_ms, notification.folder, notification.id),
@@ -267,11 +270,10 @@ async def is_of_removed(tx: Tx, outgoing: Outgoing) -> bool:
 
 
 async def hold(tx: Tx, outgoing: Outgoing, *, error: str, not_before_ms: int | None) -> None:
-    """Set a message aside, with the `error` for which it could not be sent, until its notification is tried
-    again.
+    """Hold a message that could not be sent because of `error`, until its notification is tried again.
 
-    `not_before_ms` is the time until which the messenger has asked to wait, and then the attempt does not
-    count; None if it has not.
+    `not_before_ms` is the time (epoch ms) until which the messenger asked to wait: then the attempt is not
+    counted. None if the messenger did not ask to wait.
     """
     # In SQL, `:until IS NOT NULL` is the number 1 or 0.
     await tx.execute(
@@ -285,10 +287,10 @@ async def hold(tx: Tx, outgoing: Outgoing, *, error: str, not_before_ms: int | N
 
 
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> None:
-    """Make the failed messages and notifications due now in chats whose address is LIKE one of `patterns`.
+    """Make failed messages and notifications due now in chats whose address matches one of `patterns`.
 
-    Their messenger is connected again, so they do not wait for the time of their next attempt. Only the end
-    of a pause that the messenger asked for is waited for.
+    The patterns are those of SQL's LIKE. The messenger of these chats is connected again, so the messages do
+    not wait for the time of their next attempt, but only for the end of a pause that the messenger asked for.
     """
     await outbox.hurry(tx, patterns, now_ms=now_ms)
     await tx.execute(
@@ -304,9 +306,9 @@ async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> None:
 
 
 async def hold_claimed(tx: Tx, notification: Notification) -> bool:
-    """Set the unsent message of a notification aside; return False if it is being sent or was sent.
+    """Hold the unsent message of a notification; return False if the message is being sent or was sent.
 
-    It stays in the outbox until the notification is claimed again.
+    It stays in the outbox, unsent, until the notification is claimed again.
     """
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'held' WHERE id = ? AND state = 'pending'", (notification.outbox_id,)
@@ -315,7 +317,10 @@ async def hold_claimed(tx: Tx, notification: Notification) -> bool:
 
 
 async def drop_held(tx: Tx, *, now_ms: int) -> int:
-    """End the messages set aside whose notification has ended, or was removed; return how many."""
+    """Mark held messages as skipped if their notification has ended or was removed; return how many.
+
+    A message is held after a failed attempt, until its notification is tried again.
+    """
     # A held message with a `turn_id` is no notification: its turn holds it back until the turn's end.
     cursor = await tx.execute(
         f"""
@@ -334,7 +339,7 @@ async def count_automatic(tx: Tx, folder: Folder, *, since_ms: int, now_ms: int)
 
     Automatic ones were created by the dashboard worker; urgent ones are not counted.
     """
-    # One that was sent later than now was sent before the clock was set back, and is none of this day.
+    # A time of delivery after now is from before the clock was set back: such a notification is not counted.
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM notifications
@@ -346,12 +351,12 @@ async def count_automatic(tx: Tx, folder: Folder, *, since_ms: int, now_ms: int)
     return int((await returned(cursor))["n"])
 
 
-async def delivered_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite3.Row]:
+async def delivered_or_cancelled(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite3.Row]:
     """Return a group's notifications that were delivered or cancelled since `since_ms` (epoch ms).
 
-    Only reminders that were requested, and not made by a rule, are left out. The rules use the rest to decide
-    when the next notification may come. A row has the columns `task_id`, `question_id`, `type`, `cause`,
-    `delivered_ms`, `cancelled_ms` and `cancel_reason`.
+    Only reminders that no rule has made are left out. By these notifications the rules decide when the next
+    one may come. A row has the columns `task_id`, `question_id`, `type`, `cause`, `delivered_ms`,
+    `cancelled_ms` and `cancel_reason`.
     """
     # A reminder without a `cause` was made by no rule.
     rows = await tx.execute_fetchall(

@@ -171,9 +171,8 @@ class _DashboardReader:
             projects=list(self._bodies("projects")),
         )
 
-    def _rows(self, kind: type[Row], table: str, which: str, *, by: str) -> list[Row]:
-        """Return the group's rows in `table` for which the SQL condition `which` holds, as values of the
-        class `kind`.
+    def _rows(self, row_class: type[Row], table: str, condition: str, *, by: str) -> list[Row]:
+        """Return the group's rows in `table` for which an SQL condition holds, as instances of `row_class`.
 
         They are ordered by the whole seconds of the column `by`, which is in milliseconds, and within a
         second by id.
@@ -181,11 +180,12 @@ class _DashboardReader:
         # With `_ERA_MS`, the time is counted from the year 1 and never negative: the division of a negative
         # number, a time before 1970, would round up.
         rows = self._connection.execute(
-            f"SELECT {', '.join(kind._fields)} FROM {table} WHERE group_folder = ? AND ({which})"  # noqa: S608
+            f"SELECT {', '.join(row_class._fields)} FROM {table}"  # noqa: S608 - our own names
+            f" WHERE group_folder = ? AND ({condition})"
             f" ORDER BY ({by} + {_ERA_MS}) / 1000, id",
             (self._folder,),
         )
-        return [kind._make(row) for row in rows]
+        return [row_class._make(row) for row in rows]
 
     def _bodies(self, table: str) -> Iterator[str]:
         """Return the JSON texts in the column `body_json` of a table, ordered by id."""

@@ -83,13 +83,13 @@ async def listed(
         notifications.sort(key=lambda notification: (notification.due_ms, notification.id))
         return notifications if limit < 0 else notifications[:limit]
     quoted_statuses = ", ".join(f"'{status.value}'" for status in statuses)
-    of_status = f"AND status IN ({quoted_statuses})" if statuses else ""
-    of_group = "TRUE" if folder is None else "group_folder = :folder"
+    status_condition = f"AND status IN ({quoted_statuses})" if statuses else ""
+    group_condition = "TRUE" if folder is None else "group_folder = :folder"
     return await _MAPPER.fetch_all(
         tx,
         f"""
         SELECT * FROM notifications
-        WHERE {of_group} {of_status}
+        WHERE {group_condition} {status_condition}
           AND (:kind IS NULL OR type = :kind) AND (:task IS NULL OR task_id = :task)
           AND (:from IS NULL OR due_ms >= :from) AND (:to IS NULL OR due_ms <= :to)
         ORDER BY due_ms, id LIMIT :limit

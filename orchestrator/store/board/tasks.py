@@ -114,11 +114,11 @@ async def history(tx: Tx, folder: Folder | None, *, limit: int = -1) -> list[Boa
 
     A negative limit means all.
     """
-    of_group = "" if folder is None else "group_folder = :folder AND"
+    group_condition = "" if folder is None else "group_folder = :folder AND"
     return await _MAPPER.fetch_all(
         tx,
         f"""
-        SELECT * FROM dashboard_tasks WHERE {of_group} archived_ms IS NOT NULL
+        SELECT * FROM dashboard_tasks WHERE {group_condition} archived_ms IS NOT NULL
         ORDER BY archived_ms DESC, id LIMIT :limit
         """,  # noqa: S608 - constants
         {"folder": folder, "limit": limit},

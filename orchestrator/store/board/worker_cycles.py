@@ -141,10 +141,10 @@ async def changed_by(tx: Tx, turn_id: int) -> int:
     return sum([(await returned(cursor))["n"] for cursor in cursors])
 
 
-async def was_changed_beside(tx: Tx, turn_id: int, folder: Folder) -> bool:
-    """Return whether a task was changed by anybody but the turn since the turn was shown the dashboard.
+async def was_changed_by_others(tx: Tx, turn_id: int, folder: Folder) -> bool:
+    """Return whether a task on a dashboard was changed outside of a turn since the turn was shown it.
 
-    False for a turn that was never shown it.
+    False for a turn that was never shown the dashboard.
     """
     cursor = await tx.execute(
         """

@@ -45,12 +45,11 @@ async def upsert(
     )
 
 
-async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
-    """Delete the chats that no group and no record refers to, except for the chat `but`.
+async def forget_unused(tx: Tx, *, newest: int, excluded: ChatJid) -> None:
+    """Delete the chats that no group and no record refers to, except for the chat `excluded`.
 
-    The most recently active of them stay, as many as `newest` says, and so do chats in which no message was
-    seen: their messenger would list them again. This bounds the table, since strangers can create any number
-    of chats.
+    The `newest` most recently active of them stay, and so do chats in which no message was seen: their
+    messenger would list them again. This bounds the table, since strangers can create any number of chats.
     """
     # Only when the number of chats is a multiple of 100, so that not every message of a flood runs this
     # search; about a hundred more may stay until then.
@@ -64,7 +63,7 @@ async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
             SELECT jid FROM chats AS c WHERE jid <> ? AND {_IS_UNUSED}
             ORDER BY last_message_ms DESC LIMIT -1 OFFSET ?)
         """,  # noqa: S608 - constants
-        (but, newest),
+        (excluded, newest),
     )
 
 
@@ -115,14 +114,22 @@ def _cursor_key(channel: str) -> str:
 
 
 async def cursor(tx: Tx, channel: str) -> str | None:
-    """Return the position in a messenger's stream up to which everything is stored; None if there is none."""
+    """Return the value that was stored with `set_cursor` under the name `channel`, or None.
+
+    Under the channel's own name, it is the position in its messenger's stream up to which everything is
+    stored.
+    """
     result = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(channel),))
     row = await result.fetchone()
     return str(row["value"]) if row else None
 
 
 async def set_cursor(tx: Tx, channel: str, value: str) -> None:
-    """Store the position in a messenger's stream up to which the channel has stored all messages."""
+    """Store the position in a messenger's stream up to which the channel has stored all messages.
+
+    A channel may store other texts, too, such as an update that has to wait: then `channel` is a name that
+    the channel has made for that text.
+    """
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :value)
@@ -133,9 +140,9 @@ async def set_cursor(tx: Tx, channel: str, value: str) -> None:
 
 
 async def cursors_of(tx: Tx, prefix: str) -> dict[str, str]:
-    """Return the stream positions of the channels whose names begin with `prefix`.
+    """Return the values that were stored with `set_cursor` under names that begin with `prefix`.
 
-    They are keyed by the rest of the channel's name after the prefix.
+    They are keyed by the part of the name after the prefix.
     """
     key = _cursor_key(prefix)
     # `~` sorts after every character of a channel's name, so these are all keys that begin with `key`.
@@ -146,5 +153,5 @@ async def cursors_of(tx: Tx, prefix: str) -> dict[str, str]:
 
 
 async def forget_cursor(tx: Tx, channel: str) -> None:
-    """Delete a channel's position in its messenger's stream, so that it starts anew with another account."""
+    """Delete the value that was stored with `set_cursor` under the name `channel`, if there is one."""
     await tx.execute("DELETE FROM router_state WHERE key = ?", (_cursor_key(channel),))

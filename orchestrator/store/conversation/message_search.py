@@ -82,14 +82,14 @@ async def find(
     is_match = "s.message_search MATCH :match" if indexed_terms else "TRUE"
     # By the rowid of the table that is scanned, so that nothing has to be sorted.
     seq = "s.rowid" if indexed_terms else "m.seq"
-    of_group = "TRUE" if folder is None else "m.group_folder = :folder"
+    group_condition = "TRUE" if folder is None else "m.group_folder = :folder"
     is_shown = _NOT_ASKED if is_for_agent else "TRUE"
     return await messages.MAPPER.fetch_all(
         tx,
         f"""
         SELECT m.* FROM {tables}
         WHERE {is_match} AND (:before IS NULL OR {seq} < :before) AND m.content <> ''
-          AND {of_group} AND m.sent_ms >= :since AND {is_shown}
+          AND {group_condition} AND m.sent_ms >= :since AND {is_shown}
           AND (:senders IS NULL OR m.is_bot_message = 1
                OR m.sender IN (SELECT value FROM json_each(:senders)))
           {" ".join(f"AND m.content LIKE :{name} ESCAPE '{ESCAPE}'" for name in patterns)}

@@ -76,7 +76,7 @@ async def add(
     Either it joins the turn `turn_id`, or `ignored_reason` says why it has none; the other is None.
     `is_request` says whether the turn is to answer it; other messages only belong to the conversation.
     """
-    # The group is stored with the message: what was said stays with it when the chat moves to another group.
+    # The group is stored with the message, which stays with it when the chat moves to another group.
     cursor = await tx.execute(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, is_from_me,
@@ -115,12 +115,12 @@ def with_file(text: str, file: str | None) -> str:
     return "\n".join(part for part in (text, file) if part)
 
 
-async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
+async def complete(tx: Tx, message: Message, fetched: Inbound) -> None:
     """Replace the placeholder of a message's file by the final text, now that the file was fetched.
 
-    `whole` is the fetched message; its `file` names the stored file, or says why there is none. If the
-    message quotes another one, the quoted text becomes that of `whole`, unless it was deleted. An edit or a
-    deletion of the message that came meanwhile stays. Quotes of the message show the final text, too.
+    `fetched` is the message with its file; its `file` names the stored file, or says why there is none. If
+    the message quotes another one, the quoted text becomes that of `fetched`, unless it was deleted. An edit
+    or a deletion of the message during the fetching stays. Quotes of the message show the final text, too.
     """
     # An empty `content` means that the message was deleted while its file was fetched: it stays empty.
     await tx.execute(
@@ -133,8 +133,8 @@ async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
         {
             "seq": message.seq,
             "old": message.file or "",
-            "new": whole.file,
-            "quoted": whole.quote.text if whole.quote else None,
+            "new": fetched.file,
+            "quoted": fetched.quote.text if fetched.quote else None,
         },
     )
     await tx.execute(
@@ -146,7 +146,7 @@ async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
             "jid": message.chat_jid,
             "id": message.id,
             "old": message.file or "",
-            "new": whole.file,
+            "new": fetched.file,
         },
     )
 
@@ -240,10 +240,11 @@ async def blank(tx: Tx, message: Message) -> None:
     )
 
 
-async def give_way(tx: Tx, message: Message, edit_id: MessageId) -> str | None:
-    """Delete the text of a message and give its row the id `edit_id`, so that its edit can have its own id.
+async def free_id_for_edit(tx: Tx, message: Message, edit_id: MessageId) -> str | None:
+    """Delete the text of an edited message, and change the id of its row to `edit_id`, that of the edit.
 
-    Return the messenger's id of the thread that it belongs to, or None.
+    The edit can then be stored as a new message under the id of the edited one. Return the messenger's id of
+    the thread that the message belongs to, or None.
     """
     # The row stays, under an id by which the edit is not taken for a new one when it is delivered again.
     cursor = await tx.execute(
@@ -258,7 +259,10 @@ async def give_way(tx: Tx, message: Message, edit_id: MessageId) -> str | None:
 
 
 async def edits_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> list[Message]:
-    """Return the edits of a message that are stored beside it, or without it, oldest first."""
+    """Return the edits of a message that are stored as rows of their own, oldest first.
+
+    The message itself may not be stored.
+    """
     return await MAPPER.fetch_all(
         tx, "SELECT * FROM messages WHERE chat_jid = ? AND edits = ? ORDER BY seq", (chat_jid, message_id)
     )
@@ -310,10 +314,10 @@ async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
     )
 
 
-async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
+async def questions_in_groups(tx: Tx, *, only_running: bool) -> dict[TurnId, Message]:
     """Return the last message that each started, unfinished turn in a group chat answers, keyed by turn.
 
-    With `is_running`, only turns that run now are included, else also those that wait for another attempt.
+    With `only_running`, only turns that run now are included, else also those that wait for another attempt.
     Messages of programs that came through a hook are left out.
     """
     # The caller shows a reaction under these messages from the start of their turns on, so turns that were
@@ -325,9 +329,9 @@ async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Messa
         JOIN messages m ON m.seq = (
             SELECT max(seq) FROM messages WHERE turn_id = t.id AND is_request = 1 AND chat_jid = t.chat_jid)
         WHERE t.state IN ('queued', 'running') AND t.kind = 'chat'
-          AND (t.state = 'running' OR NOT :is_running) AND t.started_ms IS NOT NULL
+          AND (t.state = 'running' OR NOT :only_running) AND t.started_ms IS NOT NULL
         """,
-        {"is_running": is_running},
+        {"only_running": only_running},
     )
     # A hook's message exists in no messenger.
     return {TurnId(row["turn"]): MAPPER.read(row) for row in rows if not is_hook(row["sender"])}

@@ -102,7 +102,7 @@ async def add(
 
 
 async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
-    """Replace the text of a queued message before its first attempt; return whether there is one.
+    """Replace the text of a queued message before the first attempt to send it; return whether it was found.
 
     `key_prefix`, which is not empty, is the beginning of its `dedupe_key`.
     """
@@ -166,7 +166,10 @@ async def held(tx: Tx, turn_id: TurnId) -> OutboxSize:
 
 
 async def count_released(tx: Tx, turn_id: TurnId) -> int:
-    """Return how many messages a turn has sent, to its own chat and to others; held ones do not count."""
+    """Return how many messages a turn has queued for sending, to its own chat and to others.
+
+    Messages that are sent by now count, too; those that are held back until the turn's end do not.
+    """
     # A message to another chat than the turn's has no `turn_id`, but the turn in its key.
     cursor = await tx.execute(
         """
@@ -191,7 +194,8 @@ async def count_late_answers(tx: Tx, folder: Folder, *, since_ms: int, now_ms: i
 
 async def _count_outside_turns(tx: Tx, folder: Folder, prefix: str, since_ms: int, now_ms: int) -> int:
     """Count a group's messages since `since_ms` that are of no turn and whose key begins with `prefix`."""
-    # Those after `now_ms` are from before the clock went back: they would count until it is there again.
+    # A message with a time after `now_ms` is from before the clock was set back. Without the upper bound it
+    # would count until the clock has reached that time.
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox
@@ -308,22 +312,22 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
     )
 
 
-async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
+async def add_voice(tx: Tx, reply: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
     """Add a message with the voice note of a sent reply, and return it; one that exists is returned instead.
 
-    `spoken` is the reply, `file` its sound. The message is `HELD`: the caller releases it once the sound is
-    stored. With None as `file`, the caller finishes the message without sending it, so that `unspoken` leaves
-    out the reply from then on.
+    `file` is the sound of the reply. The message is `HELD`: the caller releases it once the sound is stored.
+    With None as `file`, the caller finishes the message without sending it, so that `unspoken` leaves out the
+    reply from then on.
     """
-    # The key is derived from the reply's, so a host that is killed meanwhile makes no second voice note.
-    key = f"speech:{spoken.id}"
+    # The key is derived from the reply's id, so a host that is killed meanwhile makes no second voice note.
+    key = f"speech:{reply.id}"
     await add(
         tx,
-        chat_jid=spoken.chat_jid,
-        folder=spoken.folder,
+        chat_jid=reply.chat_jid,
+        folder=reply.folder,
         text="",
         dedupe_key=key,
-        turn_id=spoken.turn_id,
+        turn_id=reply.turn_id,
         state=OutboxState.HELD,
         attachment=file,
         now_ms=now_ms,
@@ -408,7 +412,7 @@ class FirstTry:
 async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> FirstTry | None:
     """Return the first attempt to send a message; if there was none, record this one and return None.
 
-    `by` is what the channel notes of it, such as its login.
+    `by` is the channel's note about the attempt, such as the login that made it.
     """
     cursor = await tx.execute("SELECT tried_by, tried_ms FROM outbox WHERE message_id = ?", (message_id,))
     row = await cursor.fetchone()
@@ -419,9 +423,10 @@ async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> Fi
 
 
 async def renew_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> None:
-    """Replace what is noted of the first try to send a message: by whom or what, and when.
+    """Replace the channel's note about the first attempt to send a message by the note `by` and the time now.
 
-    For a login, because earlier tries did not reach the chat; for Telegram, because more parts did.
+    A channel that notes its login does so when earlier attempts did not reach the chat; Telegram, which notes
+    the parts that were sent, when further parts were sent.
     """
     await tx.execute(
         "UPDATE outbox SET tried_by = ?, tried_ms = ? WHERE message_id = ?", (by, now_ms, message_id)
@@ -491,10 +496,10 @@ async def has_more(tx: Tx, chat_jid: ChatJid) -> bool:
 
 
 async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int) -> bool:
-    """Queue a text for the chat about a message that was given up; return False if there is one already.
+    """Queue `text`, which tells a chat that the message `outgoing` was given up; return whether it was new.
 
-    None is queued about a message that is itself such a text: a chat that takes neither would get them
-    without end.
+    It is queued once for a message. It is never queued for a message that is itself such a text: otherwise a
+    chat to which nothing can be sent would cause one such text after the other.
     """
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND dedupe_key LIKE 'undelivered:%'", (outgoing.id,)

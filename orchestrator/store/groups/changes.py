@@ -93,7 +93,7 @@ async def in_one_step(tx: Tx, folder: Folder) -> AsyncIterator[None]:
 
     If the block raises, none of its changes stays in the transaction.
     """
-    # No other transaction can store any meanwhile, so all later numbers are the block's.
+    # No other transaction can store a change meanwhile, so all higher numbers are the block's.
     cursor = await tx.execute("SELECT coalesce(max(id), 0) AS id FROM group_changes")
     last = (await returned(cursor))["id"]
     async with all_or_nothing(tx):
@@ -189,7 +189,7 @@ async def get(tx: Tx, folder: Folder, number: int) -> GroupChange:
 
 async def made_with(tx: Tx, change: GroupChange) -> list[GroupChange]:
     """Return a change and all others that were made in the same step, newest first."""
-    # A change that stands alone has None as `made_with`, which equals the value of no row.
+    # A change that was made alone has None as `made_with`, which equals the value of no row.
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM group_changes WHERE group_folder = ? AND (id = ? OR made_with = ?) ORDER BY id DESC",

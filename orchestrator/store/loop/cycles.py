@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from orchestrator.domain.values import Folder, Turn, TurnId
 from orchestrator.store.database import Tx, returned
@@ -204,7 +203,7 @@ async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ..
 async def count_caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
     """Return how many of a group's cycles got a shorter sleep than the agent wanted, because of this turn.
 
-    A turn shortens the sleep while people have not replied to its question.
+    A turn shortens the sleep while the agent has sent no reply to the question in it.
     """
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM cycles WHERE group_folder = ? AND capped_by = ?", (folder, turn_id)
@@ -213,10 +212,10 @@ async def count_caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
 
 
 async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
-    """Return the turn of the group's newest question whose turn has ended, if nobody has replied to it.
+    """Return the turn of the newest question of people in a group that the agent has not replied to, or None.
 
-    Any message that the agent has sent in that turn or since counts as a reply. None if it was replied to, if
-    its turn failed or was no cycle of the loop, or if there is no such question.
+    Only the newest question whose turn has ended is considered. Any message that the agent has sent in that
+    turn or since counts as a reply. None also if the turn failed or was no cycle of the loop.
     """
     cursor = await tx.execute(
         """
@@ -259,7 +258,7 @@ async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
     )
 
 
-async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
+async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, int]:
     """Return how many messages people wrote and how many turns ended in a group since `since_ms`.
 
     The keys are `messages` and `turns`. Turns that the loop itself started are not counted. Only the newest

@@ -180,9 +180,10 @@ async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background
 async def spent_by(
     tx: Tx, roles: Iterable[Role], *, folder: Folder, since_ms: int, only_background: bool
 ) -> Sums:
-    """Return the sums of a group's usage since `since_ms` in turns in which people of these roles asked.
+    """Return the sums of a group's usage since `since_ms` in turns that have one of these roles.
 
-    With `only_background`, only of turns that nobody waits for.
+    A turn has the lowest role of the people who asked in it. With `only_background`, only turns that nobody
+    waits for are included.
     """
     cursor = await tx.execute(
         f"""
@@ -286,7 +287,10 @@ class TurnShare:
 
 
 async def summed_of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> dict[TurnShare, Sums]:
-    """Return the sums of usage of one turn, by model and by who asked; `since_ms` is when it was queued."""
+    """Return the sums of usage of one turn for each model, apart for its subagents and the agent itself.
+
+    `since_ms` is the time when the turn was queued.
+    """
     # The index is on `at_ms`, so the bound keeps this from reading the whole table.
     rows = await tx.execute_fetchall(
         f"""

@@ -107,7 +107,9 @@ async def _count_turn(tx: Tx, turn: Turn) -> None:
 
 
 async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
-    """Claim a notice for the attempt at a turn in which it was just made: its agent is still to get it."""
+    """Claim a notice for the attempt at a turn in which it was just made, so that the agent gets it in that
+    attempt.
+    """
     await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = ?, claim_attempt = ?, claimed_ms = ?
@@ -174,13 +176,13 @@ async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     )
     # An isolated task has a session that nobody resumes, so its notices can reach nobody.
     if turn.is_isolated:
-        await _end_of_session(tx, turn.folder, made_turn=turn.id, now_ms=now_ms)
+        await _end_session_notices(tx, turn.folder, made_turn=turn.id, now_ms=now_ms)
 
 
 async def free_stale(tx: Tx, *, now_ms: int) -> int:
     """Release the notices claimed by attempts that no longer run; return how many (normally none).
 
-    A claim is left alone for `CLAIM_MS`.
+    A claim that is younger than `CLAIM_MS` is not released.
     """
     # Releasing by time alone would release the claims of a turn that works for half an hour, and deliver
     # twice.
@@ -217,10 +219,12 @@ async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
 
 async def leave_session(tx: Tx, folder: Folder, *, now_ms: int) -> None:
     """Record that the group's conversation has ended: pending notices that were only for it end with it."""
-    await _end_of_session(tx, folder, now_ms=now_ms)
+    await _end_session_notices(tx, folder, now_ms=now_ms)
 
 
-async def _end_of_session(tx: Tx, folder: Folder, *, made_turn: TurnId | None = None, now_ms: int) -> None:
+async def _end_session_notices(
+    tx: Tx, folder: Folder, *, made_turn: TurnId | None = None, now_ms: int
+) -> None:
     """End a group's pending notices that are for one session only, with the reason `LEFT_SESSION`.
 
     With `made_turn`, only those that were made in that turn.

@@ -55,7 +55,7 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
             "host.reply.undelivered",
             lead=lead,
             item=item,
-            # One line has one lead: what may have arrived is not named among what did not.
+            # A notice has one lead, so messages that may have arrived get another notice than lost ones.
             key=outgoing.chat_jid if lead == NOT_DELIVERED else f"{outgoing.chat_jid}:perhaps",
             severity="error",
             priority="high",
@@ -68,7 +68,7 @@ def _split_off_reports(text: str) -> tuple[str, list[tuple[str, str]]]:
 
     An agent repeats the notice about a lost message in a line such as `⚠️ Not delivered, and not tried again:
     “hello” (no connection)`. If the message with this line is lost, too, the line becomes a pair of its
-    opening words, one of `_LEADS`, and its rest.
+    opening words, one of `_LEADS`, and the text after them.
     """
     lines, reports = [], []
     for line in text.splitlines():
@@ -231,30 +231,30 @@ async def _note(
         log.warning("notice.left_out", group=folder, type=event_type, reason="enough facts wait already")
         return
     earlier_items = waiting.payload.get("items", []) if waiting else []
-    named = [*earlier_items, item]
+    items = [*earlier_items, item]
     count = waiting.count + 1 if waiting else 1
-    fresh = NewNotice(
+    new_notice = NewNotice(
         folder=folder,
         maker=NoticeMaker.HOST,
         event_type=event_type,
         source=SOURCE,
-        payload={"message": joined_line(lead, named, count), "items": named[-MAX_NAMED:], **payload},
+        payload={"message": joined_line(lead, items, count), "items": items[-MAX_NAMED:], **payload},
         severity=severity,
         priority=priority,
         dedupe_key=dedupe_key,
         expires_ms=now_ms + TTL_MS,
     )
     # A waiting notice with the same `dedupe_key` is not added again: it takes these contents.
-    await notices.add(tx, fresh, now_ms=now_ms)
+    await notices.add(tx, new_notice, now_ms=now_ms)
 
 
-def joined_line(lead: str, named: Sequence[str], count: int) -> str:
+def joined_line(lead: str, items: Sequence[str], count: int) -> str:
     """Return a line such as `Sent to the chat: “water the plants”; “call Bo” and 2 before`.
 
-    `lead` are its opening words. `named` are the newest facts, oldest first; `count` is the number of all
-    facts, also of older ones that are not named.
+    `lead` are its opening words. `items` are the newest facts, oldest first, of which the last `MAX_NAMED`
+    are named; `count` is the number of all facts, also of older ones.
     """
-    shown = list(dict.fromkeys(named[-MAX_NAMED:]))  # a fact that came several times is named once
+    shown = list(dict.fromkeys(items[-MAX_NAMED:]))  # a fact that came several times is named once
     before = count - len(shown)
     return f"{lead}: {'; '.join(shown)}" + (f" and {before} before" if before else "")
 

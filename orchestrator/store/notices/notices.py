@@ -151,14 +151,14 @@ MAPPER = RowMapper(
 )
 
 
-async def add(tx: Tx, fresh: NewNotice, *, now_ms: int) -> NoticeRow:
+async def add(tx: Tx, notice: NewNotice, *, now_ms: int) -> NoticeRow:
     """Store a notice for a group's agent, and return it.
 
     If a notice of the group with the same `dedupe_key` is pending, that row takes the new contents and its
     count is incremented. A turn that had claimed it loses its claim: the turn delivers the older text, not
     the new one.
     """
-    row = MAPPER.values(fresh) | {"created_ms": now_ms}
+    row = MAPPER.values(notice) | {"created_ms": now_ms}
     cursor = await tx.execute(
         MAPPER.insert_sql(row)
         + """
@@ -268,7 +268,7 @@ async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms:
 async def forget(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> None:
     """Cancel a notice of a group and delete its text."""
     await cancel(tx, folder, notice_id, reason="forgotten", now_ms=now_ms)
-    # The row stays for the counts; its text goes, because the message that it quotes was deleted.
+    # The row stays for the counts; its text is deleted, because it quotes a message that was deleted.
     await tx.execute(
         """
         UPDATE cross_session_notifications SET payload_json = '{}', formatted_content = NULL
@@ -303,8 +303,8 @@ async def prune(tx: Tx, *, now_ms: int) -> None:
 
     The records of delivered notices that people were shown are deleted after the same time.
     """
-    # A delivered notice that is never acknowledged may have no end; without the second case it would stay for
-    # ever.
+    # A delivered notice that is never acknowledged may have no end; without the second case it would never be
+    # deleted.
     parameters = {"before": now_ms - RETENTION_MS}
     await tx.execute(
         """

@@ -29,7 +29,7 @@ class MemoryNote:
         """Return whether the note is about a person with these addresses, or was said by that person."""
         return any(address in addresses for address in (*self.about, *self.said_by))
 
-    def goes_with(self, addresses: Collection[str]) -> bool:
+    def is_forgotten_with(self, addresses: Collection[str]) -> bool:
         """Return whether the note is deleted when the person with these addresses is forgotten.
 
         That is so if it is about this person or, being about nobody, was said by this person alone.
@@ -89,6 +89,6 @@ async def forget(tx: Tx, folder: Folder, number: int) -> bool:
 
 
 async def set_said_by(tx: Tx, number: int, said_by: Collection[str]) -> None:
-    """Change who said the note with this number, for example when one of several people is forgotten."""
+    """Replace the people who may have said the note with this number, for example when one is forgotten."""
     text = json.dumps(list(said_by), ensure_ascii=False)
     await tx.execute("UPDATE memory_notes SET said_by_json = ? WHERE id = ?", (text, number))

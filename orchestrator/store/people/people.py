@@ -108,14 +108,14 @@ async def first_known_seq(tx: Tx, folder: Folder, addresses: Iterable[str]) -> i
 
 
 async def newest_name(tx: Tx, folder: Folder, addresses: Collection[str]) -> str:
-    """Return the name of that address of a person under which they wrote last in a group; empty for none.
+    """Return the name of a person with several `addresses` in a group; empty if no address has a name.
 
-    Addresses without a name are left out. If no message from the others is stored, it is the name of the one
-    that was first seen last.
+    If the addresses have different names, it is the name of the address from which the person wrote last. If
+    no message from them is stored, it is the name of the address that was added to the group last.
     """
-    named = [person for person in await _with_addresses(tx, folder, addresses) if person.name]
-    if len({person.name for person in named}) < 2:  # then no message has to be read
-        return named[0].name if named else ""
+    named_people = [person for person in await _with_addresses(tx, folder, addresses) if person.name]
+    if len({person.name for person in named_people}) < 2:  # then no message has to be read
+        return named_people[0].name if named_people else ""
     rows = list(
         await tx.execute_fetchall(
             """
@@ -123,16 +123,16 @@ async def newest_name(tx: Tx, folder: Folder, addresses: Collection[str]) -> str
             WHERE group_folder = ? AND is_bot_message = 0 AND sender IN (SELECT value FROM json_each(?))
             ORDER BY seq DESC LIMIT 1
             """,
-            (folder, json.dumps([person.address for person in named])),
+            (folder, json.dumps([person.address for person in named_people])),
         )
     )
     if rows:
-        return next(person.name for person in named if person.address == rows[0]["sender"])
-    return max(named, key=lambda person: person.since_seq).name
+        return next(person.name for person in named_people if person.address == rows[0]["sender"])
+    return max(named_people, key=lambda person: person.since_seq).name
 
 
 async def _with_addresses(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[SeenPerson]:
-    """Return the people of a group who have one of these addresses; one for each address."""
+    """Return the people of a group with one of these addresses: a row for each address that is stored."""
     return await _MAPPER.fetch_all(
         tx,
         """

@@ -95,8 +95,8 @@ async def messages_of(tx: Tx, folder: Folder, addresses: Collection[str], *, las
 async def answers_to(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
     """Return the messages that Andy sent in turns in which only the person with these addresses asked.
 
-    Those up to `last_seq` are returned, the oldest first. They go with the person's own messages when
-    the person says "forget me".
+    Those up to `last_seq` are returned, the oldest first. They are deleted with the person's own messages
+    when the person says "forget me".
     """
     return await messages.MAPPER.fetch_all(
         tx,
@@ -128,9 +128,10 @@ async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_s
 
 
 async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return a group's pending notifications to people that a person requested or last changed.
+    """Return a group's pending notifications to people that a person had created or changed last.
 
-    Most are reminders. The next due come first.
+    These are those whose last change was made in a turn in which the person asked. Most are reminders. The
+    next due come first.
     """
     rows = await tx.execute_fetchall(
         """
@@ -147,7 +148,10 @@ async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> li
 
 
 async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return the open tasks on a group's dashboard that a person requested or last changed."""
+    """Return the open tasks on a group's dashboard that a person had created or changed last.
+
+    These are those whose last change was made in a turn in which the person asked.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT id, title AS text, deadline_ms AS due_ms FROM dashboard_tasks
@@ -175,9 +179,9 @@ async def files_of_others(tx: Tx, folder: Folder, addresses: Collection[str]) ->
 
 
 def files_in(placeholder: str) -> list[str]:
-    """Return the file names in the text that stands for a message's files. Pure.
+    """Return the file names in the placeholder text of a message's files. Pure.
 
-    Such a text has paths such as `attachments/report.pdf`.
+    Such a text has paths, for example `attachments/report.pdf`.
     """
     # A comma may belong to a name, but at its end it separates two files.
     return [name.rstrip(",") for name in _FILE.findall(placeholder)]
@@ -226,8 +230,8 @@ async def forget_calls(tx: Tx, turn_ids: Collection[TurnId]) -> None:
     )
 
 
-async def forget_recorded(tx: Tx, folder: Folder, is_meant: Callable[[str], bool]) -> None:
-    """Delete each text for which `is_meant` returns True from what the host has recorded of a group.
+async def forget_recorded(tx: Tx, folder: Folder, is_forgotten: Callable[[str], bool]) -> None:
+    """Delete each text for which `is_forgotten` returns True from what the host has recorded of a group.
 
     These are the history of its notifications, the passes of its dashboard's worker, and the wake requests,
     cycles and events of its loop. The rows stay, and so do their numbers and the host's own keywords.
@@ -239,7 +243,7 @@ async def forget_recorded(tx: Tx, folder: Folder, is_meant: Callable[[str], bool
         )
         for row in rows:
             before = {column: row[column] for column in columns if row[column]}
-            after = {column: _without(column, text, is_meant) for column, text in before.items()}
+            after = {column: _without(column, text, is_forgotten) for column, text in before.items()}
             if after != before:
                 assignments = ", ".join(f"{column} = :{column}" for column in after)
                 await tx.execute(
@@ -248,31 +252,31 @@ async def forget_recorded(tx: Tx, folder: Folder, is_meant: Callable[[str], bool
                 )
 
 
-def _without(column: str, text: str, is_meant: Callable[[str], bool]) -> str:
-    """Return the text of a column without the texts for which `is_meant` returns True.
+def _without(column: str, text: str, is_forgotten: Callable[[str], bool]) -> str:
+    """Return the text of a column without the texts for which `is_forgotten` returns True.
 
-    A text that is meant becomes empty. A column whose name ends with `_json` has a JSON document, in which
-    each text is judged by itself.
+    An empty text takes their place. A column whose name ends with `_json` has a JSON document, in which each
+    text is judged by itself.
     """
     if not column.endswith("_json"):
-        return "" if is_meant(text) else text
+        return "" if is_forgotten(text) else text
     before = json.loads(text)
-    after = _document_without(before, is_meant)
+    after = _document_without(before, is_forgotten)
     return text if after == before else json.dumps(after, ensure_ascii=False)
 
 
-def _document_without(document: Any, is_meant: Callable[[str], bool]) -> Any:
-    """Return a decoded JSON document with an empty text in place of each for which `is_meant` returns True.
+def _document_without(document: Any, is_forgotten: Callable[[str], bool]) -> Any:
+    """Return a decoded JSON document with an empty text for each for which `is_forgotten` returns True.
 
     The values of the host's own keywords (`_KEYWORDS`), and values that are no texts, stay.
     """
     if isinstance(document, str):
-        return "" if is_meant(document) else document
+        return "" if is_forgotten(document) else document
     if isinstance(document, list):
-        return [_document_without(part, is_meant) for part in document]
+        return [_document_without(part, is_forgotten) for part in document]
     if isinstance(document, dict):
         return {
-            name: part if name in _KEYWORDS else _document_without(part, is_meant)
+            name: part if name in _KEYWORDS else _document_without(part, is_forgotten)
             for name, part in document.items()
         }
     return document

@@ -51,8 +51,8 @@ async def put(tx: Tx, removal: PersonRemoval) -> None:
 
     It covers all messages that are stored so far.
     """
-    for earlier in await of_person(tx, removal.folder, removal.addresses):
-        await finish(tx, earlier)
+    for earlier_removal in await of_person(tx, removal.folder, removal.addresses):
+        await finish(tx, earlier_removal)
     # One more than the newest message: the one by which the person requests it is stored right after this.
     await tx.execute(
         """

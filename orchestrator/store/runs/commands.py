@@ -48,13 +48,17 @@ async def record(tx: Tx, folder: Folder, command_type: str, reply: Reply, *, now
     )
 
 
-async def forget(tx: Tx, folder: Folder, is_meant: Callable[[str], bool]) -> None:
-    """Delete the contents of a group's stored replies for whose text or JSON data `is_meant` returns True."""
+async def forget(tx: Tx, folder: Folder, is_forgotten: Callable[[str], bool]) -> None:
+    """Delete the contents of each stored reply to a group's containers that has something to forget.
+
+    `is_forgotten` is called with the text and with the JSON data of a reply. If it returns True for either,
+    both are deleted; the row stays.
+    """
     rows = await tx.execute_fetchall(
         "SELECT request_id, text, data FROM commands WHERE group_folder = ?", (folder,)
     )
     for row in rows:
-        if is_meant(row["text"]) or is_meant(row["data"]):
+        if is_forgotten(row["text"]) or is_forgotten(row["data"]):
             await tx.execute(
                 "UPDATE commands SET text = '', data = '{}' WHERE group_folder = ? AND request_id = ?",
                 (folder, row["request_id"]),

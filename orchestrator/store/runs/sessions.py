@@ -27,11 +27,11 @@ async def put_current(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -
 
     If it is another session than before, the waiting notices of the old one move to it.
     """
-    updated = await tx.execute(
+    cursor = await tx.execute(
         "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
         (now_ms, folder, session_id),
     )
-    if updated.rowcount == 1:  # it is the same session as before
+    if cursor.rowcount == 1:  # it is the same session as before
         return
     await notice_claims.enter_session(tx, folder, session_id)
     await tx.execute(
@@ -123,7 +123,7 @@ async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
     ]
 
 
-async def groups_to_forget(tx: Tx) -> list[Folder]:
+async def groups_with_deleted_text(tx: Tx) -> list[Folder]:
     """Return the groups whose agent's context or session still contains a deleted message."""
     # `;` is the character after `:`, so these are all keys that begin with `taken_back:` or `new_session:`.
     rows = await tx.execute_fetchall(
@@ -159,7 +159,7 @@ async def note_new_session(tx: Tx, folder: Folder) -> None:
     )
 
 
-async def times_noted(tx: Tx, folder: Folder) -> int:
+async def new_session_requests(tx: Tx, folder: Folder) -> int:
     """Return how often `note_new_session` was called for a group since its last new session; mostly 0."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (f"new_session:{folder}",))
     row = await cursor.fetchone()
@@ -167,7 +167,10 @@ async def times_noted(tx: Tx, folder: Folder) -> int:
 
 
 async def finish_new_session(tx: Tx, folder: Folder, times: int) -> None:
-    """Record that a group's old session is gone; if more than these `times` were noted, it stays recorded."""
+    """Delete the record that a group needs a new session, because its old session is gone.
+
+    The record stays if `note_new_session` was called again since `times`, the number of its calls, was read.
+    """
     await tx.execute(
         "DELETE FROM router_state WHERE key = ? AND value = ?", (f"new_session:{folder}", str(times))
     )

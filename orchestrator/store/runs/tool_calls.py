@@ -42,9 +42,9 @@ async def begin(
 ) -> bool:
     """Store a tool call that an agent's container has reported as started; return whether it was stored.
 
-    It is not when it is stored already, or when the turn has `MAX_CALLS`. `parent_id` is the call that
-    started the subagent which makes this one; None for a call of the agent itself. `summary` is a short text
-    about the call.
+    It is not stored a second time, nor if the turn has `MAX_CALLS` calls already. `parent_id` is the call
+    that started the subagent which makes this one; None for a call of the agent itself. `summary` is a short
+    text about the call.
     """
     cursor = await tx.execute(
         """

@@ -229,7 +229,7 @@ async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
         restricted_to = question.role if question.is_restricted else None
         other = await _queued_after(tx, new, question.after_command, restricted_to)
         if other is not None:
-            # An attempt may have left traces, so a turn that had one stays; otherwise the older.
+            # An attempt may have had effects, so a turn that had one remains; without one, the older turn.
             remaining, merged = sorted((question, other), key=lambda turn: (turn.run_id is None, turn.id))
             await _merge(tx, merged, remaining)
     await tx.execute(
@@ -493,8 +493,8 @@ async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     )
 
 
-async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None:
-    """Let a queued turn that has only its `first` message wait until `until_ms` for further messages.
+async def collect(tx: Tx, turn_id: TurnId, *, first_seq: Seq, until_ms: int) -> None:
+    """Let a queued turn that has only the message `first_seq` wait until `until_ms` for further messages.
 
     A turn that has more messages by now, or was started before, does not wait.
     """
@@ -503,7 +503,7 @@ async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None
         UPDATE turns SET not_before_ms = max(not_before_ms, ?)
         WHERE id = ? AND state = 'queued' AND started_ms IS NULL AND first_seq = ? AND last_seq = first_seq
         """,
-        (until_ms, turn_id, first),
+        (until_ms, turn_id, first_seq),
     )
 
 
@@ -525,7 +525,8 @@ async def _merge(tx: Tx, merged: Turn, remaining: Turn) -> None:
     """
     # First the messages, then the turn: a message without a turn needs a reason, and it has none.
     await _move_contents(tx, merged.id, remaining.id)
-    # What an earlier attempt has said and done belongs to the question; the rest concerned that attempt.
+    # The messages, tool calls and changes of an earlier attempt belong to the question, and move with it. The
+    # rows deleted below concerned only that attempt.
     await tx.execute("UPDATE outbox SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id))
     await tx.execute(
         "UPDATE OR IGNORE tool_calls SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id)
@@ -573,7 +574,8 @@ async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
 
     Return the remaining turn; if it is queued again, it merges with the new one.
     """
-    # The new turn keeps the time at which the whole was queued, so that later writers lose no place.
+    # The new turn has the time at which the whole turn was queued, so that its messages keep their place in
+    # the queue.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms, after_command,
@@ -642,10 +644,10 @@ async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:
     )
 
 
-async def put_aside(tx: Tx, turn: Turn) -> None:
+async def dismiss(tx: Tx, turn: Turn) -> None:
     """Record that the owner dismisses a failed turn and earlier ones of its chat.
 
-    `last_failed` omits them.
+    `last_failed` leaves them out.
     """
     await tx.execute(
         """

@@ -134,7 +134,7 @@ async def note_read(tx: Tx, calendar_id: int, events: Iterable[CalendarEvent], *
         return False
     await tx.execute("DELETE FROM calendar_events WHERE calendar_id = ?", (calendar_id,))
     await tx.executemany(
-        # A calendar that lists one occurrence twice is taken as a whole all the same.
+        # A calendar may list one occurrence twice: then it is stored once.
         "INSERT OR IGNORE INTO calendar_events VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
             (calendar_id, event.id, event.start_ms, event.end_ms, event.is_all_day, event.title, event.place)

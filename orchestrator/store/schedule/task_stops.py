@@ -16,7 +16,7 @@ async def stop_queued(tx: Tx, task: ScheduledTask, *, reason: str, now_ms: int) 
 
 async def cancel(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
     """End a scheduled task's turn as failed without counting a failure of the task."""
-    # Before the turn is settled: that records a failure of the task only while the task's run is not ended.
+    # Before the turn is settled, because that counts a failure of the task if the task's run has not ended.
     await task_runs.cancel(tx, turn.id, reason=reason)
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms)
 

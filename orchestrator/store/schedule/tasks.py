@@ -46,7 +46,7 @@ async def put(tx: Tx, task: ScheduledTask) -> None:
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
     """Move a group's scheduled tasks from one of its chats to another.
 
-    Its queued turns that no message of the chat has started, such as those of tasks, are moved, too.
+    The group's queued turns that no message of the chat has started, such as those of tasks, are moved, too.
     """
     await tx.execute(
         "UPDATE scheduled_tasks SET chat_jid = ? WHERE group_folder = ? AND chat_jid = ?", (new, folder, old)

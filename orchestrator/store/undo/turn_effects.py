@@ -34,7 +34,7 @@ PROVISIONAL = TurnId(0)
 _BOARD = frozenset({"version", "changed_turn"})
 """Columns that each change of a dashboard's row sets."""
 _PLANNED = frozenset({"timezone", "next_run"})
-"""Columns of a scheduled task that are computed anew when the group's time zone changes."""
+"""Columns of a scheduled task that are recomputed when the group's time zone changes."""
 _OF_RULES = frozenset({"archived_ms", "updated_ms"})
 """Columns of a completed task of a dashboard that change when the rules move it to the history."""
 _SCHEDULE = ("schedule_type", "schedule_value", "next_run")
@@ -319,8 +319,8 @@ def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
     """Return whether the row that a turn changed is still as the turn left it. Pure.
 
     `present` is the row as it is stored now; None if it is gone. A row that the turn deleted is unchanged if
-    it is still gone. Columns that only the host itself changes are not compared, nor those that it has
-    computed anew because time went on or the group's time zone changed.
+    it is still gone. Columns that only the host itself changes are not compared, nor columns that the host
+    has recomputed because a time has passed or the group's time zone was changed.
     """
     if present is None or effect.after is None:
         return present is None and effect.after is None
@@ -335,8 +335,8 @@ def _moved_by_host(effect: RowEffect, after: Row, present: Row) -> frozenset[str
     """
     if effect.table == "dashboard_tasks":
         # When the day of the deadline starts depends on the zone. People change it by its date.
-        of_zone = frozenset({"deadline_ms"}) if after["deadline_date"] is not None else frozenset()
-        return of_zone | (_OF_RULES if after["status"] == "completed" else frozenset())
+        zone_columns = frozenset({"deadline_ms"}) if after["deadline_date"] is not None else frozenset()
+        return zone_columns | (_OF_RULES if after["status"] == "completed" else frozenset())
     if effect.table == "scheduled_tasks":
         # If the turn itself changed the schedule, no column is left out: an undo has to restore them all.
         if any((effect.before or after)[name] != after[name] for name in _SCHEDULE):
@@ -406,15 +406,15 @@ async def _update(tx: Tx, effect: RowEffect, present: Row) -> None:
     """
     assert effect.before is not None
     table, after = BY_NAME[effect.table], effect.after or {}
-    of_host = table.host_columns
+    host_columns = table.host_columns
     if effect.table == "scheduled_tasks" and after:
         # The due time before the turn may be over by now, or in the present time zone, and the task would run
         # at once.
-        of_host |= _moved_by_host(effect, after, present)
+        host_columns |= _moved_by_host(effect, after, present)
     values = {
         name: value
         for name, value in effect.before.items()
-        if name not in of_host or present.get(name) == after.get(name)
+        if name not in host_columns or present.get(name) == after.get(name)
     }
     if not values:
         return

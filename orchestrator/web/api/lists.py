@@ -298,7 +298,7 @@ async def _tasks(source: ApiSource, query: OverQuery, _: Mapping[str, str]) -> R
 
 async def _task(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TaskDocumentView:
     """Read the scheduled task in the path, with its newest runs."""
-    return await source.read(lambda tx: task_reports.one(tx, path["id"]))
+    return await source.read(lambda tx: task_reports.get(tx, path["id"]))
 
 
 async def _reminders(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[ReminderView]:

@@ -121,7 +121,7 @@ async def put_aside(view: View, _: SentForm) -> Response:
     async with view.host.database.transaction() as tx:
         turn = await turns.get(tx, TurnId(int(view.path_param("number"))))
         if turn is not None:
-            await turns.put_aside(tx, turn)
+            await turns.dismiss(tx, turn)
     return view.done("/now", view.t(".is_put_aside"))
 
 

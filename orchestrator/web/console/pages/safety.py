@@ -108,14 +108,14 @@ async def show(view: View) -> Response:
         folder = shown_groups[0].folder if view.query("group") else None
         refused = await audit.rows(tx, folder, since_ms=0, limit=MANY, only_refused=True)
         commands = await audit.command_rows(tx, folder, limit=FEW)
-        stored_requests = await approval_store.open_and_standing(tx, now_ms=view.now_ms)
+        stored_requests = await approval_store.waiting_or_in_force(tx, now_ms=view.now_ms)
         decided = await approvals.rows(tx, folder, limit=FEW, now_ms=view.now_ms)
         search = view.host.settings.andy_web_search
         rules = await group_rules.rule_rows(tx, folder, host_search=search) if folder else []
     requests: list[StandingRequest] = [
         {
             **approvals.approval_row(request, now_ms=view.now_ms),
-            "is_refused": request.is_refused_for_ever,
+            "is_refused": request.is_refused_permanently,
         }
         for request in stored_requests
         if folder in (None, request.folder)
