@@ -50,8 +50,9 @@ async def checked(
     password_env: str | None,
     notice_minutes: int | None,
 ) -> FollowedCalendar:
-    """Return a calendar that a group may follow, for `follow`. It is not stored, and has no id yet.
+    """Check the data of a calendar that a group wants to follow, and return the calendar for `follow`.
 
+    Nothing is stored, so the calendar has no id yet.
     `user` and `password_env`, the name under which `.env` has the password, are None for a calendar without
     login. `notice_minutes` is None for no message before events.
 

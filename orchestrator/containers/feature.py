@@ -156,7 +156,7 @@ class ContainersFeature:
     async def prepare(self) -> None:
         """Build the validators of frames and prepare the proxies, because the first turn needs both.
 
-        Called after the host's start, not to delay it.
+        Called after the host's start, so that the start is not delayed.
         """
         await asyncio.to_thread(_build_frame_validators)
         await self._proxies.prepare()

@@ -108,15 +108,19 @@ def plan_mounts(
     directory, so that the rest of the home, with its secrets, is not there. `rights` are those of a
     restricted turn; None for no restriction.
     """
-    own = tuple(
+    group_mounts = tuple(
         Mount(source=home / place.path, target=place.target, is_writable=place.is_writable)
         for place in group_directories(group, rights)
     )
     if not group.is_main:
         shared = Mount(source=home / "groups" / "global", target="/workspace/global")
-        return (*own, shared) if has_global else own
+        return (*group_mounts, shared) if has_global else group_mounts
     view = Mount(source=_view_folder(home), target="/workspace/project")
-    return (*own, view, *(Mount(source=home / name, target=f"{view.target}/{name}") for name in shown))
+    return (
+        *group_mounts,
+        view,
+        *(Mount(source=home / name, target=f"{view.target}/{name}") for name in shown),
+    )
 
 
 def prepare(
@@ -173,7 +177,8 @@ def program_folder(home: Path, name: str) -> Path | None:
 def _prepare_directory(home: Path, place: GroupDirectory, owner: ContainerUser) -> None:
     """Create a directory of a group if missing.
 
-    One that the container writes is given to the container's user, `owner`. Any other gets its mode.
+    A directory that the container writes is given to the container's user, `owner`. Any other gets the mode
+    in `place`.
     """
     with _opened_directory(home, place) as descriptor:
         if place.is_writable:

@@ -44,7 +44,7 @@ class Reattachment:
         termination: Termination,
         orphans: Orphans,
     ) -> None:
-        """`creator` composes orders, `reader` reads containers, and `termination` and `orphans` end them."""
+        """`creator` composes orders, `reader` reads output, `termination` and `orphans` end containers."""
         self._context = context
         self._live_runs = live_runs
         self._creator = creator
@@ -133,7 +133,7 @@ class Reattachment:
             await self._termination.close(live, reason=IMAGE_REPLACED)
 
     async def _compose_again(self, run: Run, turn: Turn, group: Group, *, is_first: bool) -> TurnOrder:
-        """Return the order of a turn anew, because it may not have reached its container.
+        """Compose the order of a turn once more, and return it: it may not have reached its container.
 
         `is_first` says that it is the first turn of the run.
         """

@@ -175,8 +175,8 @@ def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> Wa
 def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...]]:
     """Return the pause after a cycle if the agent requests none, in milliseconds, and the step for the trace.
 
-    The pause starts anew after a cycle that did something, and doubles up to a bound after one that did
-    nothing. The trace is the list of the decision's steps in words.
+    The pause is `base_ms` again after a cycle that did something, and doubles, up to a bound, after one that
+    did nothing. The trace is the list of the decision's steps in words.
     """
     if state.outcome is CycleOutcome.ACTION:
         return rules.base_ms, (f"something was done: the pause is {format_span(rules.base_ms)} again",)

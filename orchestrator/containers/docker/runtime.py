@@ -211,7 +211,7 @@ class DockerRuntime:
     def _launch(
         self, client: APIClient, *, spec: ContainerSpec, order: str, abandoned: threading.Event
     ) -> _Launched:
-        """Create a container, attach to its streams, start it and have its order sent. Blocks.
+        """Create a container, attach to its streams, start it and begin to write its order. Blocks.
 
         `order` is the line that tells the container's program what to do. A thread writes it, perhaps after
         this has returned. The streams are attached before the start, so that no output is lost. After an

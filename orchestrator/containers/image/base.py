@@ -117,7 +117,7 @@ def _pulled(client: docker.APIClient, progress: BuildProgress) -> str:
 def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
     """Pull the base image from the registry, and yield the engine's events of the pull.
 
-    docker-py's own call is not used, because it would wait for ever for a registry that does not answer.
+    docker-py's own call is not used, because it has no time limit for a registry that does not answer.
 
     Raises:
         NoBaseImage: the engine refuses, or the registry does not answer.

@@ -113,8 +113,8 @@ class LogFlow:
         After `rewind` the stream repeats bytes that were processed.
         """
         self._position += len(data)
-        new = self._position - self._handled_bytes
-        return data[-new:] if new > 0 else b""
+        new_bytes = self._position - self._handled_bytes
+        return data[-new_bytes:] if new_bytes > 0 else b""
 
     def _refill(self, now_ms: int) -> None:
         """Let the allowance grow with the time since the last call, up to `BURST_BYTES`."""

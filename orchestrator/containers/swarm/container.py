@@ -140,7 +140,7 @@ class SwarmContainer:
         self._forget()
 
     async def _settle_and_drop_files(self) -> None:
-        """Put the files of the run's completed turns in place, and remove what else it has stored on disk.
+        """Put the files of the run's completed turns in place, and remove its other files from the disk.
 
         Files that cannot be put in place now are left on disk, and the next start of a container tries again.
         """

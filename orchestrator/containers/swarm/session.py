@@ -72,9 +72,9 @@ SETTLE_PAUSE_SECONDS = 0.02
 
 
 class CarrierSession:
-    """One run.
+    """The host's side of one run on a node.
 
-    The door calls `serve` for each connection of its carrier; a new one replaces the one before.
+    The door calls `serve` for each connection of the run's carrier; a new one replaces the one before.
     """
 
     def __init__(

@@ -97,12 +97,12 @@ class UnidentifiedConnections:
         self._trim_timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return how many connections are counted now."""
         return len(self._open)
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for another one."""
+        """Whether no further connection may be accepted now."""
         return len(self._open) >= MAX_UNIDENTIFIED
 
     def add(self, accepted: AcceptedSocket, serving: asyncio.Task[None]) -> None:
@@ -127,10 +127,10 @@ class UnidentifiedConnections:
             self._trim_timer.cancel()
 
     def _trim(self) -> None:
-        """End the oldest until no more than `MAX_UNDISTURBED` are left.
+        """End the oldest connections until no more than `MAX_UNDISTURBED` are left.
 
-        None that is younger than `UNDISTURBED_SECONDS` is ended: this is called again when the oldest of
-        these is that old.
+        No connection that is younger than `UNDISTURBED_SECONDS` is ended: this is called again when the
+        oldest of them has reached that age.
         """
         self._trim_timer = None
         loop = asyncio.get_running_loop()

@@ -117,7 +117,7 @@ async def _conversation(
         opened=group.folder,
         lines=lines,
         days=first_of_days(lines, view.console.zone),
-        quiet=quiet_runs(lines),
+        quiet=ignored_sequences(lines),
         undoable=undoable,
         around=view.number("around"),
         before=before,
@@ -196,23 +196,23 @@ def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
     return first_lines
 
 
-def quiet_runs(lines: list[MessageView]) -> dict[int, int]:
-    """Return the lengths of the sequences of messages that were ignored as they did not call Andy. Pure.
+def ignored_sequences(lines: list[MessageView]) -> dict[int, int]:
+    """Return the lengths of the sequences of messages that were ignored because they did not call Andy. Pure.
 
     The keys are the `seq` of the last message of each sequence. The other messages of a sequence are mapped
     to 0; messages of no sequence are left out.
     """
-    run_lengths: dict[int, int] = {}
+    sequence_lengths: dict[int, int] = {}
     length = 0
     for line, next_line in zip_longest(lines, lines[1:]):
-        length = length + 1 if _is_quiet(line) else 0
+        length = length + 1 if _did_not_call(line) else 0
         if length:
-            is_last = next_line is None or not _is_quiet(next_line)
-            run_lengths[line["seq"]] = length if is_last else 0
-    return run_lengths
+            is_last = next_line is None or not _did_not_call(next_line)
+            sequence_lengths[line["seq"]] = length if is_last else 0
+    return sequence_lengths
 
 
-def _is_quiet(line: MessageView) -> bool:
+def _did_not_call(line: MessageView) -> bool:
     """Return whether a message was ignored because it did not call Andy."""
     return (line["state"], line["reason"]) == ("ignored", "no trigger")
 
@@ -400,12 +400,14 @@ async def undo(view: View, form: SentForm) -> Response:
     With `anyway` in the form, also what was changed since the turn, which the page has named.
     """
     number = whole_number(view.path_param("turn")) or 0
-    done = await view.api.undos.undo(number, by="console", is_forced=form.text("anyway") == "1")
-    folder, is_korean = done.plan.turn.folder, view.language == "ko"
-    undone_items = "; ".join(texts.items(done.plan, is_korean=is_korean))
+    undo_result = await view.api.undos.undo(number, by="console", is_forced=form.text("anyway") == "1")
+    folder, is_korean = undo_result.plan.turn.folder, view.language == "ko"
+    undone_items = "; ".join(texts.items(undo_result.plan, is_korean=is_korean))
     done_text = view.t(".undone", turn=number, items=undone_items)
     # An undo is a turn with effects of its own, so that it can be undone in the same way (decision 34).
-    return view.done(f"/chats/{folder}#end", done_text, undo=f"/chats/{folder}/turns/{done.turn_id}/undo")
+    return view.done(
+        f"/chats/{folder}#end", done_text, undo=f"/chats/{folder}/turns/{undo_result.turn_id}/undo"
+    )
 
 
 async def ask_again(view: View, form: SentForm) -> Response:

@@ -35,7 +35,7 @@ from orchestrator.web.console.page import Page, View
 
 TASK_ACTIONS = ("pause", "resume", "run", "cancel", "restore")
 OFTEN_MS = 600_000
-"""Milliseconds between two times of what comes so often that the page says how often a day."""
+"""Milliseconds between two times of a schedule up to which the page also says how often a day it comes."""
 DAY_MS = 86_400_000
 CHANGES = (
     "dashboard.*",
@@ -49,13 +49,13 @@ CHANGES = (
 )
 DAYS = 7
 MAX_ROWS_A_DAY = 12
-"""Lines of a day that are shown at first; the number of the others is said, with a link to them."""
+"""Lines of a day that are shown at first; for the others, the page shows their number with a link to them."""
 MAX_NAMED = 60
 """Characters of a text that a sentence about it repeats."""
 MAX_SCHEDULED = 50
 """Scheduled tasks and later reminders that are shown at first."""
 CLOCKS_SHOWN = 4
-"""Times of a day that are named of a task that comes more often."""
+"""Most times of a day that the line of a task names, if the task comes several times on that day."""
 
 Kind = Literal["reminder", "request", "notification", "wake", "event", "deadline"]
 
@@ -244,7 +244,7 @@ def _short(text: str) -> str:
 
 
 async def change_task(view: View, form: SentForm) -> Response:
-    """Change the text or the schedule of a scheduled task; a schedule that stays the same is not begun anew.
+    """Change the text or the schedule of a scheduled task; an unchanged schedule keeps its next time.
 
     A refused form is shown again. Raises `ChangedSince` if somebody else has changed the task meanwhile.
     """

@@ -172,8 +172,8 @@ async def change_memory(view: View, form: SentForm) -> Response:
 async def forget_fact(view: View, form: SentForm) -> Response:
     """Remove one fact from the memory file.
 
-    If the file has changed since the page was shown, the fact is found by its text. It is refused on the page
-    if that is gone, or occurs several times.
+    If the file has changed since the page was shown, the fact is found by its text. If the text is gone, or
+    occurs several times, nothing is removed, and the page says so.
     """
     folder, now_ms = view.path_param("folder"), view.now_ms
     home, by = view.host.home.root, view.signed_in.session.browser
@@ -322,7 +322,7 @@ async def forget_decision(view: View, form: SentForm) -> Response:
 
 
 async def forget(view: View, form: SentForm) -> Response:
-    """Delete what is stored of a group's conversation, so that its agent begins anew.
+    """Delete what is stored of a group's conversation, so that its agent no longer knows of it.
 
     With `with_plans` in the form, its plans are deleted, too.
     """

@@ -127,7 +127,7 @@ def _work(text: str) -> WorkKind:
 
 
 def _tokens(text: str) -> int | None:
-    """Return a form's text as a number of tokens; None if it is empty. Raises `BadRequest` for others."""
+    """Return a form's text as a number of tokens; None if it is empty. Raises `BadRequest` if it is none."""
     if text and not (text.isascii() and text.isdigit() and len(text) < 10):
         raise BadRequest(f"'{text[:20]}' is no number of tokens.")
     return int(text) if text else None

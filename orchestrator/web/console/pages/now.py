@@ -273,13 +273,13 @@ def _engine_light(view: View, status: StatusView) -> TrafficLight:
     )
 
 
-def _disk_light(view: View, free: int) -> TrafficLight:
-    """Return the traffic light that says whether the disk has room; `free` is in bytes."""
-    colour: Colour = "bad" if free < FULL_BYTES else "warn" if free < LOW_BYTES else "ok"
+def _disk_light(view: View, free_bytes: int) -> TrafficLight:
+    """Return the traffic light that says whether the disk has room."""
+    colour: Colour = "bad" if free_bytes < FULL_BYTES else "warn" if free_bytes < LOW_BYTES else "ok"
     return TrafficLight(
         name=view.t(".disk"),
         colour=colour,
-        text=view.t(".disk_free", gib=f"{free / GIB:,.1f}"),
+        text=view.t(".disk_free", gib=f"{free_bytes / GIB:,.1f}"),
         fix="" if colour == "ok" else view.t(".disk_fix"),
     )
 
