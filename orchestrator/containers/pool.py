@@ -321,7 +321,8 @@ class RunPool:
     async def stop_all(self) -> None:
         """Stop every container, also those that are still being made, and wait until their ends are recorded.
 
-        It waits `STOP_ALL_SECONDS` at most. Used where no container may outlive the host.
+        The ends are waited for `STOP_ALL_SECONDS` at most; a container that is still being made then is left.
+        Used where no container may outlive the host.
         """
         async with asyncio.TaskGroup() as stopping:
             stops = {

@@ -42,8 +42,9 @@ class SwarmEngine(Protocol):
     ) -> str:
         """Have a node start the container of a run; return the id of the engine's service for it.
 
-        With `keeps_files` the container works in the group's volume on that node, else in a volume that is
-        removed with it.
+        `secret` is written to a file that only the container can read, and `token_hash` identifies the run
+        after a restart of the host. With `keeps_files` the container works in the group's volume on that
+        node, else in a volume that is removed with it.
         """
         ...
 

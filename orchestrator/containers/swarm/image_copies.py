@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker.runtime import INSTALL_LABEL
@@ -140,7 +140,7 @@ class _Copy:
         end_states = self._run(nodes, candidate, command, blocks=len(hashes))
         return [node for node in nodes if end_states.get(node.id) == "complete"]
 
-    def _pack(self, archive: Any) -> list[str]:
+    def _pack(self, archive: IO[bytes]) -> list[str]:
         """Write the image to the open file `archive`, and return the hashes of its blocks of `BLOCK_BYTES`.
 
         Each is a SHA-256 in hexadecimal digits. The last block may be shorter.

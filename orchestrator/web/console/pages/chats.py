@@ -6,7 +6,7 @@ import asyncio
 import re
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -367,10 +367,22 @@ async def stop(view: View, form: SentForm) -> Response:
     return view.done(f"/chats/{turn.folder}#end", view.t(".stopped", turn=turn.id))
 
 
-async def _undo_preview(view: View, number: int) -> dict[str, Any] | None:
-    """Return what undoing the turn with this number would do; None where it cannot be undone, or not yet.
+class UndoPreview(TypedDict):
+    """The effects that undoing a turn would have, as texts for people."""
 
-    `items` has the texts of what is undone, `later` of what was changed since, `left` of what stays.
+    turn: int
+    items: list[str]
+    """A text for each thing that is undone."""
+    later: list[str]
+    """A text for each thing that was changed since the turn."""
+    left: str
+    """A sentence about the effects of the turn that cannot be undone; empty if there are none."""
+
+
+async def _undo_preview(view: View, number: int) -> UndoPreview | None:
+    """Return what undoing the turn with this number would do; None if it cannot be undone, or not yet.
+
+    Return None also if nothing would be undone.
     """
     service, is_korean = view.services.undo, view.language == "ko"
 

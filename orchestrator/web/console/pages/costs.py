@@ -17,7 +17,7 @@ from orchestrator.store.audit import AuditView
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.money import budgets as budget_store
-from orchestrator.store.money.budgets import Budget, Unit
+from orchestrator.store.money.budgets import Budget, Period, Unit
 from orchestrator.web.console.form_tokens import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
@@ -125,8 +125,8 @@ async def _check_new(tx: Tx, budget: Budget) -> None:
     Budgets in tokens and in dollars are not distinguished.
     """
 
-    def scope(limit: Budget) -> tuple[object, ...]:
-        """Return what a budget limits: its group, its kind of work and its period."""
+    def scope(limit: Budget) -> tuple[Folder | None, bool, Period]:
+        """Return what a budget limits: its group (None for all), its kind of work and its period."""
         return limit.folder, limit.is_background, limit.period
 
     if any(scope(other) == scope(budget) for other in await budget_store.every(tx)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from starlette.responses import Response
 
@@ -219,11 +219,17 @@ async def forget_person(view: View, form: SentForm) -> Response:
     return _back_to_page(view, ".forgets_person")
 
 
-async def _persons(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
-    """Return the people of a group as dictionaries with `address`, `name` and `is_leaving`.
+class PersonRow(TypedDict):
+    """A person of a group, as the page lists them."""
 
-    `is_leaving` says whether the person is about to be forgotten.
-    """
+    address: str
+    name: str
+    is_leaving: bool
+    """Whether the person is about to be forgotten."""
+
+
+async def _persons(tx: Tx, folder: Folder) -> list[PersonRow]:
+    """Return the people of a group as rows of the page."""
     leaving = {
         address
         for removal in await person_removals.of_group(tx, folder)
