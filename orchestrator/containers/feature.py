@@ -93,7 +93,7 @@ class ContainersFeature:
         self._image_watch = ImageWatch(self._host, self.selected)
         # Compose removes only its own containers: 'docker compose down' would leave agents running, so under
         # Compose they always end with the host.
-        self._leaves_containers = self._leaves_containers and self.selected.siblings is None
+        self._leaves_containers = self._leaves_containers and self.selected.own_paths is None
         self._logs.about = {"image": self.selected.image}
         stack.push_async_callback(self.selected.runtime.close)
         if not self._leaves_containers:

@@ -266,7 +266,7 @@ class LiveRuns:
                 turn_id=live.turn_id,
                 is_awaited=live.is_awaited,
                 is_restricted=live.run.role is not None,
-                is_worn=live.is_retired or timeouts.is_worn(live.vitals(), self._limits, now_ms=now_ms),
+                is_worn=live.is_retired or timeouts.is_too_old(live.vitals(), self._limits, now_ms=now_ms),
             )
             for live in self
         ]

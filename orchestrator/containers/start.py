@@ -478,7 +478,8 @@ class ContainerStarter:
         """Start the container. If the engine takes long, that is recorded as an outage meanwhile.
 
         Raises:
-            ContainerError: the container was not started. After `EngineGone` it may exist, and is an orphan.
+            ContainerError: the container was not started. After `EngineGone` it may exist nevertheless: it is
+                listed as an orphan, to be removed later.
         """
         slow_start = self._context.tasks.create_task(
             self._note_slow_start(live), name=f"slow-start:{live.run.id}"

@@ -385,7 +385,7 @@ def _meanings(view: View, problem: Exception | None) -> list[tuple[str, str]]:
 def _days(
     view: View, rows: list[UpcomingView], tasks_by_id: dict[str, Scheduled], by_folder: Mapping[str, Group]
 ) -> list[Day]:
-    """Return the overdue days that have lines, and then all days to come, each with its lines.
+    """Return the past days with overdue lines, then today and the next `DAYS` days, each with its lines.
 
     `rows` is the report of what comes; scheduled tasks are in `tasks_by_id`. A day has at most
     `MAX_ROWS_A_DAY` lines, and all of them if the query names it; `left_out` counts the others.
@@ -438,7 +438,7 @@ def _today(view: View) -> date:
 def _day_line(
     view: View, row: UpcomingView, tasks_by_id: dict[str, Scheduled], by_folder: Mapping[str, Group]
 ) -> DayLine:
-    """Return a row of the report of what comes as a line of its day.
+    """Return the line of a day for one row of the report of what comes.
 
     If it is of a scheduled task, the task is in `tasks_by_id`. `by_folder` has the groups by their folders.
     """
