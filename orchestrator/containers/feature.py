@@ -64,10 +64,10 @@ class ContainersFeature:
         host.bus.taps.append(self._logs.take_event)
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Select what runs the agents' containers, by the settings. `stack` closes it and the run logs.
+        """Select what runs the agents' containers, by the settings. `stack` will close it and the run logs.
 
-        If containers end with the host, `stack` also removes this install's networks and other objects from
-        the engine. The memory files that all groups share are written first, where they are missing.
+        If containers end with the host, `stack` will also remove this install's networks and other objects
+        from the engine. The memory files that all groups share are written first, where they are missing.
 
         Raises:
             ContainerError: the runtime that the settings name cannot be used.

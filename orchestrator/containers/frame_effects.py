@@ -71,7 +71,7 @@ class FrameEffect:
 
 
 async def ignore_success(tx: Tx, turn: Turn) -> None:
-    """Do nothing when a turn ends well."""
+    """Do nothing when a turn ends well: the default for `OnSuccess`."""
     del tx, turn
 
 
@@ -136,9 +136,9 @@ async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: i
     """Put a result, a text for the chat, into the outbox, where it is held back until its turn has ended.
 
     It is cut to `MAX_TEXT_CHARS`. Return False if it is left out, because the turn has reached its limit of
-    results. A text that is not meant for the chat is dropped, which counts as done: True. That is an empty
-    one, one by which the agent says that it stays silent, and any of the dashboard worker. A frame is applied
-    once, so no result is in the outbox already.
+    results. A text that is not meant for the chat is dropped, and True is returned: an empty text, one by
+    which the agent says that it stays silent, and any text of the dashboard worker. A frame is applied once,
+    so no result is in the outbox already.
     """
     text = (frame.result or "")[:MAX_TEXT_CHARS]
     if not text or turn.kind is TurnKind.WORKER or is_silence(text):

@@ -89,7 +89,10 @@ def group_directories(group: Group, rights: FileRights | None = None) -> tuple[G
 
 
 def restricted_folder(group: Group) -> Path:
-    """Return the folder with the own files of a group's restricted containers, relative to the home. Pure."""
+    """Return the folder for the files that only a group's restricted containers have. Pure.
+
+    It is relative to the home.
+    """
     return Path("data/sessions", group.folder, "apart")
 
 

@@ -83,7 +83,7 @@ class Reattachment:
             await self._termination.settle(run, LOST if run_id in runs_with_turn else STOPPED_IDLE)
 
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
-        """Read a container of an earlier host again, from the start of its output, in a task of its own.
+        """Read the output of an earlier host's container again, from its start, in a task of its own.
 
         If its turn may not have reached it, the turn is written again, unless its group is gone; if that
         fails, the container is stopped, which queues the turn. A container that was started ahead and has had

@@ -351,7 +351,7 @@ def _may_call_servers(run: Run, group: Group) -> bool:
 
 
 def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -> RunOrder:
-    """Return a copy of the order with the group's MCP servers, both those with an address and programs.
+    """Return a copy of the order with the group's MCP servers: those with an address, and the programs.
 
     A program for which the owner's approval is required is left out: it runs in the container, so its calls
     do not pass the proxy that asks for approval.

@@ -105,8 +105,8 @@ def classify(end: Exit | ContainerError | OSError, *, failure: str | None = None
 def classify_exit(live: LiveRunState, exited: Exit) -> RunEnd:
     """Return the end of a live run from the exit of its container.
 
-    If it was decided before to kill the run, the end is by that decision. If the container closed without a
-    turn in it, the reason is why it was asked to close.
+    If it was decided before to kill the run, the kind and the reason of the end are by that decision. If the
+    container closed without a turn in it, the reason is why it was asked to close.
     """
     result = forced_outcome(live) or classify(exited, failure=live.failure)
     if result.kind is RunEndKind.CLOSED and live.state is not RunState.BUSY:
@@ -117,7 +117,7 @@ def classify_exit(live: LiveRunState, exited: Exit) -> RunEnd:
 
 
 def forced_outcome(live: LiveRunState) -> RunEnd | None:
-    """Return the end of a run that it was decided to kill; None if that was not decided."""
+    """Return the end of a run by the decision to kill it; None if it was not decided to kill it."""
     # A container that could not be stopped has no verdict until the next try, and may end by itself before.
     verdict = live.verdict or live.stop
     if verdict is None or not verdict.kill:

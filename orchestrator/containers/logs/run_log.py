@@ -159,9 +159,9 @@ class RunLogs:
             await self._write_all()
 
     async def close(self) -> None:
-        """Write the remaining entries, with a last one for runs that go on.
+        """Write the remaining entries, and a last one to the log of each run that goes on.
 
-        Call it when no output is read.
+        Call it when no output is read any more.
         """
         for opened in self._logs.values():
             self._end_gap(opened)
@@ -205,14 +205,14 @@ class RunLogs:
             )
 
     def _end_old_gaps(self) -> None:
-        """Log the gaps that are older than `GAP_SECONDS`."""
+        """Log the gaps, in which stderr was left out, that began more than `GAP_SECONDS` ago."""
         before_ms = self._clock.steady_ms() - GAP_SECONDS * 1000
         for opened in self._logs.values():
             if _has_gap_to_log(opened) and (opened.gap_since_ms or 0) <= before_ms:
                 self._end_gap(opened)
 
     def _end_gap(self, opened: _Log) -> None:
-        """Log the present gap, if there is one."""
+        """Log how much stderr was left out since the last logged piece, if any was."""
         for gap in opened.flow.end_gap():
             self._put(opened, gap)
         opened.gap_since_ms = None

@@ -204,7 +204,7 @@ class ProcessContainer:
     async def _kill(self, started: _StartedProcess) -> None:
         """Kill the process and its children.
 
-        The children are killed first, while they can be found through it.
+        The children are killed first, while they can still be found through their parent.
         """
         await asyncio.to_thread(kill_marked, self._layout.mark)
         if not started.exit_future.done():
@@ -219,7 +219,7 @@ class ProcessContainer:
         await asyncio.to_thread(kill_marked, self._layout.mark)
 
     async def _wait_until_ended(self) -> None:
-        """Wait until the process and its children have ended. Cancelling this does not keep them alive."""
+        """Wait until the process and its children have ended. They also end if this call is cancelled."""
         assert self._end_task is not None, "begin comes first"
         await asyncio.shield(self._end_task)
 

@@ -571,9 +571,9 @@ class CarrierSession:
 def _has_room(mailbox: Path, name: str, text: str) -> bool:
     """Return whether a request can be written into a mailbox, a directory, under a name. Blocks.
 
-    It cannot while the mailbox is full, or has another request under this name. The same one, with the same
-    text, was sent again after a connection broke. For a mailbox that does not exist, return True: the caller
-    finds the error when it writes.
+    It cannot while the mailbox is full, or has another request under this name. The same request may be
+    written again: it was sent twice because a connection broke. For a mailbox that does not exist, return
+    True: the caller finds the error when it writes.
     """
     try:
         if (mailbox / name).read_text(encoding="utf-8") != text:

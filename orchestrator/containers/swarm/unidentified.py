@@ -37,7 +37,7 @@ class AcceptedSocket(socket.socket):
     """A connection at the door. Until it has shown a token, no more is read than a carrier has to send."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Take an accepted connection over."""
+        """Take over an accepted connection; the object `connection` cannot be used any more."""
         super().__init__(connection.family, connection.type, connection.proto, fileno=connection.detach())
         self.bytes_left: int | None = MAX_UNIDENTIFIED_BYTES
         """Bytes that may still be read of it; None for any number."""

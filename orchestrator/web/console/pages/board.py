@@ -271,7 +271,7 @@ def _done_text(view: View, group: Group, tool: str, done_key: str, data: Mapping
 def _is_over(view: View, deadline: str, zone: ZoneInfo) -> bool:
     """Return whether a deadline has passed.
 
-    It is a date such as `2026-12-24`, or an ISO time with its offset.
+    `deadline` is a date such as `2026-12-24`, or an ISO time with its offset.
     """
     now = datetime.fromtimestamp(view.now_ms / 1000, zone)
     # A day without a time is over only when the day itself is.
@@ -406,7 +406,7 @@ async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Res
 
 
 async def _board_of(tx: Tx, group: Group, *, history_rows: int, now_ms: int) -> Boards:
-    """Return the dashboard of one group, with the notifications of the last `DELIVERED_DAYS` that are over.
+    """Return the dashboard of one group, with its ended notifications of the last `DELIVERED_DAYS` days.
 
     Of those, the newest `MAX_DELIVERED` are returned, the newest first, after the notifications to come. Of
     the history, `history_rows` tasks and one more are read, which shows that there are older ones.

@@ -61,9 +61,10 @@ async def index(view: View) -> Response:
 
 
 async def conversation(view: View) -> Response:
-    """Show a group's conversation: its newest messages, which stay live, or those before one of them.
+    """Show a group's conversation: its newest messages, updated live, or those before a message in the query.
 
-    The host is notified that somebody is about to write, so that it can start a container ahead.
+    The host is notified that somebody is about to write, so that it can start a container before the message
+    is sent.
     """
     # Neither the reload of a live part nor a look at older lines means that somebody is about to write.
     if view.part is None and not view.number("before"):
@@ -409,7 +410,8 @@ async def _undo_preview(view: View, number: int) -> UndoPreview | None:
 async def undo(view: View, form: SentForm) -> Response:
     """Undo the turn that the address names.
 
-    With `anyway` in the form, also what was changed since the turn, which the page has named.
+    This is refused if something that the turn changed was changed again since. With `anyway` in the form,
+    such later changes, which the page has named, are overwritten.
     """
     number = whole_number(view.path_param("turn")) or 0
     undo_result = await view.api.undos.undo(number, by="console", is_forced=form.text("anyway") == "1")

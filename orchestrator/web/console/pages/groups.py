@@ -488,9 +488,8 @@ async def _show(view: View, *, values: SentForm | None = None) -> Response:
         "groups.html",
         rows=rows,
         calling=sorted(calling, key=itemgetter("number")),
-        seen=[
-            chat for chat in chats_without_group if chat["request"] not in calling
-        ],  # the other chats without a group
+        # The chats without a group whose request does not wait for a decision.
+        seen=[chat for chat in chats_without_group if chat["request"] not in calling],
         given=typed_values,
         every=values is not None and values.is_set("every"),
     )
