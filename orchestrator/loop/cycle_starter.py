@@ -120,7 +120,7 @@ class CycleStarter:
             await self.prepare()
             while True:
                 seconds = await self.look()
-                await self._until_event(bus_events, seconds)
+                await self._wait_for_event(bus_events, seconds)
 
     async def prepare(self) -> None:
         """Delete old wake requests and events, and note the groups that missed a wake while no host ran.
@@ -313,7 +313,7 @@ class CycleStarter:
         await wake_requests.prune(tx, now_ms=self._clock.now_ms())
         await events.prune(tx)
 
-    async def _until_event(self, bus_events: asyncio.Queue[HostEvent], seconds: float) -> None:
+    async def _wait_for_event(self, bus_events: asyncio.Queue[HostEvent], seconds: float) -> None:
         """Wait for an event after which a cycle may be due, at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):

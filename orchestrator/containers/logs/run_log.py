@@ -95,7 +95,7 @@ class RunLogs:
 
     def begin(self, run: Run, facts: Mapping[str, object]) -> None:
         """Open the log of a new run; `facts` are the fields of its first line. Does not block."""
-        opened = self._admit(run, handled_bytes=0)
+        opened = self._open_log(run, handled_bytes=0)
         self._write_event(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
 
     async def resume(self, run: Run) -> None:
@@ -110,7 +110,7 @@ class RunLogs:
         except OSError as error:
             log.warning("run_log.unreadable", run=run.id, reason=str(error))
             handled_bytes = 0
-        self._admit(run, handled_bytes=handled_bytes).flow.rewind()
+        self._open_log(run, handled_bytes=handled_bytes).flow.rewind()
 
     def note(self, run_id: RunId, kind: str, facts: Mapping[str, object]) -> None:
         """Log an event that is not published on the event bus, if the run's log is open. Does not block."""
@@ -176,7 +176,7 @@ class RunLogs:
         """Return the path of a run's log."""
         return files.path_of(self._root, run.folder, run.id, run.started_ms)
 
-    def _admit(self, run: Run, *, handled_bytes: int) -> _Log:
+    def _open_log(self, run: Run, *, handled_bytes: int) -> _Log:
         """Open the log of a run; `handled_bytes` is the number of bytes of stderr that it has already."""
         flow = LogFlow(now_ms=self._clock.steady_ms(), handled_bytes=handled_bytes)
         opened = self._logs[run.id] = _Log(run=run.id, path=self._path(run), flow=flow)

@@ -341,7 +341,7 @@ async def _show(
         scheduled=later if is_whole else later[:MAX_SCHEDULED],
         left_out=0 if is_whole else max(0, len(later) - MAX_SCHEDULED),
         editing=next((entry for entry in [*scheduled, *reminders] if entry.id == editing), None),
-        on=_open_at(view, editing, days),
+        on=_date_of_editing(view, editing, days),
         here=view.url("/coming") + (f"?{urlencode({'group': folder})}&" if folder else "?"),
         group=folder or "",
         choices=view.choices(all_groups),
@@ -351,7 +351,7 @@ async def _show(
     )
 
 
-def _open_at(view: View, editing: str, days: list[Day]) -> str:
+def _date_of_editing(view: View, editing: str, days: list[Day]) -> str:
     """Return the date of the day in which the entry `editing` is open for a change.
 
     Empty if it is open in the list below the days instead, or none is open. An entry may come on several

@@ -178,7 +178,7 @@ async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, 
         refused=refused,
         money=lambda usd: money_text(view, usd),
         limit=lambda budget, field: amount_text(view, Unit(budget["unit"]), budget[field], is_nano=False),
-        raised=raised,
+        raised=proposed_amount,
     )
 
 
@@ -205,7 +205,7 @@ def amount_text(view: View, unit: Unit, value: float, *, is_nano: bool = True) -
     return money_text(view, value / costs.NANO_USD if is_nano else value)
 
 
-def raised(budget: costs.BudgetView) -> str:
+def proposed_amount(budget: costs.BudgetView) -> str:
     """Return the amount that the page proposes for a budget: doubled until it is more than is used. Pure.
 
     A budget that is not used up is proposed with its present amount.
