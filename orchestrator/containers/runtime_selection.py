@@ -164,7 +164,7 @@ async def choose(
 
     `home` is the host's directory, `install` the id of this installation, and `tag` the agent image.
     `used_runtimes` contains the names of the runtimes with containers of an earlier host, which may still
-    run. Those of another runtime than the returned one are ended. `on_log` receives containers' stderr.
+    run. Containers of another runtime than the returned one are ended. `on_log` receives containers' stderr.
     `last_frame` returns the number of a run's last frame (a line of its output) that the store has. `say`
     shows a line to the person who started the host. On a swarm, `on_node_problem` is called with the reason
     when a node cannot start containers, and `slots_per_node` limits the containers of a node unless it is 0.

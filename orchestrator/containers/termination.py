@@ -279,7 +279,7 @@ class Orphans:
 def _shares_nothing(run: Run) -> bool:
     """Return whether a run has no session or folder in common with other runs of its group.
 
-    That is so for an isolated run, but not for one that is restricted to a role: such runs share a folder.
+    True for an isolated run, unless it is restricted to a role: restricted runs of a group share a folder.
     """
     return run.is_isolated and run.role is None
 

@@ -215,8 +215,8 @@ async def _replaced(tx: Tx, new_notice: NewNotice) -> NoticeRow | None:
 def _has_claimed(turn: Turn, replaced: NoticeRow | None) -> bool:
     """Return whether a turn has claimed the notice `replaced`, as it was before a new notice replaced it.
 
-    Then the turn delivers the older text, and the new one has to wait for the next turn. `replaced` is None
-    if the new notice replaces none.
+    If so, the turn delivers the older text, and the new notice has to wait for the next turn. `replaced` is
+    None if the new notice replaces none.
     """
     return replaced is not None and replaced.claim_turn == turn.id
 

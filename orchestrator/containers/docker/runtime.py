@@ -263,8 +263,8 @@ class DockerRuntime:
     def _list(self, client: APIClient) -> list[_ListedContainer]:
         """List the containers of this install that were started, also those that have ended. Blocks.
 
-        Containers that were created but not started, because the host died in between, are removed. Those
-        whose start is in progress in this process, and those that the engine is removing, are left out.
+        Containers that were created but not started, because the host died in between, are removed.
+        Containers whose start is in progress in this process, or that the engine is removing, are left out.
         """
         started = []
         descriptions = _containers(client, self._install)

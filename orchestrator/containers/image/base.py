@@ -231,8 +231,8 @@ def _import(client: docker.APIClient, packed: Path, progress: BuildProgress) -> 
 def _run(command: Sequence[str], progress: BuildProgress) -> None:
     """Run a program to its end and report its output, line by line.
 
-    Of lines that begin with the same word, such as "Retrieving", only the first is reported. The others are
-    remembered for the text of an error.
+    If several lines begin with the same word, such as "Retrieving", only the first is reported. The others
+    are remembered for the text of an error.
 
     Raises:
         NoBaseImage: the program failed; the text has its last lines.

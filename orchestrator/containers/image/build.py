@@ -155,7 +155,7 @@ def _remove_if_unused(client: docker.APIClient, image_id: str) -> None:
 def build_arguments(base_image: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the build arguments: the base image, and some variables of the host's `environment`.
 
-    These are the ones of `PASSED_ON`, for package indexes and proxies, as far as they are set.
+    The variables are those in `PASSED_ON`, for package indexes and proxies, as far as they are set.
     """
     passed_on = {name: environment[name] for name in PASSED_ON if environment.get(name)}
     return {"BASE_IMAGE": base_image, **passed_on}

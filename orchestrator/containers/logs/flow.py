@@ -65,7 +65,7 @@ class LogFlow:
 
     @property
     def is_full(self) -> bool:
-        """Whether the log is full. Of further output only the last bytes are logged, at the run's end."""
+        """Whether the log is full. Only the last bytes of further output are logged, at the run's end."""
         return self._remaining_bytes <= 0
 
     def rewind(self) -> None:

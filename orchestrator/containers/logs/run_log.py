@@ -226,7 +226,7 @@ class RunLogs:
     async def _write(self, opened: _Log) -> None:
         """Write the waiting entries of one log, and forget the log if its run has ended.
 
-        Entries whose write fails are lost. That is logged by the host, once until a write succeeds again.
+        Entries whose write fails are lost. The host's own log then gets one warning until a write succeeds.
         """
         pending = opened.pending
         opened.pending = []

@@ -213,7 +213,7 @@ class ProcessContainer:
     async def _watch_end(self, started: _StartedProcess) -> None:
         """Wait until the process has ended, then kill its children that left the process group.
 
-        None of them may run at the same time as the turn's next attempt.
+        The children must not run at the same time as the turn's next attempt.
         """
         await started.exit_future
         await asyncio.to_thread(kill_marked, self._layout.mark)

@@ -74,7 +74,7 @@ class ProcessLayout:
     def remove(self) -> None:
         """Remove the directory and its links without following them. A missing directory is no error.
 
-        One that cannot be removed is logged and stays; the next start of the host tries again.
+        If it cannot be removed, that is logged, and the next start of the host tries again.
         """
         if self.run.exists():
             # A program that left the run may still write there. That must not end the host, nor its start.

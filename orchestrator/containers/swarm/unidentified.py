@@ -45,7 +45,8 @@ class AcceptedSocket(socket.socket):
     async def wait_for_client_hello(self) -> None:
         """Wait for the first bytes, which have to begin TLS with a message of ordinary length.
 
-        So a client that only connects costs no memory for TLS. Raises `OSError` for other bytes.
+        Without this wait, a client that only connects would cost memory for TLS. Raises `OSError` for other
+        bytes.
         """
         loop = asyncio.get_running_loop()
         has_come = asyncio.Event()

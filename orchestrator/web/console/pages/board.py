@@ -362,8 +362,8 @@ class Boards:
 async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Response:
     """Show the dashboard of the group `folder`, or those of all groups if it is empty.
 
-    `form` is a form that was refused, with its typed values; `view.error` has the reason. Of the history,
-    as many tasks are shown as the query's `history` says, and at least `HISTORY_STEP`.
+    `form` is a form that was refused, with its typed values; `view.error` has the reason. The query's
+    `history` says how many tasks of the history are shown, at least `HISTORY_STEP`.
     """
     history_rows = max(HISTORY_STEP, view.number("history"))
     async with view.host.reader.reading() as tx:
@@ -408,8 +408,8 @@ async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Res
 async def _board_of(tx: Tx, group: Group, *, history_rows: int, now_ms: int) -> Boards:
     """Return the dashboard of one group, with its ended notifications of the last `DELIVERED_DAYS` days.
 
-    Of those, the newest `MAX_DELIVERED` are returned, the newest first, after the notifications to come. Of
-    the history, `history_rows` tasks and one more are read, which shows that there are older ones.
+    Only the newest `MAX_DELIVERED` ended ones are returned, newest first, after the notifications to come.
+    `history_rows` tasks of the history are read and one more, which shows that there are older ones.
     """
     snapshot = await board.snapshot(tx, group.folder)
     since_ms = now_ms - DELIVERED_DAYS * DAY_MS

@@ -360,7 +360,7 @@ def _settings(view: View) -> list[SettingRow]:
 def shown_setting(name: str, value: Any, redactor: Redactor) -> str:
     """Return the value of a setting as text that a page may show, with secrets masked by `redactor`.
 
-    Of a command only the program is shown, because an argument may be a key of any form.
+    If it is a command, only the program is shown, because an argument may be a key of any form.
     """
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if name == "andy_speech_command" and text:

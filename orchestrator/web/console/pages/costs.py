@@ -231,8 +231,8 @@ class RefusalLine(AuditView):
 async def _refusals(tx: Tx, folder: Folder | None, *, since_ms: int) -> list[RefusalLine]:
     """Return the newest requests to the model that a budget or another limit refused, newest first.
 
-    Of one group, or of all if `folder` is None. At most `REFUSALS`, out of the newest `10 * REFUSALS`
-    refusals of every kind.
+    They are of one group, or of all if `folder` is None. At most `REFUSALS` are returned, out of the newest
+    `10 * REFUSALS` refusals of every kind.
     """
     # The audit cannot be asked for the refusals of the model alone, so more rows are read than are shown.
     rows = await audit.newest(

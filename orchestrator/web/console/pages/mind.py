@@ -206,7 +206,7 @@ async def forget_note(view: View, form: SentForm) -> Response:
 async def forget_person(view: View, form: SentForm) -> Response:
     """Request that the person with the address in the form is forgotten.
 
-    That has the same effect as if they had asked for it themselves. An unknown person is refused on the page.
+    The effect is the same as if the person had asked for it. An unknown address is refused on the page.
     """
     folder = view.path_param("folder")
     try:
