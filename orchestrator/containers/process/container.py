@@ -120,6 +120,8 @@ class ProcessContainer:
     async def write_order(self, order: str) -> None:
         """Write `order`, which tells the process what to do, as a line to its stdin, and close stdin.
 
+        A process that has ended already is no error here: `wait` reports its exit.
+
         Raises:
             ContainerError: the process does not read it in time.
         """

@@ -377,7 +377,7 @@ class CarrierSession:
                     self._watches.append(watch(str(shared.source), recursive=True))
 
     def _wake_comparison(self) -> None:
-        """Wake the comparison of files. Called in the observer's thread."""
+        """Wake the task that compares the host's files. Called in the observer's thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._changed.set)
 
