@@ -67,7 +67,7 @@ async def events(login: CalendarLogin, *, zone: ZoneInfo, now_ms: int) -> list[C
 async def fetch(login: CalendarLogin, *, first: date) -> bytes:
     """Return the calendar as its server has it: iCalendar text, or the XML of CalDAV.
 
-    Of CalDAV, only the events of `DAYS` days from `first` on are requested.
+    From a CalDAV server, only the events of `DAYS` days from `first` on are requested.
 
     Raises:
         CalendarUnreadable: there is no answer, no calendar, or a too large one; the text says why, without
@@ -83,12 +83,12 @@ async def fetch(login: CalendarLogin, *, first: date) -> bytes:
         ):
             # First the address is fetched as a file. If that is no calendar, CalDAV is tried, so the owner
             # need not know of which kind an address is.
-            status, body = await _body(client, client.build_request("GET", login.address))
+            status, body = await _send(client, client.build_request("GET", login.address))
             if status == httpx.codes.OK and b"BEGIN:VCALENDAR" in body[:1024]:
                 return body
             # After a refused login the query would only be refused as well.
             if status not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-                status, body = await _body(client, _query(client, login.address, first))
+                status, body = await _send(client, _query(client, login.address, first))
     except (httpx.InvalidURL, ValueError) as error:
         # The text of such an error may quote a part of the address, which may be a secret.
         raise CalendarUnreadable("It cannot be reached: its address is no web address.") from error
@@ -111,8 +111,8 @@ def _query(client: httpx.AsyncClient, address: str, first: date) -> httpx.Reques
     return client.build_request("REPORT", address, content=QUERY.format(**stamps), headers=headers)
 
 
-async def _body(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int, bytes]:
-    """Send a request, and return the status and the body of the answer.
+async def _send(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int, bytes]:
+    """Send a request, and return the HTTP status and the body of the answer.
 
     Raises:
         CalendarUnreadable: the body is larger than `MAX_BYTES`.

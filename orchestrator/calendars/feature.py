@@ -76,9 +76,11 @@ class CalendarFeature:
         """Read the calendars that are due concurrently, so that a slow one does not delay the others."""
         now_ms = self._host.clock.now_ms()
         async with self._host.reader.reading() as tx:
-            due = [calendar for calendar in await followed_calendars.every(tx) if _is_due(calendar, now_ms)]
+            due_calendars = [
+                calendar for calendar in await followed_calendars.every(tx) if _is_due(calendar, now_ms)
+            ]
         async with asyncio.TaskGroup() as tasks:
-            for calendar in due:
+            for calendar in due_calendars:
                 tasks.create_task(self._read(calendar), name=f"calendar:{calendar.id}")
 
     async def _read(self, calendar: FollowedCalendar) -> None:
@@ -143,11 +145,11 @@ class CalendarFeature:
         """
         now_ms = self._host.clock.now_ms()
         async with self._host.reader.reading() as tx:
-            due = await followed_calendars.to_announce(tx, now_ms=now_ms)
+            due_events = await followed_calendars.to_announce(tx, now_ms=now_ms)
             next_ms = await followed_calendars.next_notice_ms(tx, now_ms=now_ms)
-        if due:
+        if due_events:
             async with self._host.database.transaction() as tx:
-                for followed in due:
+                for followed in due_events:
                     await self._announce(tx, followed, now_ms=now_ms)
             self._host.wakeups.outbox.set()
         if next_ms is None:
@@ -163,8 +165,8 @@ class CalendarFeature:
         group = await groups.by_folder(tx, followed.calendar.folder)
         if group is None:
             return
-        # By its name: a calendar that is followed anew, as with another password, gets a new id. The start is
-        # part of the key, because an event that was moved is announced again.
+        # By its name: a calendar that is followed again, such as with another password, gets a new id. The
+        # start is part of the key, because an event that was moved is announced again.
         source = f"{followed.calendar.folder}:{followed.calendar.name}"
         occurrence = f"{followed.event.id}:{followed.event.start_ms}"
         # Older versions had the calendar's id in the key: what they announced is not announced again.

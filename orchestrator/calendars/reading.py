@@ -55,7 +55,7 @@ def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[Calenda
 
 
 def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
-    """Return the events of a calendar between two times, each repetition of an event on its own.
+    """Return the events of a calendar between two times; each repetition of an event is an event of its own.
 
     An event that cannot be parsed is left out with its series, all events with the same UID.
     """
@@ -89,9 +89,9 @@ def _series(calendar: Any) -> list[Any]:
     zones = calendar.walk("VTIMEZONE")
     calendars = []
     for events in by_uid.values():
-        alone = type(calendar)()
-        alone.subcomponents = [*zones, *events]
-        calendars.append(alone)
+        series_calendar = type(calendar)()
+        series_calendar.subcomponents = [*zones, *events]
+        calendars.append(series_calendar)
     return calendars
 
 
@@ -160,11 +160,11 @@ def _line(text: Any) -> str:
     Control characters become blanks, and runs of blanks one blank. Invisible marks that change the direction
     of writing are removed.
     """
-    # Cut before it is looked through letter by letter: a title may have a megabyte. To more than needed,
-    # since characters are removed below.
-    whole = str(text).encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
+    # Cut before each character is looked at, because a title may have a megabyte. Ten times the limit are
+    # kept, since characters are removed below.
+    start = str(text).encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
     plain = "".join(
-        " " if unicodedata.category(character) in {"Cc", "Zl", "Zp"} else character for character in whole
+        " " if unicodedata.category(character) in {"Cc", "Zl", "Zp"} else character for character in start
     )
     visible = "".join(
         character for character in plain if unicodedata.bidirectional(character) not in _DIRECTION_MARKS

@@ -50,10 +50,11 @@ async def checked(
     password_env: str | None,
     notice_minutes: int | None,
 ) -> FollowedCalendar:
-    """Return a calendar that a group may follow, for `follow`. It is not stored, and has no id yet.
+    """Check the data of a calendar that a group wants to follow, and return the calendar for `follow`.
 
-    `user` and `password_env`, the name under which `.env` has the password, are None for a calendar without
-    login. `notice_minutes` is None for no message before events.
+    Nothing is stored, so the calendar has no id yet. `user` and `password_env`, the name under which `.env`
+    has the password, are None for a calendar without login. `notice_minutes` is None for no message before
+    events.
 
     Raises:
         UnknownGroup: no group has this folder.
@@ -76,7 +77,7 @@ async def checked(
         raise CalendarRefused(
             "notice_minutes", f"A message comes 1 to {MAX_NOTICE_MINUTES} minutes before an event."
         )
-    # One of the same name is replaced, so it does not count.
+    # A calendar of the same name is replaced, so it does not count.
     others = [
         calendar for calendar in await followed_calendars.every(tx, group.folder) if calendar.name != name
     ]
@@ -97,8 +98,8 @@ async def checked(
 async def follow(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> FollowedCalendar:
     """Store a calendar that `checked` returned, and return it with its id.
 
-    One of the same name in its group is replaced. The change is written to the audit log, and announced, so
-    that the host reads the calendar soon. Raises `UnknownGroup`.
+    A calendar of the same name in its group is replaced. The change is written to the audit log, and
+    announced, so that the host reads the calendar soon. Raises `UnknownGroup`.
     """
     group = await groups.known(tx, calendar.folder)
     stored = await followed_calendars.add(tx, calendar, now_ms=now_ms)

@@ -64,10 +64,10 @@ class ContainersFeature:
         host.bus.taps.append(self._logs.take_event)
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Select what runs the agents' containers, by the settings. `stack` closes it and the run logs.
+        """Select what runs the agents' containers, by the settings. `stack` will close it and the run logs.
 
-        If containers end with the host, `stack` also removes this install's networks and other objects from
-        the engine. The memory files that all groups share are written first, where they are missing.
+        If containers end with the host, `stack` will also remove this install's networks and other objects
+        from the engine. The memory files that all groups share are written first, where they are missing.
 
         Raises:
             ContainerError: the runtime that the settings name cannot be used.
@@ -93,7 +93,7 @@ class ContainersFeature:
         self._image_watch = ImageWatch(self._host, self.selected)
         # Compose removes only its own containers: 'docker compose down' would leave agents running, so under
         # Compose they always end with the host.
-        self._leaves_containers = self._leaves_containers and self.selected.siblings is None
+        self._leaves_containers = self._leaves_containers and self.selected.own_paths is None
         self._logs.about = {"image": self.selected.image}
         stack.push_async_callback(self.selected.runtime.close)
         if not self._leaves_containers:
@@ -156,7 +156,7 @@ class ContainersFeature:
     async def prepare(self) -> None:
         """Build the validators of frames and prepare the proxies, because the first turn needs both.
 
-        Called after the host's start, not to delay it.
+        Called after the host's start, so that the start is not delayed.
         """
         await asyncio.to_thread(_build_frame_validators)
         await self._proxies.prepare()

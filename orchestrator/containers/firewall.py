@@ -56,11 +56,11 @@ class Firewall:
         if not self.exists():
             self._call("-N", self.chain)
         # The old rules are removed only after the new ones are in force, so that nothing is open in between.
-        old = self._rules()
+        old_rules = self._rules()
         for number, rule in enumerate(self._new_rules(ports), start=1):
             self._call("-I", self.chain, str(number), *rule)
         first_old = len(ports) + 2  # after one new rule for each port and the rejection of all others
-        for _ in old:  # each deletion moves the next old rule to this number
+        for _ in old_rules:  # each deletion moves the next old rule to this number
             self._call("-D", self.chain, str(first_old))
         old_jumps = self._jumps()  # also those for an earlier bridge, which is gone
         self._call("-I", *self._jump)
@@ -130,11 +130,11 @@ class Firewall:
         Raises:
             FirewallOutOfReach: iptables cannot be run, or fails.
         """
-        ended = _iptables(*arguments)
-        if ended.returncode != 0:
-            reason = " ".join(ended.stderr.split()) or f"iptables ended with {ended.returncode}"
+        completed = _iptables(*arguments)
+        if completed.returncode != 0:
+            reason = " ".join(completed.stderr.split()) or f"iptables ended with {completed.returncode}"
             raise FirewallOutOfReach(reason)
-        return ended.stdout
+        return completed.stdout
 
 
 def _iptables(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -71,7 +71,7 @@ class FrameEffect:
 
 
 async def ignore_success(tx: Tx, turn: Turn) -> None:
-    """Do nothing when a turn ends well."""
+    """Do nothing when a turn ends well: the default for `OnSuccess`."""
     del tx, turn
 
 
@@ -136,9 +136,9 @@ async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: i
     """Put a result, a text for the chat, into the outbox, where it is held back until its turn has ended.
 
     It is cut to `MAX_TEXT_CHARS`. Return False if it is left out, because the turn has reached its limit of
-    results. A text that is not meant for the chat is dropped, which counts as done: True. That is an empty
-    one, one by which the agent says that it stays silent, and any of the dashboard worker. A frame is applied
-    once, so no result is in the outbox already.
+    results. A text that is not meant for the chat is dropped, and True is returned: an empty text, one by
+    which the agent says that it stays silent, and any text of the dashboard worker. A frame is applied once,
+    so no result is in the outbox already.
     """
     text = (frame.result or "")[:MAX_TEXT_CHARS]
     if not text or turn.kind is TurnKind.WORKER or is_silence(text):
@@ -238,10 +238,10 @@ async def _take_end(
         # Only a turn that ended well has delivered its notices: those of a failed one are delivered again.
         delivered = await _settle_notices(tx, run, turn, frame, now_ms=now_ms)
         await _add_checkpoint(tx, run, turn, frame, now_ms=now_ms)
-    ended = await _end_turn(tx, run, turn, frame, requeue=requeue, now_ms=now_ms)
+    new_state = await _end_turn(tx, run, turn, frame, requeue=requeue, now_ms=now_ms)
     return FrameEffect(
         turn,
-        ended=ended,
+        ended=new_state,
         reason=_reason(frame),
         delivered_notices=tuple(delivered),
         restored=await _note_restored(tx, run, frame),
@@ -283,9 +283,9 @@ def _reason(frame: TurnEnd) -> str | None:
 
 
 def plain_reason(text: str | None) -> str:
-    """Return an agent's own error text as one line of about 200 characters that ends like a sentence.
+    """Return an agent's own error text as one line that ends like a sentence, cut after 200 characters.
 
-    None stands for an agent that gave no reason.
+    `text` is None, or empty, if the agent gave no reason: then the line says that.
     """
     line = " ".join((text or "the agent gave no reason").split())[:200]
     return line if line.endswith((".", "!", "?")) else f"{line}."

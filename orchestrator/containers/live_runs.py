@@ -22,8 +22,8 @@ from orchestrator.domain.values import Folder, Group, LiveRun, Run, RunId, RunSt
 from orchestrator.groups import settings
 
 DRAFTS_AT_ONCE, DRAFTS_A_SECOND = 2_000, 10.0
-"""Burst and rate per second of draft pieces. A host that adopts a container reads
-all of its last text's at once.
+"""Burst and rate per second of pieces of a draft, which is the text that a model writes now, and of reports
+about tool calls. A host that adopts a container reads all pieces of its last draft at once.
 """
 MAX_BOOT_SECONDS = 60.0
 """Most seconds of processor time that a container is assumed to have used before its first turn."""
@@ -66,7 +66,9 @@ class LiveRunState:
     has_exited: bool = False
     """Whether its exit was observed; False for a container that was abandoned."""
     frame_rate: TokenBucket
+    """The limit for frames, except for those that `work_rate` limits."""
     work_rate: TokenBucket
+    """The limit for pieces of drafts and reports about tool calls, of which a turn may send many."""
     last_frame: int
     """The number of the last frame that was applied."""
     turn_id: TurnId | None = None
@@ -97,7 +99,7 @@ class LiveRunState:
     """The fixed parts of a container that was started before its first turn."""
 
     @property
-    def has_to_go(self) -> bool:
+    def must_be_killed(self) -> bool:
         """Whether it was decided that the container has to be killed."""
         return self.verdict is not None and self.verdict.kill
 
@@ -192,7 +194,10 @@ class LiveRuns:
     """The registry of the runs that hold a slot. It is used from the event loop only."""
 
     def __init__(self, *, limits: timeouts.RunTimeouts, clock: Clock, wakeups: Wakeups) -> None:
-        """`limits` are the common time limits of runs. `wakeups` wakes loops when a run comes or goes."""
+        """`limits` are the common time limits of runs.
+
+        `wakeups` wakes other loops of the host when a run is added or removed.
+        """
         self._limits = limits
         self._clock = clock
         self._wakeups = wakeups
@@ -261,7 +266,7 @@ class LiveRuns:
                 turn_id=live.turn_id,
                 is_awaited=live.is_awaited,
                 is_restricted=live.run.role is not None,
-                is_worn=live.is_retired or timeouts.is_worn(live.vitals(), self._limits, now_ms=now_ms),
+                is_worn=live.is_retired or timeouts.is_too_old(live.vitals(), self._limits, now_ms=now_ms),
             )
             for live in self
         ]

@@ -89,7 +89,10 @@ def group_directories(group: Group, rights: FileRights | None = None) -> tuple[G
 
 
 def restricted_folder(group: Group) -> Path:
-    """Return the folder with the own files of a group's restricted containers, relative to the home. Pure."""
+    """Return the folder for the files that only a group's restricted containers have. Pure.
+
+    It is relative to the home.
+    """
     return Path("data/sessions", group.folder, "apart")
 
 
@@ -108,15 +111,19 @@ def plan_mounts(
     directory, so that the rest of the home, with its secrets, is not there. `rights` are those of a
     restricted turn; None for no restriction.
     """
-    own = tuple(
+    group_mounts = tuple(
         Mount(source=home / place.path, target=place.target, is_writable=place.is_writable)
         for place in group_directories(group, rights)
     )
     if not group.is_main:
         shared = Mount(source=home / "groups" / "global", target="/workspace/global")
-        return (*own, shared) if has_global else own
+        return (*group_mounts, shared) if has_global else group_mounts
     view = Mount(source=_view_folder(home), target="/workspace/project")
-    return (*own, view, *(Mount(source=home / name, target=f"{view.target}/{name}") for name in shown))
+    return (
+        *group_mounts,
+        view,
+        *(Mount(source=home / name, target=f"{view.target}/{name}") for name in shown),
+    )
 
 
 def prepare(
@@ -173,7 +180,8 @@ def program_folder(home: Path, name: str) -> Path | None:
 def _prepare_directory(home: Path, place: GroupDirectory, owner: ContainerUser) -> None:
     """Create a directory of a group if missing.
 
-    One that the container writes is given to the container's user, `owner`. Any other gets its mode.
+    A directory that the container writes is given to the container's user, `owner`. Any other gets the mode
+    in `place`.
     """
     with _opened_directory(home, place) as descriptor:
         if place.is_writable:

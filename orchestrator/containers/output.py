@@ -120,13 +120,13 @@ class OutputReader:
     async def _read_to_end(self, live: LiveRunState, container: RunningContainer) -> RunEnd:
         """Apply a container's frames to the end of its output, and return how it ended.
 
-        A container that has to be killed is stopped before.
+        A container that has to be killed is stopped first.
 
         Raises:
             EngineGone: the connection to the engine was lost, and the container may still run.
         """
         await self._read_frames(live, container)
-        if live.has_to_go and not await stop_container(container):
+        if live.must_be_killed and not await stop_container(container):
             # The reaper tries again, for the same reason; it skips runs that have a verdict.
             live.stop, live.verdict = live.verdict, None
         exited = await container.wait()
@@ -165,9 +165,9 @@ class OutputReader:
         async with aclosing(container.output()) as output:
             async for chunk in output:
                 for line in decoder.feed(chunk):
-                    if isinstance(line, FrameLine) and not live.has_to_go:
+                    if isinstance(line, FrameLine) and not live.must_be_killed:
                         await self._take_line(live, line)
-                if live.has_to_go:
+                if live.must_be_killed:
                     return
 
     async def _parse(self, live: LiveRunState, line: FrameLine) -> Frame | None:
@@ -261,10 +261,10 @@ class OutputReader:
             self._termination.schedule_kill(live, ENDLESS_OUTPUT)
 
     def _note_standby(self, live: LiveRunState, cpu_seconds: float) -> None:
-        """Publish, once, that a container has booted which was started ahead of its first turn.
+        """Publish, once, that a container which was started ahead of its first turn has booted.
 
         `cpu_seconds` is the processor time that its boot took, which is remembered. Nothing is done for a
-        container that a turn started.
+        container that was started for a turn.
         """
         if live.sign is not None and live.cpu_seconds is None:
             live.cpu_seconds = cpu_seconds

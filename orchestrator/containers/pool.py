@@ -107,7 +107,8 @@ class RunPool:
     async def start(self, turn: Turn) -> None:
         """Give a queued turn to a new container.
 
-        A slot is taken at once. The container is made and read in a task of its own, so this does not wait.
+        A slot is taken at once. The container is created, and its output read, in a task of its own, so this
+        does not wait.
         """
         live = self._live_runs.admit(self._creator.new_run(turn), RunState.STARTING, turn_id=turn.id)
         self._termination.spawn(live, self._starter.run(live, turn))
@@ -116,8 +117,8 @@ class RunPool:
         """Start a container for a group ahead of its first turn, in a task of its own.
 
         It takes a slot at once. `sign` is the event that makes a turn likely, such as that somebody types.
-        Containers that got a turn, and those that did not, are counted by it. `is_isolated` says whether the
-        turn continues no conversation.
+        For each sign, the pool counts the containers that got a turn and those that did not. `is_isolated`
+        says whether the turn continues no conversation.
         """
         live = self._live_runs.admit(
             self._creator.new_standby(group, is_isolated=is_isolated), RunState.STARTING
@@ -133,10 +134,10 @@ class RunPool:
         return self._live_runs.foresight
 
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
-        """Give a queued turn to a live container that waits for one; do nothing if that has ended or is busy.
+        """Give a queued turn to a live container that waits for one; do nothing if it has ended or is busy.
 
         A container that was started ahead (READY) gets its first turn in a task of its own. For an idle one
-        this waits shortly until the turn is written.
+        this waits until the file with the turn is written, for at most `WRITE_SECONDS`.
         """
         live = self._live_runs.get(run_id)
         if live is not None and live.state is RunState.READY:
@@ -274,7 +275,7 @@ class RunPool:
     # From the host's start to its end
 
     async def adopt(self) -> None:
-        """Read the containers that an earlier process of the host left running, or end them.
+        """Read the output of the containers that an earlier process of the host left running, or end them.
 
         It is called once, before the queue runs. Turns of runs whose container is gone are queued again.
 
@@ -294,7 +295,7 @@ class RunPool:
             await self._termination.end_overdue()
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Return the tasks that start and read the containers.
+        """Return the tasks that start the containers and read their output.
 
         Cancelling them does not end their containers.
         """
@@ -320,7 +321,8 @@ class RunPool:
     async def stop_all(self) -> None:
         """Stop every container, also those that are still being made, and wait until their ends are recorded.
 
-        It waits `STOP_ALL_SECONDS` at most. Used where no container may outlive the host.
+        The ends are waited for `STOP_ALL_SECONDS` at most; a container that is still being made then is left.
+        Used where no container may outlive the host.
         """
         async with asyncio.TaskGroup() as stopping:
             stops = {

@@ -92,7 +92,7 @@ async def take_no_snapshot(turn: Turn) -> None:
 
 
 class Orders(Protocol):
-    """Decides by a group's configuration of that moment what its container is started with."""
+    """Makes orders, environments and mounts of containers from the present configuration of their group."""
 
     def chosen_agent(self, group: Group, turn: Turn) -> ChosenAgent:
         """Return the agent, model and service that would answer a turn now. Raises `SettingError`."""
@@ -111,7 +111,7 @@ class Orders(Protocol):
 
 
 class Mailboxes(Protocol):
-    """Reads what the containers of a group write for the host."""
+    """Reads the requests that the containers of a group write for the host."""
 
     async def watch(self, folder: Folder) -> None:
         """Read the group's mailboxes from now on."""
@@ -186,10 +186,10 @@ def until_stored() -> AsyncIterator[Attempt]:
     """
     import stamina
 
-    return stamina.retry_context(on=_passes, attempts=None, timeout=None, wait_initial=0.5, wait_max=10)
+    return stamina.retry_context(on=_is_temporary, attempts=None, timeout=None, wait_initial=0.5, wait_max=10)
 
 
-def _passes(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     """Return whether an error of the database may go away: a full disk may have room again.
 
     A damaged database stays damaged.

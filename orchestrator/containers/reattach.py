@@ -44,7 +44,7 @@ class Reattachment:
         termination: Termination,
         orphans: Orphans,
     ) -> None:
-        """`creator` composes orders, `reader` reads containers, and `termination` and `orphans` end them."""
+        """`creator` composes orders, `reader` reads output, `termination` and `orphans` end containers."""
         self._context = context
         self._live_runs = live_runs
         self._creator = creator
@@ -83,7 +83,7 @@ class Reattachment:
             await self._termination.settle(run, LOST if run_id in runs_with_turn else STOPPED_IDLE)
 
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
-        """Read a container of an earlier host again, from the start of its output, in a task of its own.
+        """Read the output of an earlier host's container again, from its start, in a task of its own.
 
         If its turn may not have reached it, the turn is written again, unless its group is gone; if that
         fails, the container is stopped, which queues the turn. A container that was started ahead and has had
@@ -133,7 +133,7 @@ class Reattachment:
             await self._termination.close(live, reason=IMAGE_REPLACED)
 
     async def _compose_again(self, run: Run, turn: Turn, group: Group, *, is_first: bool) -> TurnOrder:
-        """Return the order of a turn anew, because it may not have reached its container.
+        """Compose the order of a turn once more, and return it: it may not have reached its container.
 
         `is_first` says that it is the first turn of the run.
         """

@@ -123,7 +123,7 @@ class RunOrders:
     async def refusal_ahead(self, group: Group, kind: TurnKind) -> ModelRefusal | None:
         """Return why no model would answer a turn of this kind now; None if one may.
 
-        This is asked before a container is started ahead of such a turn.
+        Called before a container is started ahead of its first turn, which would be of this kind.
         """
         await self._proxies.models.refresh()
         return await self._refusal(group, self._choice(group, kind, is_isolated=kind is TurnKind.TASK))

@@ -68,7 +68,7 @@ class SelectedRuntime:
     None if none is needed, because the agents' networks do not lead to the host, and for ordinary processes,
     which nothing isolates.
     """
-    siblings: HostPaths | None = None
+    own_paths: HostPaths | None = None
     """The path mapping of the container in which this process runs; None if it runs in none."""
     room: Callable[[], int | None] = lambda: None
     """Return how many containers the machines can run in total; None if only the setting limits them."""
@@ -87,7 +87,7 @@ class SelectedRuntime:
 
         Agents cannot reach this address.
         """
-        return self.siblings.address if self.siblings is not None else None
+        return self.own_paths.address if self.own_paths is not None else None
 
     async def block_other_ports(self, ports: Collection[int], say: Say) -> None:
         """Let agents reach these ports of the host, and block its other ports for them by the firewall.
@@ -141,7 +141,7 @@ class SelectedRuntime:
 
     def hindrance(self, path: Path) -> str | None:
         """Return why a folder of the owner cannot be mounted in containers; None when it can."""
-        return self.siblings.hindrance(path) if self.siblings is not None else None
+        return self.own_paths.hindrance(path) if self.own_paths is not None else None
 
 
 async def choose(
@@ -164,7 +164,7 @@ async def choose(
 
     `home` is the host's directory, `install` the id of this installation, and `tag` the agent image.
     `used_runtimes` contains the names of the runtimes with containers of an earlier host, which may still
-    run. Those of another runtime than the returned one are ended. `on_log` receives containers' stderr.
+    run. Containers of another runtime than the returned one are ended. `on_log` receives containers' stderr.
     `last_frame` returns the number of a run's last frame (a line of its output) that the store has. `say`
     shows a line to the person who started the host. On a swarm, `on_node_problem` is called with the reason
     when a node cannot start containers, and `slots_per_node` limits the containers of a node unless it is 0.
@@ -197,7 +197,7 @@ async def choose(
             requested, home, install, tag, say, on_log=on_log, used_runtimes=used_runtimes
         )
     await _end_in_runtimes(
-        {*used_runtimes} - {chosen.runtime.name}, home=home, install=install, own_paths=chosen.siblings
+        {*used_runtimes} - {chosen.runtime.name}, home=home, install=install, own_paths=chosen.own_paths
     )
     return chosen
 
@@ -359,7 +359,7 @@ async def _for_container_host(
         uid=uid,
         forget=partial(asyncio.to_thread, _with_client, networks.remove),
         image=tag,
-        siblings=own_paths,
+        own_paths=own_paths,
     )
 
 
@@ -459,7 +459,7 @@ async def _swarm(
         firewall=None
         if joined_network is None
         else Firewall(install=install, bridge=joined_network.bridge, gateway=joined_network.gateway),
-        siblings=own_paths,
+        own_paths=own_paths,
         admit=admit,
         room=lambda: runtime.placement.room,
     )

@@ -131,5 +131,5 @@ def _clear_file(directory_fd: int, name: str) -> bool:
 
 
 def _has_set_id(status: os.stat_result) -> bool:
-    """Return whether it is a regular file with the setuid or the setgid bit."""
+    """Return whether a file's `status` is that of a regular file with the setuid or the setgid bit."""
     return stat.S_ISREG(status.st_mode) and bool(status.st_mode & SET_ID)

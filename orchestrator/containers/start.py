@@ -128,7 +128,7 @@ class RunCreator:
             order = await self._order(tx, run, group, _empty_turn(run, turn), restoration)
         live.begin(run, group, now_ms=self._context.clock.steady_ms())
         live.made_with = self._makeup(group, order)
-        new = NewRun(
+        new_run = NewRun(
             run=run,
             group=group,
             narrowed_group=group,
@@ -136,8 +136,8 @@ class RunCreator:
             environment=dict(ports.orders.environment(group, order.agent, token)),
             restoration=None,  # it is decided again, and published, with the run's first turn
         )
-        self._context.logs.begin(run, new.log_fields())
-        return new
+        self._context.logs.begin(run, new_run.log_fields())
+        return new_run
 
     async def begin_standby(self, live: LiveRunState, turn: Turn) -> TurnOrder | None:
         """Record a turn as running in a run that was started ahead, and return the turn's order.
@@ -165,7 +165,7 @@ class RunCreator:
         return order.first_turn()  # with the model, the session and the limits in it
 
     async def recreate_first_turn(self, run: Run, turn: Turn, group: Group) -> TurnOrder:
-        """Return the order of a run's first turn anew.
+        """Compose the order of a run's first turn once more, and return it.
 
         An earlier host recorded the turn, but may have died before it wrote the order for the container.
         """
@@ -231,12 +231,12 @@ class RunCreator:
         async for attempt in until_stored():
             with attempt:
                 restoration = None if turn.is_isolated else await self._plan_restoration(turn)
-                new = await self._record(live.run, turn, restoration)
-        if new is not None:
-            live.begin(new.run, new.group, now_ms=self._context.clock.steady_ms())
-            live.session_id = new.order.session_id
-            self._publish_start(turn, new)
-        return new
+                new_run = await self._record(live.run, turn, restoration)
+        if new_run is not None:
+            live.begin(new_run.run, new_run.group, now_ms=self._context.clock.steady_ms())
+            live.session_id = new_run.order.session_id
+            self._publish_start(turn, new_run)
+        return new_run
 
     async def _plan_restoration(self, turn: Turn) -> Restoration | None:
         """Decide how a new container continues the group's conversation; return None if the group is gone."""
@@ -294,12 +294,12 @@ class RunCreator:
         order = _with_servers(order, group, servers)
         return order if restoration is None else order.model_copy(update={"restore": restoration.restore})
 
-    def _publish_start(self, turn: Turn, new: NewRun) -> None:
+    def _publish_start(self, turn: Turn, new_run: NewRun) -> None:
         """Begin the log of a new run, and publish that its turn starts and how the conversation continues."""
-        self._context.logs.begin(new.run, new.log_fields())
-        ids = {"group": turn.folder, "turn": turn.id, "run": new.run.id}
+        self._context.logs.begin(new_run.run, new_run.log_fields())
+        ids = {"group": turn.folder, "turn": turn.id, "run": new_run.run.id}
         self._context.bus.publish("turn.started", **ids, attempt=turn.attempt)
-        self._publish_restored(turn, new.run, new.restoration)
+        self._publish_restored(turn, new_run.run, new_run.restoration)
 
     def _publish_restored(self, turn: Turn, run: Run, restoration: Restoration | None) -> None:
         """Publish how a run continues the group's conversation; nothing for an isolated run, with None."""
@@ -351,7 +351,7 @@ def _may_call_servers(run: Run, group: Group) -> bool:
 
 
 def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -> RunOrder:
-    """Return a copy of the order with the group's MCP servers, both those with an address and programs.
+    """Return a copy of the order with the group's MCP servers: those with an address, and the programs.
 
     A program for which the owner's approval is required is left out: it runs in the container, so its calls
     do not pass the proxy that asks for approval.
@@ -407,8 +407,12 @@ class ContainerStarter:
 
     async def run(self, live: LiveRunState, turn: Turn) -> RunEnd:
         """Start a container for a turn, read its output to the end, and return how it ended."""
-        new = await self._creator.record(live, turn)
-        return NOTHING_TO_DO if new is None else await self._start_and_read(live, new, RunState.BUSY, turn)
+        new_run = await self._creator.record(live, turn)
+        return (
+            NOTHING_TO_DO
+            if new_run is None
+            else await self._start_and_read(live, new_run, RunState.BUSY, turn)
+        )
 
     async def run_ahead(self, live: LiveRunState, group: Group) -> RunEnd:
         """Start a container ahead of its first turn, read its output to the end, and return how it ended.
@@ -420,7 +424,7 @@ class ContainerStarter:
         )
 
     async def _start_and_read(
-        self, live: LiveRunState, new: NewRun, state: RunState, turn: Turn | None = None
+        self, live: LiveRunState, new_run: NewRun, state: RunState, turn: Turn | None = None
     ) -> RunEnd:
         """Make the container of a recorded run, read its output to the end, and return how it ended.
 
@@ -429,7 +433,7 @@ class ContainerStarter:
         """
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
-                spec = await self._prepare(new)
+                spec = await self._prepare(new_run)
             if turn is not None:
                 await self._context.ports.before_turn(turn)
             if (stopped := forced_outcome(live)) is not None:
@@ -437,7 +441,7 @@ class ContainerStarter:
             if state is RunState.READY:  # it can be given a turn before its container has booted
                 live.enter(state, self._context.clock.steady_ms())
                 self._context.wakeups.lanes.set()
-            live.container = container = await self._start(live, spec, new.order)
+            live.container = container = await self._start(live, spec, new_run.order)
         except (ContainerError, OSError) as error:
             return classify(error)
         if (stopped := forced_outcome(live)) is not None:
@@ -454,18 +458,18 @@ class ContainerStarter:
         )
         return await self._reader.follow(live, container)
 
-    async def _prepare(self, new: NewRun) -> ContainerSpec:
+    async def _prepare(self, new_run: NewRun) -> ContainerSpec:
         """Prepare the directories and mounts, and return the description of the container to start.
 
         Raises:
             ContainerError, OSError: the preparation failed, so the container must not be started.
         """
-        run = new.run
+        run = new_run.run
         await self._remove_orphans(run)
-        mounts = await self._context.ports.orders.prepare(new.narrowed_group, run.role)
+        mounts = await self._context.ports.orders.prepare(new_run.narrowed_group, run.role)
         self._context.logs.note(run.id, "run.mounts", _mount_targets(mounts))
         await self._context.ports.mailboxes.watch(run.folder)
-        spec = _container_spec(new, mounts)
+        spec = _container_spec(new_run, mounts)
         if spec.is_open:
             log.warning("run.reaches_the_internet", run=run.id, group=run.folder)
         return spec
@@ -474,7 +478,8 @@ class ContainerStarter:
         """Start the container. If the engine takes long, that is recorded as an outage meanwhile.
 
         Raises:
-            ContainerError: the container was not started. After `EngineGone` it may exist, and is an orphan.
+            ContainerError: the container was not started. After `EngineGone` it may exist nevertheless: it is
+                listed as an orphan, to be removed later.
         """
         slow_start = self._context.tasks.create_task(
             self._note_slow_start(live), name=f"slow-start:{live.run.id}"
@@ -512,13 +517,13 @@ class ContainerStarter:
             raise ContainerError("An earlier container of this group cannot be ended: see 'andy status'.")
 
 
-def _container_spec(new: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
+def _container_spec(new_run: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
     """Return the description of the container to start: its mounts and the limits of its group.
 
     A limit that the group does not set is the default of `ContainerSpec`.
     """
-    run, config = new.run, settings.of(new.narrowed_group)
-    spec = ContainerSpec(run_id=run.id, folder=run.folder, mounts=mounts, environment=new.environment)
+    run, config = new_run.run, settings.of(new_run.narrowed_group)
+    spec = ContainerSpec(run_id=run.id, folder=run.folder, mounts=mounts, environment=new_run.environment)
     return replace(
         spec,
         memory_bytes=config.memory_mb * 1024**2 if config.memory_mb else spec.memory_bytes,

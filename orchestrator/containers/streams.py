@@ -26,7 +26,7 @@ class Source(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """Let a read that blocks another thread return, as at the end of the stream; later reads, too."""
+        """Make a read that blocks another thread, and all later reads, return as at the end of the stream."""
         ...
 
     def close(self) -> None:

@@ -102,13 +102,13 @@ def classify(end: Exit | ContainerError | OSError, *, failure: str | None = None
             return _failed_start(RunEndKind.REFUSED, "my folders could not be prepared.", end)
 
 
-def classify_exit(live: LiveRunState, ended: Exit) -> RunEnd:
+def classify_exit(live: LiveRunState, exited: Exit) -> RunEnd:
     """Return the end of a live run from the exit of its container.
 
-    If it was decided before to kill the run, the end is by that decision. If the container closed without a
-    turn in it, the reason is why it was asked to close.
+    If it was decided before to kill the run, the kind and the reason of the end are by that decision. If the
+    container closed without a turn in it, the reason is why it was asked to close.
     """
-    result = forced_outcome(live) or classify(ended, failure=live.failure)
+    result = forced_outcome(live) or classify(exited, failure=live.failure)
     if result.kind is RunEndKind.CLOSED and live.state is not RunState.BUSY:
         # No turn was running. The reason for closing is unknown if an earlier host asked the container to
         # close.
@@ -117,7 +117,7 @@ def classify_exit(live: LiveRunState, ended: Exit) -> RunEnd:
 
 
 def forced_outcome(live: LiveRunState) -> RunEnd | None:
-    """Return the end of a run that it was decided to kill; None if that was not decided."""
+    """Return the end of a run by the decision to kill it; None if it was not decided to kill it."""
     # A container that could not be stopped has no verdict until the next try, and may end by itself before.
     verdict = live.verdict or live.stop
     if verdict is None or not verdict.kill:
@@ -238,7 +238,7 @@ class Orphans:
         If that fails, `orphan` describes it in the list of containers that are to be removed later.
         """
         try:
-            if await _has_stopped(container):
+            if await _try_stop(container):
                 orphan = replace(orphan, may_work=False)
             await container.remove()
         except ContainerError as error:
@@ -279,15 +279,15 @@ class Orphans:
 def _shares_nothing(run: Run) -> bool:
     """Return whether a run has no session or folder in common with other runs of its group.
 
-    That is so for an isolated run, but not for one that is restricted to a role: such runs share a folder.
+    True for an isolated run, unless it is restricted to a role: restricted runs of a group share a folder.
     """
     return run.is_isolated and run.role is None
 
 
-async def _has_stopped(container: RunningContainer) -> bool:
-    """Stop a container; return whether it has stopped.
+async def _try_stop(container: RunningContainer) -> bool:
+    """Stop a container; return False if the engine refused.
 
-    A refusal of the engine is no error, because the caller removes the container next, which ends it, too.
+    A refusal is only logged, because the caller removes the container next, which ends it, too.
 
     Raises:
         EngineGone: no engine answers.
@@ -323,24 +323,26 @@ class Termination:
         self._orphans = orphans
 
     def spawn(self, live: LiveRunState, work: Awaitable[RunEnd]) -> None:
-        """Run `work` in a new task. `work` starts a container, or re-attaches one, and reads it to its end.
+        """Run `work` in a new task. `work` starts or re-attaches a container and reads its output to the end.
 
         After that, the same task records the run's end, removes its container and frees its slot.
         """
         live.task = self._context.tasks.create_task(self._run_to_end(live, work), name=f"run:{live.run.id}")
 
     async def _run_to_end(self, live: LiveRunState, work: Awaitable[RunEnd]) -> None:
-        """Await `work`, which reads a container to its end, then record that end and free the run's slot.
+        """Await `work`, which reads a container's output to its end; then record how the run ended.
+
+        Also free the run's slot.
 
         The turn in the run is queued again or fails, if it was not answered. The container and its files are
         removed.
         """
         try:
-            ended = await work
+            run_end = await work
         except Exception:
             # An unexpected error must end this run alone and not the host. It is recorded like any other end.
             log.exception("run.broke", run=live.run.id, group=live.run.folder)
-            ended = RunEnd(
+            run_end = RunEnd(
                 kind=RunEndKind.CRASHED, reason="something went wrong inside Andy.", is_retryable=True
             )
         live.enter(RunState.CLOSING, self._context.clock.steady_ms())  # so that it gets no further turn
@@ -353,7 +355,7 @@ class Termination:
         intended_turn = None if live.is_unused else live.turn_id
         async for attempt in until_stored():
             with attempt:
-                await self.settle(live.run, ended, intended_turn=intended_turn, is_at_once=is_untouched)
+                await self.settle(live.run, run_end, intended_turn=intended_turn, is_at_once=is_untouched)
         await asyncio.to_thread(self._context.ports.files.remove_run_files, live.run.folder, live.run.id)
         if live.container is not None and not live.has_exited:
             await self._orphans.remove(live.container, Orphan.of(live.run))
@@ -465,7 +467,7 @@ class Termination:
             await self._orphans.remove_all()
 
     async def settle(
-        self, run: Run, ended: RunEnd, *, intended_turn: TurnId | None = None, is_at_once: bool = False
+        self, run: Run, run_end: RunEnd, *, intended_turn: TurnId | None = None, is_at_once: bool = False
     ) -> None:
         """Record the end of a run and, in the same transaction, the new state of its turn; publish both.
 
@@ -473,12 +475,12 @@ class Termination:
         `intended_turn`, for which the run was started, as long as that is still queued. With `is_at_once` the
         turn is tried again without a pause.
         """
-        settled = await self._end_and_requeue(run, ended, intended_turn, is_at_once=is_at_once)
-        if ended.detail:
-            self._context.logs.note(run.id, "run.exit", {"detail": ended.detail})
-        level = log.info if ended.kind is RunEndKind.CLOSED else log.warning
-        level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
-        if ended.kind is RunEndKind.IMAGE_MISSING:
+        settled = await self._end_and_requeue(run, run_end, intended_turn, is_at_once=is_at_once)
+        if run_end.detail:
+            self._context.logs.note(run.id, "run.exit", {"detail": run_end.detail})
+        level = log.info if run_end.kind is RunEndKind.CLOSED else log.warning
+        level("run.ended", run=run.id, group=run.folder, kind=run_end.kind.value, reason=run_end.reason)
+        if run_end.kind is RunEndKind.IMAGE_MISSING:
             self._context.wakeups.image.set()  # the image is checked, and its absence reported
         if settled is not None:
             self._context.bus.publish(
@@ -487,16 +489,16 @@ class Termination:
                 turn=settled.turn.id,
                 run=run.id,
                 attempt=settled.turn.attempt,
-                reason=ended.reason,
+                reason=run_end.reason,
             )
             self._context.wakeups.outbox.set()
             self._context.wakeups.outages.set()
         self._context.bus.publish(
-            "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
+            "run.ended", group=run.folder, run=run.id, detail=run_end.kind.value, reason=run_end.reason
         )
 
     async def _end_and_requeue(
-        self, run: Run, ended: RunEnd, intended_turn: TurnId | None, *, is_at_once: bool
+        self, run: Run, run_end: RunEnd, intended_turn: TurnId | None, *, is_at_once: bool
     ) -> _SettledTurn | None:
         """Record the end of a run, and queue its turn again or fail it, in one transaction.
 
@@ -504,21 +506,21 @@ class Termination:
         says that it is tried again without a pause. Return the turn with its new state; None if the run had
         no turn.
         """
-        detail = ended.detail or ended.reason
+        detail = run_end.detail or run_end.reason
         now_ms = self._context.clock.now_ms()
         async with self._context.database.transaction() as tx:
-            await runs.end(tx, run.id, kind=ended.kind.value, detail=detail, now_ms=now_ms)
+            await runs.end(tx, run.id, kind=run_end.kind.value, detail=detail, now_ms=now_ms)
             turn = await turns.running_in(tx, run.id) or await _queued_turn(tx, intended_turn)
             if turn is None:
                 return None
             state = await self._context.ports.requeue(
                 tx,
                 turn,
-                reason=ended.reason,
-                is_retryable=ended.is_retryable,
+                reason=run_end.reason,
+                is_retryable=run_end.is_retryable,
                 now_ms=now_ms,
                 is_at_once=is_at_once,
-                fault=ended.fault,
+                fault=run_end.fault,
             )
             return _SettledTurn(turn, state)
 

@@ -81,14 +81,14 @@ def judge(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> TimeoutVerdict
             return TimeoutVerdict(kill=False, reason="nobody asked anything")
         case RunState.IDLE if in_state_ms > (TASK_IDLE_MS if vitals.is_isolated else limits.idle_ms):
             return TimeoutVerdict(kill=False, reason="idle")
-        case RunState.IDLE if is_worn(vitals, limits, now_ms=now_ms):
+        case RunState.IDLE if is_too_old(vitals, limits, now_ms=now_ms):
             return TimeoutVerdict(kill=False, reason="old")
     return None
 
 
-def is_worn(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> bool:
+def is_too_old(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> bool:
     """Return whether a container is older than allowed.
 
-    Such a container is replaced, but never during a turn.
+    If so, it is replaced, but never during a turn.
     """
     return now_ms - vitals.started_ms > limits.age_ms

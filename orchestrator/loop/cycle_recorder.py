@@ -101,9 +101,9 @@ class CycleRecorder:
 
         By its loop, a group's agent wakes by itself at times. The turn is then a cycle of the loop. Another
         cycle of the group that is still open ends first. The turn takes the pending wake requests that it
-        answers: a question those of messages, a scheduled task those of tasks (one for itself is added), and
-        both that of the timer. A free cycle, for which the agent has woken by itself, takes all of them, and
-        gets its prompt now.
+        answers: a question takes those that messages made, a scheduled task those that tasks made (one for
+        this task is added first), and each of them also the timer's. A free cycle, for which the agent has
+        woken by itself, takes all of them, and gets its prompt now.
 
         Return the cycle. None if the loop is off, for a session command, and for a turn of the dashboard's
         worker; then nothing is recorded.
@@ -260,7 +260,7 @@ class CycleRecorder:
         Return the folders of these groups. `touched` are the groups whose agent changed files while it
         worked.
         """
-        ended = []
+        settled_folders = []
         # Read from the store, so that the next host settles what a crash prevented here.
         for cycle in await cycles.unfinished(tx):
             turn = await turns.get(tx, cycle.turn_id)
@@ -272,8 +272,8 @@ class CycleRecorder:
                 await self._close(tx, cycle, CycleOutcome.SKIPPED, ended_ms=self._clock.now_ms())
             else:
                 await self._finish(tx, loop, cycle, turn, has_touched=cycle.folder in touched)
-            ended.append(cycle.folder)
-        return ended
+            settled_folders.append(cycle.folder)
+        return settled_folders
 
     async def _finish(self, tx: Tx, loop: Loop, cycle: Cycle, turn: Turn, *, has_touched: bool) -> None:
         """End a cycle whose `turn` has ended: record its outcome, and set when the agent wakes next.
@@ -401,9 +401,10 @@ class CycleRecorder:
 
 
 def _is_for(wake: WakeRequest, turn: Turn) -> bool:
-    """Return whether a turn answers a wake request: a free cycle any, others only those of their kind.
+    """Return whether a turn answers a wake request, so that no other turn has to start for it.
 
-    The request of the timer is answered by each of them.
+    A free cycle answers any request, a question those that messages made, and a scheduled task those that
+    tasks made. Each of them also answers the timer's.
     """
     if turn.kind is TurnKind.AUTO:
         return True

@@ -54,7 +54,7 @@ WhySpent = Callable[[Tx, Group], Awaitable[str | None]]
 
 
 async def never_spent(tx: Tx, group: Group) -> str | None:
-    """Return None, since nothing is spent on a host without budgets."""
+    """Return None: on a host without budgets, every group may use the model."""
     del tx, group
     return None
 
@@ -120,7 +120,7 @@ class CycleStarter:
             await self.prepare()
             while True:
                 seconds = await self.look()
-                await self._until_event(bus_events, seconds)
+                await self._wait_for_event(bus_events, seconds)
 
     async def prepare(self) -> None:
         """Delete old wake requests and events, and note the groups that missed a wake while no host ran.
@@ -157,8 +157,8 @@ class CycleStarter:
             # Read after the transaction has begun: rows that were committed while this waited for it have
             # later times than a clock read before, which would look like a clock that was set back.
             now_ms = self._clock.now_ms()
-            ended = await self._recorder.settle(tx, touched=self.touched)
-            self.touched.difference_update(ended)
+            settled_folders = await self._recorder.settle(tx, touched=self.touched)
+            self.touched.difference_update(settled_folders)
             for loop in await loops.alive(tx):
                 at_ms = await self._advance(tx, loop, now_ms, result)
                 times += [] if at_ms is None else [at_ms]
@@ -256,11 +256,11 @@ class CycleStarter:
 
         None if they may start one now. They may not after too many such cycles in an hour.
         """
-        most = self._recorder.rules.file_cycles_an_hour
+        max_starts = self._recorder.rules.file_cycles_an_hour
         starts = await cycles.file_starts(tx, folder, since_ms=now_ms - wake_policy.HOUR_MS)
         # Starts in the future are from before the clock was set back, and would block files until then.
         recent = [start for start in starts if start <= now_ms]
-        return recent[-most] + wake_policy.HOUR_MS if len(recent) >= most else None
+        return recent[-max_starts] + wake_policy.HOUR_MS if len(recent) >= max_starts else None
 
     async def _queue(self, tx: Tx, loop: Loop, group: Group, now_ms: int) -> None:
         """Queue the turn of a free cycle, and take the loop's lease, so that no other cycle starts.
@@ -313,7 +313,7 @@ class CycleStarter:
         await wake_requests.prune(tx, now_ms=self._clock.now_ms())
         await events.prune(tx)
 
-    async def _until_event(self, bus_events: asyncio.Queue[HostEvent], seconds: float) -> None:
+    async def _wait_for_event(self, bus_events: asyncio.Queue[HostEvent], seconds: float) -> None:
         """Wait for an event after which a cycle may be due, at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
@@ -347,7 +347,7 @@ class CycleStarter:
     async def _request_wake(self, event: HostEvent, kind: str, reason: str) -> None:
         """Store a request to wake the agent of the event's group; an event without a group requests none.
 
-        `kind` and `reason` are what the agent reads. The key of the request lets an event count only once.
+        `kind` and `reason` are what the agent reads. The request's key prevents that an event counts twice.
         """
         if event.group is None:
             return

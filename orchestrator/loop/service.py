@@ -118,7 +118,7 @@ async def _switch_on(
 ) -> None:
     """Switch the loop of a group on, so that its agent wakes for the first time in `FIRST_MS`.
 
-    A loop that is paused goes on, and one that is on stays so; `loop` is None if the group had none.
+    A paused loop goes on, and a loop that is on stays on. `loop` is None if the group had none.
     """
     if loop is not None and loop.status is not LoopStatus.STOPPED:
         await loops.change_status(tx, group.folder, LoopStatus.ON, now_ms=now_ms)
@@ -130,7 +130,8 @@ async def _switch_on(
         trace=(f"switched on: first in {format_span(FIRST_MS)}",),
     )
     await loops.switch_on(tx, group.folder, auto_ms=rules.base_ms, next_wake=first, now_ms=now_ms)
-    # Changes of files while the loop was off wake nobody, also if no host ran that saw it switched off.
+    # So that changes of files while the loop was off do not wake the agent. A running host forgets the stored
+    # listing when a loop is switched off, but maybe no host ran then.
     await sessions.forget_workspace(tx, group.folder)
 
 

@@ -167,16 +167,16 @@ def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> Wa
     """
     auto_ms, trace = _back_off(state, rules)
     decision = _uncapped(state, now_ms, auto_ms, trace, rules)
-    # The budget before the cap: an unanswered message may shorten a sleep that the budget has prolonged.
-    within_budget = _within_budget(state, decision, now_ms, rules)
-    return _capped(state, within_budget, now_ms, rules)
+    # In this order: an unanswered message may shorten a sleep that the limit of wakes has prolonged.
+    limited = _limit_self_wakes(state, decision, now_ms, rules)
+    return _capped(state, limited, now_ms, rules)
 
 
 def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...]]:
     """Return the pause after a cycle if the agent requests none, in milliseconds, and the step for the trace.
 
-    The pause starts anew after a cycle that did something, and doubles up to a bound after one that did
-    nothing. The trace is the list of the decision's steps in words.
+    The pause is `base_ms` again after a cycle that did something, and doubles, up to a bound, after one that
+    did nothing. The trace is the list of the decision's steps in words.
     """
     if state.outcome is CycleOutcome.ACTION:
         return rules.base_ms, (f"something was done: the pause is {format_span(rules.base_ms)} again",)
@@ -253,7 +253,9 @@ def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakeP
     )
 
 
-def _within_budget(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy) -> WakeDecision:
+def _limit_self_wakes(
+    state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy
+) -> WakeDecision:
     """Return the decision, with a later wake if the agent has set too many wakes itself in the last hour."""
     # A wake in the future is from before the clock was set back, and would postpone the next for too long.
     recent = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]

@@ -331,7 +331,7 @@ class Workspaces:
         return signal
 
     def _watch(self, folder: Folder, signal: Callable[[], None]) -> None:
-        """Have the system signal changes in a group's folder by `signal`; blocks.
+        """Watch a group's folder, so that the system calls `signal` when files in it change. Blocks.
 
         Only the folder itself is watched, and nothing below it, since a container writes that tree. If the
         system cannot watch it, that is logged once, and the folder is listed more often.
@@ -365,7 +365,7 @@ class Workspaces:
         return self._observer
 
     def _unwatch(self, folder: Folder) -> None:
-        """Have the system signal no more changes in a group's folder. Blocks."""
+        """Stop watching a group's folder for changes, if it is watched. Blocks."""
         self._blind.discard(folder)
         watch = self._watches.pop(folder, None)
         if watch is not None and self._observer is not None:

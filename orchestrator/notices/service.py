@@ -90,8 +90,8 @@ class NoticeService:
         """Store the notice that an agent requests for a later turn, or for its running `turn`.
 
         It replaces a waiting notice with the same key, even if no further one may be stored. A notice for the
-        running turn is claimed for it, so that no other turn gets it; not so if this turn has claimed the
-        replaced one, whose text it delivers then.
+        running turn is claimed for it, so that no other turn gets it. It is not claimed if the turn has
+        claimed the replaced notice, because the turn then delivers that older text.
 
         Return the text and data of the reply. Raises `NoticeRefused` if the request cannot be carried out.
         """
@@ -99,12 +99,12 @@ class NoticeService:
         if refusal is not None:
             raise NoticeRefused(refusal.code, refusal.text)
         now_ms = self._clock.now_ms()
-        fresh = await _new_notice(tx, group, turn, request, now_ms=now_ms)
-        replaced = await _replaced(tx, fresh)
+        new_notice = await _new_notice(tx, group, turn, request, now_ms=now_ms)
+        replaced = await _replaced(tx, new_notice)
         if replaced is None:
-            await _check_room(tx, fresh)
+            await _check_room(tx, new_notice)
         try:
-            notice = await notices.add(tx, fresh, now_ms=now_ms)
+            notice = await notices.add(tx, new_notice, now_ms=now_ms)
         except sqlite3.Error as error:
             log.exception("notice.not_kept", group=group.folder)
             raise NoticeRefused(
@@ -123,8 +123,8 @@ class NoticeService:
         Return the text and data of the reply. Raises `NoticeRefused` if there is no such notice, or it has
         ended.
         """
-        done = await notices.acknowledge(tx, group.folder, notice_id, now_ms=self._clock.now_ms())
-        await _check_done(tx, group, notice_id, is_done=done)
+        is_done = await notices.acknowledge(tx, group.folder, notice_id, now_ms=self._clock.now_ms())
+        await _check_done(tx, group, notice_id, is_done=is_done)
         return f"Notice {notice_id} is acknowledged: it does not come again.", {"id": notice_id}
 
     async def _cancel(self, tx: Tx, group: Group, notice_id: int) -> tuple[str, dict[str, Any]]:
@@ -133,10 +133,10 @@ class NoticeService:
         Return the text and data of the reply. Raises `NoticeRefused` if there is no such notice, or it has
         ended.
         """
-        done = await notices.cancel(
+        is_done = await notices.cancel(
             tx, group.folder, notice_id, reason=BY_ITS_AGENT, now_ms=self._clock.now_ms()
         )
-        await _check_done(tx, group, notice_id, is_done=done)
+        await _check_done(tx, group, notice_id, is_done=is_done)
         return f"Notice {notice_id} is cancelled.", {"id": notice_id}
 
 
@@ -205,25 +205,25 @@ def _dedupe_key(request: NotifySelf, turn_id: int | None) -> str | None:
     return f"turn:{turn_id}:{hashlib.sha256(content.encode()).hexdigest()[:20]}"
 
 
-async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
-    """Return the waiting notice that the notice `fresh` replaces, by its key; None if it replaces none."""
-    if fresh.dedupe_key is None:
+async def _replaced(tx: Tx, new_notice: NewNotice) -> NoticeRow | None:
+    """Return the waiting notice that `new_notice` replaces, by its key; None if it replaces none."""
+    if new_notice.dedupe_key is None:
         return None
-    return await notices.pending_by_key(tx, fresh.folder, fresh.dedupe_key)
+    return await notices.pending_by_key(tx, new_notice.folder, new_notice.dedupe_key)
 
 
 def _has_claimed(turn: Turn, replaced: NoticeRow | None) -> bool:
     """Return whether a turn has claimed the notice `replaced`, as it was before a new notice replaced it.
 
-    Then the turn delivers the older text, and the new one has to wait for the next turn. `replaced` is None
-    if the new notice replaces none.
+    If so, the turn delivers the older text, and the new notice has to wait for the next turn. `replaced` is
+    None if the new notice replaces none.
     """
     return replaced is not None and replaced.claim_turn == turn.id
 
 
-async def _check_room(tx: Tx, fresh: NewNotice) -> None:
+async def _check_room(tx: Tx, new_notice: NewNotice) -> None:
     """Check that the group's agent may store another notice. Raises `NoticeRefused` if too many wait."""
-    if await notices.count_undelivered(tx, fresh.folder, NoticeMaker.SELF) >= MAX_UNDELIVERED:
+    if await notices.count_undelivered(tx, new_notice.folder, NoticeMaker.SELF) >= MAX_UNDELIVERED:
         text = f"{MAX_UNDELIVERED} notices wait already, which is the most: cancel one with cancel_notice."
         raise NoticeRefused("limit_reached", text)
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from orchestrator.web.console.pages.chats import first_of_days, quiet_runs
+from orchestrator.web.console.pages.chats import first_of_days, ignored_sequences
 from tests.browser.signed_in import Visit, assert_accessible, suspend_agent
 from tests.processes.andy import AndyProcess, until
 
@@ -78,7 +78,7 @@ def test_lines_of_several_days_are_told_apart_and_runs_that_call_nobody_are_coun
     zone = ZoneInfo("Asia/Seoul")
     assert first_of_days(lines, zone) == {1: "2026-05-29", 3: "2026-05-30", 4: "2026-06-01"}
     assert first_of_days(lines[:2], zone) == {1: "2026-05-29"}
-    assert quiet_runs(lines) == {1: 0, 2: 2, 4: 1}
+    assert ignored_sequences(lines) == {1: 0, 2: 2, 4: 1}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.money import budgets
 from orchestrator.store.money.budgets import Budget
 from orchestrator.store.reader import read_once
-from orchestrator.web.console.pages.costs import raised
+from orchestrator.web.console.pages.costs import proposed_amount
 from tests.support.console_browser import console_browser, send_form, write_beside
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -176,5 +176,5 @@ async def test_of_two_who_change_a_budget_the_second_is_shown_both_states(browse
 
 async def test_what_is_proposed_for_a_spent_budget_is_more_than_is_used():
     spent = {"amount": 5.0, "used": 21.0, "percent": 420, "unit": "usd"}
-    assert raised(spent) == "40.00"
-    assert raised({"amount": 1000, "used": 10, "percent": 1, "unit": "tokens"}) == "1000"
+    assert proposed_amount(spent) == "40.00"
+    assert proposed_amount({"amount": 1000, "used": 10, "percent": 1, "unit": "tokens"}) == "1000"

@@ -46,7 +46,7 @@ BUGS = (
         right="        times: list[int] = []\n",
         wrong="        times: list[int] = []\n        now_ms = self._clock.now_ms()\n",
         also=(
-            ("            now_ms = self._clock.now_ms()\n            ended", "            ended"),
+            ("            now_ms = self._clock.now_ms()\n            settled", "            settled"),
             ("CLOCK_SLACK_MS = 60_000\n", "CLOCK_SLACK_MS = 0\n"),
         ),
         worlds="--loops --hours=1",

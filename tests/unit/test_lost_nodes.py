@@ -12,7 +12,7 @@ SILENCE_SECONDS = 0.2
 
 
 async def has_become_silent(watch: SilenceWatch, *, after: float) -> bool:
-    watching = asyncio.create_task(watch.until_silent(SILENCE_SECONDS), name="watch")
+    watching = asyncio.create_task(watch.wait_until_silent(SILENCE_SECONDS), name="watch")
     await asyncio.wait([watching], timeout=after)
     is_silent = watching.done()
     watching.cancel()
@@ -41,7 +41,7 @@ async def test_a_message_that_is_handled_for_long_is_none():
 
 async def test_a_host_that_is_held_up_counts_none_of_it():
     watch = SilenceWatch(lambda: 0.0)
-    watching = asyncio.create_task(watch.until_silent(SILENCE_SECONDS), name="watch")
+    watching = asyncio.create_task(watch.wait_until_silent(SILENCE_SECONDS), name="watch")
     await asyncio.sleep(0)
     time.sleep(SILENCE_SECONDS * 2)  # noqa: ASYNC251  # the machine does not run it
     for _ in range(CHECKS):

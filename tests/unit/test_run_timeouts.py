@@ -10,7 +10,7 @@ from orchestrator.containers.timeouts import (
     TURN_GRACE_MS,
     RunTimeouts,
     Vitals,
-    is_worn,
+    is_too_old,
     judge,
 )
 from orchestrator.domain.values import RunState
@@ -80,8 +80,8 @@ def test_an_old_container_closes_between_turns_and_never_in_one():
 
     assert verdict(**old).reason == "old"
     assert verdict(RunState.BUSY, **old) is None
-    assert is_worn(vitals(**old), LIMITS, now_ms=NOW)
-    assert not is_worn(vitals(), LIMITS, now_ms=NOW)
+    assert is_too_old(vitals(**old), LIMITS, now_ms=NOW)
+    assert not is_too_old(vitals(), LIMITS, now_ms=NOW)
 
 
 def test_who_does_not_close_when_asked_is_ended():

@@ -128,8 +128,8 @@ class DockerContainer:
     def _open_output(self) -> Source:
         """Return the source of stdout and stderr.
 
-        That is the attached stream of a container that this process has started. For one found after a
-        restart of the host, it is the output that the engine has stored.
+        For a container that this process has started, it is the attached stream. For a container found after
+        a restart of the host, it is the output that the engine has stored.
         """
         if self._attached is not None:
             return self._attached

@@ -98,8 +98,8 @@ def find_or_create(
     `install` is the id of the installation that owns it. `option` is the driver option, as name and value,
     with which it is created. `is_internal` says whether it has no way to the internet.
 
-    Raises docker-py's errors, `NoAddresses` when the engine has none left for it, and `ContainerError` when a
-    network of that name has another owner or other options.
+    Raises docker-py's errors, `NoAddresses` when the engine has no addresses left for a new network, and
+    `ContainerError` when a network of that name has another owner or other options.
     """
     network_info = find_by_name(client, name)
     if network_info is None:
@@ -154,8 +154,8 @@ def _create(
     If another process created one of that name at the same time, the older of the two is returned, and ours
     is removed. `option` is a driver option as name and value.
 
-    Raises docker-py's errors, `NoAddresses` when the engine has none left, and `ContainerError` when it has
-    created the network without `option`.
+    Raises docker-py's errors, `NoAddresses` when the engine has no addresses left for it, and
+    `ContainerError` when the engine has created the network without `option`.
     """
     import docker.errors
 

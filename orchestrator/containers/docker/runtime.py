@@ -211,7 +211,7 @@ class DockerRuntime:
     def _launch(
         self, client: APIClient, *, spec: ContainerSpec, order: str, abandoned: threading.Event
     ) -> _Launched:
-        """Create a container, attach to its streams, start it and have its order sent. Blocks.
+        """Create a container, attach to its streams, start it and begin to write its order. Blocks.
 
         `order` is the line that tells the container's program what to do. A thread writes it, perhaps after
         this has returned. The streams are attached before the start, so that no output is lost. After an
@@ -263,8 +263,8 @@ class DockerRuntime:
     def _list(self, client: APIClient) -> list[_ListedContainer]:
         """List the containers of this install that were started, also those that have ended. Blocks.
 
-        Containers that were created but not started, because the host died in between, are removed. Those
-        whose start is in progress in this process, and those that the engine is removing, are left out.
+        Containers that were created but not started, because the host died in between, are removed.
+        Containers whose start is in progress in this process, or that the engine is removing, are left out.
         """
         started = []
         descriptions = _containers(client, self._install)

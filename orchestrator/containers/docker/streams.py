@@ -41,7 +41,7 @@ class AttachedStreams:
             yield chunk
 
     def interrupt(self) -> None:
-        """Let a read of the output that blocks another thread return, as at the end of the output."""
+        """Make a read of the output that blocks another thread return, as at the end of the output."""
         _shut_down(self._socket)
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class EngineResponse:
         yield from self._response.iter_content(None)
 
     def interrupt(self) -> None:
-        """Let a read of the response that blocks another thread return."""
+        """Make a read of the response that blocks another thread return, as at the end of the response."""
         _shut_down(self._socket)
 
     def close(self) -> None:

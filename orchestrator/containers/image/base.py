@@ -56,26 +56,26 @@ def provide_base(client: docker.APIClient, base: BaseImage, progress: BuildProgr
     """
     match base:
         case BaseImage.PULL:
-            return _pulled(client, progress)
+            return _pull_base(client, progress)
         case BaseImage.DEBIAN:
-            return _debian(client, progress)
+            return _build_debian_base(client, progress)
         case BaseImage.AUTO:
-            return _pulled_or_debian(client, progress)
+            return _pull_or_build_base(client, progress)
 
 
-def _pulled_or_debian(client: docker.APIClient, progress: BuildProgress) -> str:
+def _pull_or_build_base(client: docker.APIClient, progress: BuildProgress) -> str:
     """Return the tag of a base image that exists here; else pull one, else build one from Debian's archive.
 
     Raises:
         NoBaseImage: none of these is possible.
     """
     if inspect(client, PYTHON_IMAGE) is None and _has_debian(client):
-        return _debian(client, progress)
+        return _build_debian_base(client, progress)
     try:
-        return _pulled(client, progress)
+        return _pull_base(client, progress)
     except NoBaseImage as error:
         progress.report(f"{error} Making one from Debian's archive now")
-        return _debian(client, progress)
+        return _build_debian_base(client, progress)
 
 
 def inspect(client: docker.APIClient, tag: str) -> dict[str, Any] | None:
@@ -100,7 +100,7 @@ def labels_of(client: docker.APIClient, tag: str) -> dict[str, str]:
     return {} if description is None else description["Config"]["Labels"] or {}
 
 
-def _pulled(client: docker.APIClient, progress: BuildProgress) -> str:
+def _pull_base(client: docker.APIClient, progress: BuildProgress) -> str:
     """Pull the base from the registry unless it exists here, and return its tag. Raises `NoBaseImage`."""
     if inspect(client, PYTHON_IMAGE) is not None:
         progress.report(f"{PYTHON_IMAGE} is here")
@@ -108,7 +108,7 @@ def _pulled(client: docker.APIClient, progress: BuildProgress) -> str:
     progress.report(f"asking the registry for {PYTHON_IMAGE}")
     for event in _pull_events(client):
         if "error" in event:
-            raise _not_pulled(str(event["error"]))
+            raise _pull_error(str(event["error"]))
         if str(event.get("status", "")).startswith(("Pull complete", "Status:")):
             progress.report(f"{event['status']} {event.get('id', '')}".strip())
     return PYTHON_IMAGE
@@ -117,7 +117,7 @@ def _pulled(client: docker.APIClient, progress: BuildProgress) -> str:
 def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
     """Pull the base image from the registry, and yield the engine's events of the pull.
 
-    docker-py's own call is not used, because it would wait for ever for a registry that does not answer.
+    docker-py's own call is not used, because it has no time limit for a registry that does not answer.
 
     Raises:
         NoBaseImage: the engine refuses, or the registry does not answer.
@@ -138,13 +138,13 @@ def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
             timeout=PULL_SILENCE_SECONDS,
         ) as response:
             if not response.ok:
-                raise _not_pulled(response.json()["message"])
+                raise _pull_error(response.json()["message"])
             yield from (json.loads(line) for line in response.iter_lines() if line.strip())
     except RequestException as error:
-        raise _not_pulled(f"no word from it for {PULL_SILENCE_SECONDS:.0f} s") from error
+        raise _pull_error(f"no word from it for {PULL_SILENCE_SECONDS:.0f} s") from error
 
 
-def _not_pulled(reason: str) -> NoBaseImage:
+def _pull_error(reason: str) -> NoBaseImage:
     """Return the error for a base that cannot be pulled, with the reason and the fix."""
     return NoBaseImage(
         f"{PYTHON_IMAGE} cannot be pulled ({reason.strip()}): "
@@ -157,7 +157,7 @@ def _has_debian(client: docker.APIClient) -> bool:
     return labels_of(client, DEBIAN_IMAGE).get(DEBIAN_LABEL) == DEBIAN_RECIPE
 
 
-def _debian(client: docker.APIClient, progress: BuildProgress) -> str:
+def _build_debian_base(client: docker.APIClient, progress: BuildProgress) -> str:
     """Build the base from Debian's archive unless it exists, and return its tag. Raises `NoBaseImage`."""
     if _has_debian(client):
         progress.report(f"{DEBIAN_IMAGE} is here")
@@ -231,8 +231,8 @@ def _import(client: docker.APIClient, packed: Path, progress: BuildProgress) -> 
 def _run(command: Sequence[str], progress: BuildProgress) -> None:
     """Run a program to its end and report its output, line by line.
 
-    Of lines that begin with the same word, such as "Retrieving", only the first is reported. The others are
-    remembered for the text of an error.
+    If several lines begin with the same word, such as "Retrieving", only the first is reported. The others
+    are remembered for the text of an error.
 
     Raises:
         NoBaseImage: the program failed; the text has its last lines.

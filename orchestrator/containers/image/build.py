@@ -95,7 +95,7 @@ def build(
     labels = {**(about or {}), **_labels(sources)}
     context = build_context(sources, authorities)
     with _engine_errors():
-        before = inspect(client, tag)
+        earlier_image = inspect(client, tag)
         chosen = layers_of(client, tag) if layers is None else tuple(sorted(set(layers)))
         labels[LAYERS_LABEL] = " ".join(chosen)
         progress = BuildProgress(say)
@@ -115,7 +115,7 @@ def build(
             decode=True,
         )
         follow_build(events, progress)
-        return _remove_replaced(client, tag, before)
+        return _remove_replaced(client, tag, earlier_image)
 
 
 def layers_of(client: docker.APIClient, tag: str = TAG) -> tuple[str, ...]:
@@ -124,17 +124,18 @@ def layers_of(client: docker.APIClient, tag: str = TAG) -> tuple[str, ...]:
     return tuple(name for name in names if name in LAYERS)
 
 
-def _remove_replaced(client: docker.APIClient, tag: str, before: dict[str, Any] | None) -> str:
-    """Remove the image that had a tag `before` a build, unless it is in use; return the new image's id.
+def _remove_replaced(client: docker.APIClient, tag: str, earlier_image: dict[str, Any] | None) -> str:
+    """Remove the image that had the tag before a build, unless it is in use; return the new image's id.
 
-    `before` is None if there was none. Raises `ImageNotBuilt`.
+    `earlier_image` is the engine's description of that image; None if there was none. Raises `ImageNotBuilt`
+    if there is no image of that tag now.
     """
-    after = inspect(client, tag)
-    if after is None:
+    new_image = inspect(client, tag)
+    if new_image is None:
         raise ImageNotBuilt(f"The engine built {tag} and has lost it since: run 'andy image build' again.")
-    if before is not None and before["Id"] != after["Id"]:
-        _remove_if_unused(client, before["Id"])
-    return str(after["Id"])
+    if earlier_image is not None and earlier_image["Id"] != new_image["Id"]:
+        _remove_if_unused(client, earlier_image["Id"])
+    return str(new_image["Id"])
 
 
 def _remove_if_unused(client: docker.APIClient, image_id: str) -> None:
@@ -154,7 +155,7 @@ def _remove_if_unused(client: docker.APIClient, image_id: str) -> None:
 def build_arguments(base_image: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the build arguments: the base image, and some variables of the host's `environment`.
 
-    These are the ones of `PASSED_ON`, for package indexes and proxies, as far as they are set.
+    The variables are those in `PASSED_ON`, for package indexes and proxies, as far as they are set.
     """
     passed_on = {name: environment[name] for name in PASSED_ON if environment.get(name)}
     return {"BASE_IMAGE": base_image, **passed_on}

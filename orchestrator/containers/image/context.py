@@ -69,10 +69,9 @@ class ImageSources:
 
 
 def _is_left_out(name: str) -> bool:
-    """Return whether a file of the source folders is not part of the sources.
+    """Return whether a file of the source folders is left out of the build context.
 
-    It is not if it is hidden, bytecode, or a certificate of this machine. `name` is its path in the build
-    context.
+    Hidden files, bytecode and this machine's certificates are. `name` is the file's path in the context.
     """
     is_hidden = any(part == "__pycache__" or part.startswith(".") for part in name.split("/"))
     return is_hidden or name.startswith(f"{HOST_CERTIFICATES}/")
@@ -111,14 +110,14 @@ def _folders_below(top: str, names: Iterable[str]) -> list[str]:
 
 
 def _add_folder(tar: tarfile.TarFile, name: str) -> None:
-    """Add a folder with the fixed mode to the tar."""
+    """Add a folder, with the mode 755, to the tar."""
     member = tarfile.TarInfo(name)
     member.type, member.mode = tarfile.DIRTYPE, 0o755
     tar.addfile(member)
 
 
 def _add_files(tar: tarfile.TarFile, files: Iterable[tuple[str, Path]]) -> None:
-    """Add files, as pairs of name and path, in the order of their names and with the fixed mode.
+    """Add files, as pairs of name and path, to the tar in the order of their names, with the mode 644.
 
     Raises:
         ImageNotBuilt: a file cannot be read.

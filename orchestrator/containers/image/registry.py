@@ -60,8 +60,8 @@ def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> st
     """Push an image under its own tag, and return its name in the registry with the digest.
 
     With that name, nodes of a swarm can pull exactly this image. `registry` is a host, optionally with a port
-    and a path, such as `registry:5000` or `ghcr.io/me`. The image also gets its name in the registry on this
-    engine, without the digest; not if the push fails.
+    and a path, such as `registry:5000` or `ghcr.io/me`. Unless the push fails, the image has its name in the
+    registry, without the digest, on this engine, too.
 
     Raises:
         ImageMissing: this machine has no such image.

@@ -65,7 +65,7 @@ class LogFlow:
 
     @property
     def is_full(self) -> bool:
-        """Whether the log is full. Of further output only the last bytes are logged, at the run's end."""
+        """Whether the log is full. Only the last bytes of further output are logged, at the run's end."""
         return self._remaining_bytes <= 0
 
     def rewind(self) -> None:
@@ -96,9 +96,10 @@ class LogFlow:
         return pieces
 
     def end_gap(self) -> list[LogGap]:
-        """End the present gap and return it in a list, which is empty if there is none.
+        """End the present gap, the bytes that were not logged since the last piece, and return it in a list.
 
-        The last text of the gap is logged, so it is subtracted from the room in the log.
+        The list is empty if there is no gap. The last text of the gap is logged, so it is subtracted from the
+        room in the log.
         """
         if not self.has_gap:
             return []
@@ -108,13 +109,13 @@ class LogFlow:
         return [gap]
 
     def _unprocessed(self, data: bytes) -> bytes:
-        """Move on in the stream by `data`, and return the last bytes of it, which were not processed before.
+        """Advance the position in the stream by `data`; return those of its bytes that are new.
 
-        After `rewind` the stream repeats bytes that were processed.
+        After `rewind` the stream repeats bytes that were processed before.
         """
         self._position += len(data)
-        new = self._position - self._handled_bytes
-        return data[-new:] if new > 0 else b""
+        new_bytes = self._position - self._handled_bytes
+        return data[-new_bytes:] if new_bytes > 0 else b""
 
     def _refill(self, now_ms: int) -> None:
         """Let the allowance grow with the time since the last call, up to `BURST_BYTES`."""

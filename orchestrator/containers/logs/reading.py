@@ -103,7 +103,7 @@ class Follower:
         return whole.decode(errors="replace").split("\n")[:-1]
 
     def _restart_if_replaced(self, status: os.stat_result) -> None:
-        """Go back to the start if `status` is of another file than before, or of a shorter one."""
+        """Read from the start again if `status` is of another file than before, or of a shorter one."""
         if self._inode not in (None, status.st_ino) or status.st_size < self._position:
             self._position = 0
         self._inode = status.st_ino

@@ -95,7 +95,7 @@ class RunLogs:
 
     def begin(self, run: Run, facts: Mapping[str, object]) -> None:
         """Open the log of a new run; `facts` are the fields of its first line. Does not block."""
-        opened = self._admit(run, handled_bytes=0)
+        opened = self._open_log(run, handled_bytes=0)
         self._write_event(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
 
     async def resume(self, run: Run) -> None:
@@ -110,7 +110,7 @@ class RunLogs:
         except OSError as error:
             log.warning("run_log.unreadable", run=run.id, reason=str(error))
             handled_bytes = 0
-        self._admit(run, handled_bytes=handled_bytes).flow.rewind()
+        self._open_log(run, handled_bytes=handled_bytes).flow.rewind()
 
     def note(self, run_id: RunId, kind: str, facts: Mapping[str, object]) -> None:
         """Log an event that is not published on the event bus, if the run's log is open. Does not block."""
@@ -159,9 +159,9 @@ class RunLogs:
             await self._write_all()
 
     async def close(self) -> None:
-        """Write the remaining entries, with a last one for runs that go on.
+        """Write the remaining entries, and a last one to the log of each run that goes on.
 
-        Call it when no output is read.
+        Call it when no output is read any more.
         """
         for opened in self._logs.values():
             self._end_gap(opened)
@@ -176,7 +176,7 @@ class RunLogs:
         """Return the path of a run's log."""
         return files.path_of(self._root, run.folder, run.id, run.started_ms)
 
-    def _admit(self, run: Run, *, handled_bytes: int) -> _Log:
+    def _open_log(self, run: Run, *, handled_bytes: int) -> _Log:
         """Open the log of a run; `handled_bytes` is the number of bytes of stderr that it has already."""
         flow = LogFlow(now_ms=self._clock.steady_ms(), handled_bytes=handled_bytes)
         opened = self._logs[run.id] = _Log(run=run.id, path=self._path(run), flow=flow)
@@ -205,14 +205,14 @@ class RunLogs:
             )
 
     def _end_old_gaps(self) -> None:
-        """Log the gaps that are older than `GAP_SECONDS`."""
+        """Log the gaps, in which stderr was left out, that began more than `GAP_SECONDS` ago."""
         before_ms = self._clock.steady_ms() - GAP_SECONDS * 1000
         for opened in self._logs.values():
             if _has_gap_to_log(opened) and (opened.gap_since_ms or 0) <= before_ms:
                 self._end_gap(opened)
 
     def _end_gap(self, opened: _Log) -> None:
-        """Log the present gap, if there is one."""
+        """Log how much stderr was left out since the last logged piece, if any was."""
         for gap in opened.flow.end_gap():
             self._put(opened, gap)
         opened.gap_since_ms = None
@@ -226,7 +226,7 @@ class RunLogs:
     async def _write(self, opened: _Log) -> None:
         """Write the waiting entries of one log, and forget the log if its run has ended.
 
-        Entries whose write fails are lost. That is logged by the host, once until a write succeeds again.
+        Entries whose write fails are lost. The host's own log then gets one warning until a write succeeds.
         """
         pending = opened.pending
         opened.pending = []

@@ -51,7 +51,7 @@ class _ProcessPipes(SubprocessStreamProtocol):
         self.exit_future.set_result(None)
 
 
-class _Started:
+class _StartedProcess:
     """A started process with its pipes."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, pipes: _ProcessPipes) -> None:
@@ -90,7 +90,7 @@ class ProcessContainer:
         self._on_log = on_log
         self._forget = forget
         self._tail = Tail()
-        self._process: _Started | None = None
+        self._process: _StartedProcess | None = None
         self._stderr_task: asyncio.Task[None] | None = None
         self._disk_work: asyncio.Future[None] | None = None
         """The work on files that `begin` does in a thread, which its cancellation does not end."""
@@ -119,6 +119,8 @@ class ProcessContainer:
 
     async def write_order(self, order: str) -> None:
         """Write `order`, which tells the process what to do, as a line to its stdin, and close stdin.
+
+        A process that has ended already is no error here: `wait` reports its exit.
 
         Raises:
             ContainerError: the process does not read it in time.
@@ -171,12 +173,12 @@ class ProcessContainer:
         self._forget(self.run_id)
 
     @property
-    def _started(self) -> _Started:
+    def _started(self) -> _StartedProcess:
         """Return the started process; `begin` must have been called."""
         assert self._process is not None, "begin comes first"
         return self._process
 
-    async def _spawn(self, command: Sequence[str]) -> _Started:
+    async def _spawn(self, command: Sequence[str]) -> _StartedProcess:
         """Start the process in an operating system session of its own, with pipes for its three streams.
 
         Raises `OSError` if it cannot be started.
@@ -191,9 +193,9 @@ class ProcessContainer:
             env=process_layout.environment(self._layout, self._spec, process_layout.host_environment()),
             start_new_session=True,
         )
-        return _Started(transport, pipes)
+        return _StartedProcess(transport, pipes)
 
-    async def _end(self, started: _Started) -> None:
+    async def _end(self, started: _StartedProcess) -> None:
         """End the process, whatever its state, and close its pipes."""
         if not started.exit_future.done():
             await self._kill(started)
@@ -201,29 +203,29 @@ class ProcessContainer:
         started.transport.close()
         await self._read_rest_of_stderr()
 
-    async def _kill(self, started: _Started) -> None:
+    async def _kill(self, started: _StartedProcess) -> None:
         """Kill the process and its children.
 
-        The children are killed first, while they can be found through it.
+        The children are killed first, while they can still be found through their parent.
         """
         await asyncio.to_thread(kill_marked, self._layout.mark)
         if not started.exit_future.done():
             kill_group(started.process.pid)
 
-    async def _watch_end(self, started: _Started) -> None:
+    async def _watch_end(self, started: _StartedProcess) -> None:
         """Wait until the process has ended, then kill its children that left the process group.
 
-        None of them may run at the same time as the turn's next attempt.
+        The children must not run at the same time as the turn's next attempt.
         """
         await started.exit_future
         await asyncio.to_thread(kill_marked, self._layout.mark)
 
     async def _wait_until_ended(self) -> None:
-        """Wait until the process and its children have ended. Cancelling this does not keep them alive."""
+        """Wait until the process and its children have ended. They also end if this call is cancelled."""
         assert self._end_task is not None, "begin comes first"
         await asyncio.shield(self._end_task)
 
-    async def _read_stderr(self, started: _Started) -> None:
+    async def _read_stderr(self, started: _StartedProcess) -> None:
         """Pass stderr to the log until it ends."""
         while data := await started.stderr.read(CHUNK_BYTES):
             self._tail.add(data)

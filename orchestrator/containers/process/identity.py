@@ -81,8 +81,8 @@ def kill_marked(mark: str) -> None:
 def _marked_processes(mark: str) -> tuple[set[int], bool]:
     """Return the numbers of the processes with `mark` in their environment, and of all their descendants.
 
-    This process itself is left out. The second value is False if a process has no environment at this moment,
-    so that it may be one of them.
+    This process itself is left out. The second value says whether all processes could be checked: one that is
+    starting another program has no environment at that moment, and may have `mark` in its next one.
     """
     pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal()] if PROC.is_dir() else []
     environments = {pid: _environment(pid) for pid in pids}

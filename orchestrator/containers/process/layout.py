@@ -74,7 +74,7 @@ class ProcessLayout:
     def remove(self) -> None:
         """Remove the directory and its links without following them. A missing directory is no error.
 
-        One that cannot be removed is logged and stays; the next start of the host tries again.
+        If it cannot be removed, that is logged, and the next start of the host tries again.
         """
         if self.run.exists():
             # A program that left the run may still write there. That must not end the host, nor its start.
@@ -108,11 +108,11 @@ def environment(layout: ProcessLayout, spec: ContainerSpec, host: Mapping[str, s
     """
     passed_on = {name: host[name] for name in PASSED_ON if name in host}
     mark, _, workspace = layout.mark.partition("=")
-    own = {mark: workspace, "HOME": str(layout.home), "PYTHONUNBUFFERED": "1"}
+    run_variables = {mark: workspace, "HOME": str(layout.home), "PYTHONUNBUFFERED": "1"}
     for mount in spec.mounts:
         if PurePosixPath(mount.target) == CONFIG:
-            own["CLAUDE_CONFIG_DIR"] = str(mount.source.absolute())
-    return {**passed_on, **spec.environment, **own}
+            run_variables["CLAUDE_CONFIG_DIR"] = str(mount.source.absolute())
+    return {**passed_on, **spec.environment, **run_variables}
 
 
 def host_environment() -> Mapping[str, str]:

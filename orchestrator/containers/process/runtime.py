@@ -81,7 +81,7 @@ class ProcessRuntime:
         self._live.pop(run_id, None)
 
 
-def _end_earlier(runs: Path, live: Container[object]) -> None:
+def _end_earlier(runs: Path, live: Container[str]) -> None:
     """End the processes that an earlier host left, and remove their directories. Blocks.
 
     `runs` is the folder with a directory for each run, named by the run's id. `live` contains the ids of this

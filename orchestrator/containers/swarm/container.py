@@ -42,8 +42,9 @@ class SwarmEngine(Protocol):
     ) -> str:
         """Have a node start the container of a run; return the id of the engine's service for it.
 
-        With `keeps_files` the container works in the group's volume on that node, else in a volume that is
-        removed with it.
+        `secret` is written to a file that only the container can read, and `token_hash` identifies the run
+        after a restart of the host. With `keeps_files` the container works in the group's volume on that
+        node, else in a volume that is removed with it.
         """
         ...
 
@@ -140,7 +141,7 @@ class SwarmContainer:
         self._forget()
 
     async def _settle_and_drop_files(self) -> None:
-        """Put the files of the run's completed turns in place, and remove what else it has stored on disk.
+        """Put the files of the run's completed turns in place, and remove its other files from the disk.
 
         Files that cannot be put in place now are left on disk, and the next start of a container tries again.
         """

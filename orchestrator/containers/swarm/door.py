@@ -46,8 +46,8 @@ TLS_BUFFER_BYTES = 64 * 1024
 """Size of the buffer that asyncio allocates for a connection as soon as its TLS begins."""
 SMALL_HEADER_SECONDS = 0.001
 """Processor seconds of parsing up to which a header causes no pause."""
-CLOSING_TURNS = 100
-"""Turns of the event loop in which asyncio closes the connections of a door that ends, at most."""
+CLOSING_ITERATIONS = 100
+"""Most iterations of the event loop to wait for asyncio to close the connections of a door that ends."""
 PAUSE_FACTOR = 9
 """Seconds that a connection waits for each processor second that parsing one of its headers took."""
 MAX_RELAYS = 64
@@ -58,7 +58,7 @@ NAME = "andy"
 
 
 class HostConnection(CarrierConnection):
-    """The host's end of a connection to a carrier. It is not trusted: an agent may control the carrier."""
+    """The host's end of a connection to a carrier. The carrier is not trusted: an agent may control it."""
 
     async def parse_header(self, header: bytes) -> Any:
         """Parse a header as JSON within the limits of `strict_json`. Raises `ValueError`.
@@ -158,7 +158,7 @@ class CarrierDoor:
     async def close(self) -> None:
         """Accept no more connections, end the open ones, and wait until they are closed.
 
-        The last wait is for `CLOSING_TURNS` turns of the event loop at most.
+        The last wait is for `CLOSING_ITERATIONS` iterations of the event loop at most.
         """
         self._is_closed = True
         self._unidentified.close()
@@ -173,7 +173,8 @@ class CarrierDoor:
         # Also those whose TLS is being ended in order, which may wait for a node that is gone.
         for accepted in tuple(self._accepted):
             accepted.end()
-        for _ in range(CLOSING_TURNS):  # asyncio closes a socket, which then has no number, in a later turn
+        # asyncio closes a socket, whose number is -1 then, in a later iteration of the event loop.
+        for _ in range(CLOSING_ITERATIONS):
             if all(accepted.fileno() == -1 for accepted in tuple(self._accepted)):
                 break
             await asyncio.sleep(0)
@@ -212,7 +213,8 @@ class CarrierDoor:
                     # Its last messages are short. A node that is gone would hold it for much longer.
                     asyncio.get_running_loop().call_later(SILENCE_SECONDS, accepted.end)
         except (ConnectionLost, OSError, TimeoutError) as error:
-            drop_frames(error)  # else the buffers of TLS would stay in memory; the other side connects again
+            # The other side connects again. With the tracebacks, the buffers of TLS would stay in memory.
+            drop_tracebacks(error)
         finally:
             if connection is not None:
                 if session is None or self._is_closed:
@@ -291,7 +293,7 @@ async def begin_tls(
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
     except BaseException as error:
-        drop_frames(error)
+        drop_tracebacks(error)
         # The socket is asyncio's now, which closes it. Closed here, its number would be another connection's
         # while asyncio still uses it.
         accepted.end()
@@ -299,11 +301,12 @@ async def begin_tls(
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-def drop_frames(error: BaseException | None) -> None:
-    """Let an error, and those that it came from, refer to no frames any more.
+def drop_tracebacks(error: BaseException | None) -> None:
+    """Remove the tracebacks of an error and of the errors that it came from.
 
-    asyncio keeps the error of a connection in an object that these frames refer to, and with it the buffers
-    of TLS. Such a circle is freed only by a full garbage collection, which a large program makes rarely.
+    asyncio stores the error of a connection in an object that has the buffers of TLS, and to which the stack
+    frames of the traceback refer. Only a full garbage collection, which is rare in a large program, would
+    free such a circle of references.
     """
     while error is not None:
         error.__traceback__ = None

@@ -322,8 +322,8 @@ async def settle_stages(files: RunFiles, run_id: RunId, last_frame: LastFrame) -
     """
     last_recorded = await last_frame(run_id)
     # A stage's number is that of the frame that ends its turn.
-    due = [n for n in await asyncio.to_thread(files.stages.sealed) if n <= last_recorded]
-    return [await asyncio.to_thread(files.stages.apply, n, files.writable) for n in due]
+    due_numbers = [n for n in await asyncio.to_thread(files.stages.sealed) if n <= last_recorded]
+    return [await asyncio.to_thread(files.stages.apply, n, files.writable) for n in due_numbers]
 
 
 def _blob(target: str, path: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker.runtime import INSTALL_LABEL
@@ -100,8 +100,8 @@ class _Copy:
 
     def nodes_lacking(self, nodes: Collection[Node]) -> list[Node]:
         """Start a task in the image on each node and return the nodes where it did not run: they lack it."""
-        ended = self._run(nodes, self._id, ["python3", "-c", ""])
-        return [node for node in nodes if ended.get(node.id) != "complete"]
+        end_states = self._run(nodes, self._id, ["python3", "-c", ""])
+        return [node for node in nodes if end_states.get(node.id) != "complete"]
 
     def earlier_images(self) -> list[str]:
         """Return the ids of the newest other agent images on this engine, at most `EARLIER`, newest first.
@@ -137,10 +137,10 @@ class _Copy:
         image then.
         """
         command = ["python3", "-c", self._script, "load", f"{ALIAS}:{PORT}", self._id, json.dumps(hashes)]
-        ended = self._run(nodes, candidate, command, blocks=len(hashes))
-        return [node for node in nodes if ended.get(node.id) == "complete"]
+        end_states = self._run(nodes, candidate, command, blocks=len(hashes))
+        return [node for node in nodes if end_states.get(node.id) == "complete"]
 
-    def _pack(self, archive: Any) -> list[str]:
+    def _pack(self, archive: IO[bytes]) -> list[str]:
         """Write the image to the open file `archive`, and return the hashes of its blocks of `BLOCK_BYTES`.
 
         Each is a SHA-256 in hexadecimal digits. The last block may be shorter.
@@ -254,9 +254,9 @@ class _Copy:
                 for node_id, (state, count) in progress.items():
                     if blocks and state == "running":
                         self._say(f"  {names.get(node_id, node_id)}: {100 * count // blocks} %")
-            ended = {node_id: state for node_id, state in states.items() if state in ENDED}
-            if names.keys() <= ended.keys() or time.monotonic() - changed_at > SILENT_SECONDS:
-                return ended
+            end_states = {node_id: state for node_id, state in states.items() if state in ENDED}
+            if names.keys() <= end_states.keys() or time.monotonic() - changed_at > SILENT_SECONDS:
+                return end_states
             time.sleep(LOOK_SECONDS)
 
     def _blocks_sent(self) -> dict[str, int]:

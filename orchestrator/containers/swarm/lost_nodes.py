@@ -41,10 +41,10 @@ class SilenceWatch:
 
     async def watch(self, seconds: float, give_up: Callable[[str], None]) -> None:
         """Wait until the carrier was silent for this many seconds, and give its run up, with the reason."""
-        await self.until_silent(seconds)
+        await self.wait_until_silent(seconds)
         give_up(f"it sent nothing for {seconds:g} s")
 
-    async def until_silent(self, seconds: float) -> None:
+    async def wait_until_silent(self, seconds: float) -> None:
         """Wait until nothing was received for this many seconds in which the host was able to read."""
         loop = asyncio.get_running_loop()
         silent_checks = 0  # in a row

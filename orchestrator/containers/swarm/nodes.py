@@ -106,7 +106,7 @@ class NodeMemory:
             self._problems: dict[str, tuple[str, float]] = {
                 node: (str(text), float(at)) for node, (text, at) in stored["problems"].items()
             }
-        # The file does not exist yet, or is damaged. It only contains preferences, so it is begun anew.
+        # The file does not exist yet, or is damaged. It only contains preferences, so none are remembered.
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             self._last, self._problems = {}, {}
 
@@ -184,14 +184,18 @@ def choose_node(
 
     def has_room(node: Node) -> bool:
         """Return whether a node may have another container."""
-        most = node.slots(slots)
-        return most is None or counts[node.id] < most
+        limit = node.slots(slots)
+        return limit is None or counts[node.id] < limit
 
-    free = sorted(filter(has_room, usable_nodes), key=lambda node: (counts[node.id], node.name, node.id))
-    if not free:
+    with_room = sorted(filter(has_room, usable_nodes), key=lambda node: (counts[node.id], node.name, node.id))
+    if not with_room:
         return None
-    own = next((node for node in free if node.id == last), None)
-    return own if own and counts[own.id] <= counts[free[0].id] + FILES_ARE_WORTH else free[0]
+    last_node = next((node for node in with_room if node.id == last), None)
+    return (
+        last_node
+        if last_node and counts[last_node.id] <= counts[with_room[0].id] + FILES_ARE_WORTH
+        else with_room[0]
+    )
 
 
 def room_of(usable_nodes: Sequence[Node], *, slots: int) -> int | None:
@@ -321,7 +325,7 @@ def list_nodes(client: APIClient, *, install: str, memory: NodeMemory, slots: in
 def _node(engine_node: Mapping[str, Any]) -> Node:
     """Return the node that the engine describes as `engine_node`.
 
-    It has a `problem` if it is down or drained; not if it is paused, which its `state` shows.
+    It has a `problem` if it is down, drained or paused, so that it accepts no containers.
     """
     state, availability = engine_node["Status"]["State"], engine_node["Spec"]["Availability"]
     problem = None

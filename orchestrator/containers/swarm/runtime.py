@@ -297,8 +297,8 @@ class SwarmRuntime:
                     name=f"swarm-start:{spec.run_id}",
                 )
                 ref = await asyncio.shield(creating)
-                await self._until_set_up(session, ref)
-            await self._until_started(session, ref, node, is_patient=is_patient)
+                await self._wait_until_set_up(session, ref)
+            await self._wait_until_started(session, ref, node, is_patient=is_patient)
         except BaseException as error:
             session.give_up("its start failed")
             self._forget(token_hash, spec.run_id)
@@ -363,7 +363,7 @@ class SwarmRuntime:
         session = self._sessions.get(token_hash)
         return None if session is None or session.is_given_up else session
 
-    async def _until_set_up(self, session: CarrierSession, ref: str) -> None:
+    async def _wait_until_set_up(self, session: CarrierSession, ref: str) -> None:
         """Wait until a node has set up a container's network or has failed, for `SETTING_UP_SECONDS` at most.
 
         The caller holds the node's lock meanwhile, so that one container at a time is set up there. A node
@@ -375,7 +375,7 @@ class SwarmRuntime:
                 while not session.is_connected and (await self._engine.task(ref)).is_being_set_up:  # noqa: ASYNC110  # Swarm publishes no event for it
                     await asyncio.sleep(CHECK_SETTING_UP_SECONDS)
 
-    async def _until_started(
+    async def _wait_until_started(
         self, session: CarrierSession, ref: str, node: Node, *, is_patient: bool
     ) -> None:
         """Wait until the agent runs on its node.

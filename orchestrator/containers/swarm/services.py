@@ -175,7 +175,7 @@ class SwarmServices:
                     client.remove_secret(secret["ID"])
 
     def run_services(self, client: APIClient) -> list[RunService]:
-        """Return the services of this install's runs that the engine has, with what their labels say."""
+        """Return the services of this install's runs that the engine has, with the values of their labels."""
         return [
             RunService(
                 ref=service["ID"],
@@ -385,7 +385,7 @@ def _template(
     volume: str | None,
     node_id: str,
 ) -> dict[str, Any]:
-    """Return what the engine needs to know to run a container on a node: image, limits, network and so on.
+    """Return the task template by which the engine runs a container on a node: its image, limits and so on.
 
     `secret` is shown to the container as a file. `network` is the id of its network, and `node_id` that of
     its node. `volume` is the name of the workspace's volume, or None for one that is removed with the

@@ -72,9 +72,9 @@ SETTLE_PAUSE_SECONDS = 0.02
 
 
 class CarrierSession:
-    """One run.
+    """The host's side of one run on a node.
 
-    The door calls `serve` for each connection of its carrier; a new one replaces the one before.
+    The door calls `serve` for each connection of the run's carrier; a new one replaces the one before.
     """
 
     def __init__(
@@ -377,7 +377,7 @@ class CarrierSession:
                     self._watches.append(watch(str(shared.source), recursive=True))
 
     def _wake_comparison(self) -> None:
-        """Wake the comparison of files. Called in the observer's thread."""
+        """Wake the task that compares the host's files. Called in the observer's thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._changed.set)
 
@@ -571,9 +571,9 @@ class CarrierSession:
 def _has_room(mailbox: Path, name: str, text: str) -> bool:
     """Return whether a request can be written into a mailbox, a directory, under a name. Blocks.
 
-    It cannot while the mailbox is full, or has another request under this name. The same one, with the same
-    text, was sent again after a connection broke. For a mailbox that does not exist, return True: the caller
-    finds the error when it writes.
+    It cannot while the mailbox is full, or has another request under this name. The same request may be
+    written again: it was sent twice because a connection broke. For a mailbox that does not exist, return
+    True: the caller finds the error when it writes.
     """
     try:
         if (mailbox / name).read_text(encoding="utf-8") != text:

@@ -37,7 +37,7 @@ class AcceptedSocket(socket.socket):
     """A connection at the door. Until it has shown a token, no more is read than a carrier has to send."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Take an accepted connection over."""
+        """Take over an accepted connection; the object `connection` cannot be used any more."""
         super().__init__(connection.family, connection.type, connection.proto, fileno=connection.detach())
         self.bytes_left: int | None = MAX_UNIDENTIFIED_BYTES
         """Bytes that may still be read of it; None for any number."""
@@ -45,7 +45,8 @@ class AcceptedSocket(socket.socket):
     async def wait_for_client_hello(self) -> None:
         """Wait for the first bytes, which have to begin TLS with a message of ordinary length.
 
-        So a client that only connects costs no memory for TLS. Raises `OSError` for other bytes.
+        Without this wait, a client that only connects would cost memory for TLS. Raises `OSError` for other
+        bytes.
         """
         loop = asyncio.get_running_loop()
         has_come = asyncio.Event()
@@ -97,12 +98,12 @@ class UnidentifiedConnections:
         self._trim_timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return how many connections are counted now."""
         return len(self._open)
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for another one."""
+        """Whether no further connection may be accepted now."""
         return len(self._open) >= MAX_UNIDENTIFIED
 
     def add(self, accepted: AcceptedSocket, serving: asyncio.Task[None]) -> None:
@@ -127,10 +128,10 @@ class UnidentifiedConnections:
             self._trim_timer.cancel()
 
     def _trim(self) -> None:
-        """End the oldest until no more than `MAX_UNDISTURBED` are left.
+        """End the oldest connections until no more than `MAX_UNDISTURBED` are left.
 
-        None that is younger than `UNDISTURBED_SECONDS` is ended: this is called again when the oldest of
-        these is that old.
+        No connection that is younger than `UNDISTURBED_SECONDS` is ended: this is called again when the
+        oldest of them has reached that age.
         """
         self._trim_timer = None
         loop = asyncio.get_running_loop()

@@ -98,7 +98,7 @@ async def add_task(view: View, form: SentForm) -> Response:
     priority = Priority.HIGH if form.is_set("important") else Priority.MEDIUM
     arguments = {"title": form.text("title"), "deadline": form.text("deadline"), "priority": priority.value}
     folder = form.text("whose")
-    return await _call_tool(view, form, folder, "create_task", arguments, done=".added")
+    return await _call_tool(view, form, folder, "create_task", arguments, done_key=".added")
 
 
 async def edit_task(view: View, form: SentForm) -> Response:
@@ -113,7 +113,7 @@ async def edit_task(view: View, form: SentForm) -> Response:
     if not changed:
         return view.done(_board_path(view, group.folder), view.t(".same"))
     return await _change(
-        view, form, "update_task", {"task_id": view.path_param("id"), **changed}, done=".did_edit"
+        view, form, "update_task", {"task_id": view.path_param("id"), **changed}, done_key=".did_edit"
     )
 
 
@@ -147,7 +147,7 @@ async def change_task(view: View, form: SentForm) -> Response:
     """
     action, task = view.path_param("action"), {"task_id": view.path_param("id")}
     if action == "archive":
-        return await _change(view, form, "move_to_history", task, done=".did_archive")
+        return await _change(view, form, "move_to_history", task, done_key=".did_archive")
     if action not in TASK_ACTIONS:
         raise NoTaskAction
     arguments = {**task, **TASK_ACTIONS[action]}
@@ -156,14 +156,14 @@ async def change_task(view: View, form: SentForm) -> Response:
     undo = (
         f"/board/{view.path_param('folder')}/tasks/{view.path_param('id')}/undo" if action in ENDINGS else ""
     )
-    return await _change(view, form, "update_task", arguments, done=f".did_{action}", undo=undo)
+    return await _change(view, form, "update_task", arguments, done_key=f".did_{action}", undo=undo)
 
 
 async def reopen_task(view: View, form: SentForm) -> Response:
     """Reopen a task that was just completed or dropped, whatever version the page showed."""
     arguments = {"task_id": view.path_param("id"), **TASK_ACTIONS["reopen"]}
     return await _call_tool(
-        view, form, view.path_param("folder"), "update_task", arguments, done=".did_reopen"
+        view, form, view.path_param("folder"), "update_task", arguments, done_key=".did_reopen"
     )
 
 
@@ -173,28 +173,28 @@ async def answer(view: View, form: SentForm) -> Response:
     An answer that leaves no doubt changes the question's task at once.
     """
     arguments = {"question_id": view.path_param("id"), "answer": form.text("answer")}
-    return await _change(view, form, "answer_question", arguments, done=".did_answer")
+    return await _change(view, form, "answer_question", arguments, done_key=".did_answer")
 
 
 async def remove_question(view: View, form: SentForm) -> Response:
     """Close a question of a dashboard without an answer."""
     arguments = {"question_id": view.path_param("id")}
-    return await _change(view, form, "remove_question", arguments, done=".did_remove_question")
+    return await _change(view, form, "remove_question", arguments, done_key=".did_remove_question")
 
 
 async def cancel_notification(view: View, form: SentForm) -> Response:
     """Cancel a pending notification of a dashboard."""
     arguments = {"notification_id": view.path_param("id")}
-    return await _change(view, form, "cancel_notification", arguments, done=".did_cancel")
+    return await _change(view, form, "cancel_notification", arguments, done_key=".did_cancel")
 
 
 async def _change(
-    view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done: str, undo: str = ""
+    view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done_key: str, undo: str = ""
 ) -> Response:
     """Change a row of a dashboard by a tool, if the row still has the version that the page showed.
 
-    `tool` is the name of the tool, `done` the key of the text about the change, `undo` the address of a form
-    that reverses it.
+    `tool` is the name of the tool, `done_key` the key of the text about the change, `undo` the address of a
+    form that reverses it.
 
     Raises:
         FormForged: the form does not say which version the page showed.
@@ -205,7 +205,7 @@ async def _change(
     if version is None:
         raise FormForged
     return await _call_tool(
-        view, form, view.path_param("folder"), tool, arguments, done=done, version=version, undo=undo
+        view, form, view.path_param("folder"), tool, arguments, done_key=done_key, version=version, undo=undo
     )
 
 
@@ -216,14 +216,14 @@ async def _call_tool(
     tool: str,
     arguments: Mapping[str, Any],
     *,
-    done: str,
+    done_key: str,
     version: int | None = None,
     undo: str = "",
 ) -> Response:
     """Call a tool of a group's dashboard, and redirect to the dashboard; a refusal is shown there instead.
 
-    `done` is the key of the text about the change, `undo` the address of a form that reverses it. `version`
-    is the version that the row must still have; None for any.
+    `done_key` is the key of the text about the change, `undo` the address of a form that reverses it.
+    `version` is the version that the row must still have; None for any.
 
     Raises:
         ChangedSince: the row has another version; the person is shown both states.
@@ -242,15 +242,15 @@ async def _call_tool(
         return await _show(view, folder if came_from_group(view) else "", form=form)
     group = await view.host.reader.read(lambda tx: groups.known(tx, folder))
     return view.done(
-        _board_path(view, folder), _done_text(view, group, tool, done, result["data"]), undo=undo
+        _board_path(view, folder), _done_text(view, group, tool, done_key, result["data"]), undo=undo
     )
 
 
-def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str, Any]) -> str:
+def _done_text(view: View, group: Group, tool: str, done_key: str, data: Mapping[str, Any]) -> str:
     """Return the text that tells a person that a change was made.
 
-    `tool` is the tool that made it, `done` the key of its text, `data` the tool's result. The text also says
-    what a person may not expect: that a deadline is past, or who reads an answer.
+    `tool` is the tool that made it, `done_key` the key of its text, `data` the tool's result. The text also
+    says what a person may not expect: that a deadline is past, or who reads an answer.
     """
     if tool == "answer_question":
         # An answer that changed a task at once has an effect. Any other is read by the model when it looks at
@@ -259,15 +259,19 @@ def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str
         return view.t(f".did_answer_{data.get('effect') or ('model' if has_model else 'noted')}")
     # A deadline that is over is accepted, so the text has to mention it: it may be a slip.
     deadline = data.get("deadline") if tool in ("create_task", "update_task") else None
-    if done in (".added", ".did_edit") and deadline and _is_over(view, deadline, view.host.zone_of(group)):
-        return f"{view.t(done)} {view.t('.deadline_over')}"
-    return view.t(done)
+    if (
+        done_key in (".added", ".did_edit")
+        and deadline
+        and _is_over(view, deadline, view.host.zone_of(group))
+    ):
+        return f"{view.t(done_key)} {view.t('.deadline_over')}"
+    return view.t(done_key)
 
 
 def _is_over(view: View, deadline: str, zone: ZoneInfo) -> bool:
     """Return whether a deadline has passed.
 
-    It is a date such as `2026-12-24`, or an ISO time with its offset.
+    `deadline` is a date such as `2026-12-24`, or an ISO time with its offset.
     """
     now = datetime.fromtimestamp(view.now_ms / 1000, zone)
     # A day without a time is over only when the day itself is.
@@ -358,8 +362,8 @@ class Boards:
 async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Response:
     """Show the dashboard of the group `folder`, or those of all groups if it is empty.
 
-    `form` is a form that was refused, with its typed values; `view.error` has the reason. Of the history,
-    as many tasks are shown as the query's `history` says, and at least `HISTORY_STEP`.
+    `form` is a form that was refused, with its typed values; `view.error` has the reason. The query's
+    `history` says how many tasks of the history are shown, at least `HISTORY_STEP`.
     """
     history_rows = max(HISTORY_STEP, view.number("history"))
     async with view.host.reader.reading() as tx:
@@ -402,16 +406,16 @@ async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Res
 
 
 async def _board_of(tx: Tx, group: Group, *, history_rows: int, now_ms: int) -> Boards:
-    """Return the dashboard of one group, with the notifications of the last `DELIVERED_DAYS` that are over.
+    """Return the dashboard of one group, with its ended notifications of the last `DELIVERED_DAYS` days.
 
-    Of those, the newest `MAX_DELIVERED` are returned, the newest first, after the notifications to come. Of
-    the history, `history_rows` tasks and one more are read, which shows that there are older ones.
+    Only the newest `MAX_DELIVERED` ended ones are returned, newest first, after the notifications to come.
+    `history_rows` tasks of the history are read and one more, which shows that there are older ones.
     """
     snapshot = await board.snapshot(tx, group.folder)
     since_ms = now_ms - DELIVERED_DAYS * DAY_MS
     # By due time, so the newest ones are at the end.
-    over = await board_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
-    newest_over = over[::-1][:MAX_DELIVERED]
+    ended_notifications = await board_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
+    newest_over = ended_notifications[::-1][:MAX_DELIVERED]
     return Boards(
         group=group,
         tasks=list(snapshot.tasks if snapshot else ()),

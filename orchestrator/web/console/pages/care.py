@@ -169,7 +169,7 @@ async def make_backup(view: View, _: SentForm) -> Response:
 
 
 async def take_upload(view: View, form: SentForm) -> Response:
-    """Store an uploaded backup in `backups/`, and lead to the page that shows what it contains.
+    """Store an uploaded backup in `backups/`, and redirect to the page that shows what it contains.
 
     A file that is no backup is refused on the page.
     """
@@ -186,9 +186,8 @@ async def take_upload(view: View, form: SentForm) -> Response:
 
 def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
     """Write an uploaded backup into `folder` under a free name like `sent_name`, and return that name.
-    Blocks.
 
-    Raises `BackupError` if it cannot be written; nothing is left then.
+    Blocks. Raises `BackupError` if it cannot be written; nothing is left then.
     """
     stem = UNSAFE.sub("-", PurePath(sent_name).name.removesuffix(".tar.gz")).strip("-._")[:80] or "backup"
     # Written under a name that no list shows, and renamed once it is on the disk: what is listed is whole.
@@ -361,7 +360,7 @@ def _settings(view: View) -> list[SettingRow]:
 def shown_setting(name: str, value: Any, redactor: Redactor) -> str:
     """Return the value of a setting as text that a page may show, with secrets masked by `redactor`.
 
-    Of a command only the program is shown, because an argument may be a key of any form.
+    If it is a command, only the program is shown, because an argument may be a key of any form.
     """
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if name == "andy_speech_command" and text:

@@ -43,9 +43,10 @@ async def show(view: View) -> Response:
 
 
 async def pair(view: View, form: SentForm) -> Response:
-    """Request a code that pairs a messenger: a QR code, or with `by_number` letters to type on that phone.
+    """Request a code that pairs a messenger with a phone: a QR code, or letters to type on the phone.
 
-    The next page shows it. Raises `BadRequest` for a messenger that is not paired by phone.
+    It is letters if the form has `by_number`. The next page shows the code. Raises `BadRequest` for a
+    messenger that is not paired by phone.
     """
     service = view.api.pairings.get(form.text("channel"))
     if service is None:
@@ -166,7 +167,7 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
 
 
 def messenger_of(chat: Mapping[str, Any], messengers: Collection[ChannelDescription]) -> str:
-    """Return the name of the messenger that owns a chat's address; else of the one that saw the chat. Pure.
+    """Return the name of the messenger that owns a chat's address; else of the one that reported it. Pure.
 
     Empty if neither is known.
     """

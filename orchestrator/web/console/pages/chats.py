@@ -6,7 +6,7 @@ import asyncio
 import re
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -61,9 +61,10 @@ async def index(view: View) -> Response:
 
 
 async def conversation(view: View) -> Response:
-    """Show a group's conversation: its newest messages, which stay live, or those before one of them.
+    """Show a group's conversation: its newest messages, updated live, or those before a message in the query.
 
-    The host is notified that somebody is about to write, so that it can start a container ahead.
+    The host is notified that somebody is about to write, so that it can start a container before the message
+    is sent.
     """
     # Neither the reload of a live part nor a look at older lines means that somebody is about to write.
     if view.part is None and not view.number("before"):
@@ -117,7 +118,7 @@ async def _conversation(
         opened=group.folder,
         lines=lines,
         days=first_of_days(lines, view.console.zone),
-        quiet=quiet_runs(lines),
+        quiet=ignored_sequences(lines),
         undoable=undoable,
         around=view.number("around"),
         before=before,
@@ -196,23 +197,23 @@ def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
     return first_lines
 
 
-def quiet_runs(lines: list[MessageView]) -> dict[int, int]:
-    """Return the lengths of the sequences of messages that were ignored as they did not call Andy. Pure.
+def ignored_sequences(lines: list[MessageView]) -> dict[int, int]:
+    """Return the lengths of the sequences of messages that were ignored because they did not call Andy. Pure.
 
     The keys are the `seq` of the last message of each sequence. The other messages of a sequence are mapped
     to 0; messages of no sequence are left out.
     """
-    run_lengths: dict[int, int] = {}
+    sequence_lengths: dict[int, int] = {}
     length = 0
     for line, next_line in zip_longest(lines, lines[1:]):
-        length = length + 1 if _is_quiet(line) else 0
+        length = length + 1 if _did_not_call(line) else 0
         if length:
-            is_last = next_line is None or not _is_quiet(next_line)
-            run_lengths[line["seq"]] = length if is_last else 0
-    return run_lengths
+            is_last = next_line is None or not _did_not_call(next_line)
+            sequence_lengths[line["seq"]] = length if is_last else 0
+    return sequence_lengths
 
 
-def _is_quiet(line: MessageView) -> bool:
+def _did_not_call(line: MessageView) -> bool:
     """Return whether a message was ignored because it did not call Andy."""
     return (line["state"], line["reason"]) == ("ignored", "no trigger")
 
@@ -367,10 +368,22 @@ async def stop(view: View, form: SentForm) -> Response:
     return view.done(f"/chats/{turn.folder}#end", view.t(".stopped", turn=turn.id))
 
 
-async def _undo_preview(view: View, number: int) -> dict[str, Any] | None:
-    """Return what undoing the turn with this number would do; None where it cannot be undone, or not yet.
+class UndoPreview(TypedDict):
+    """The effects that undoing a turn would have, as texts for people."""
 
-    `items` has the texts of what is undone, `later` of what was changed since, `left` of what stays.
+    turn: int
+    items: list[str]
+    """A text for each thing that is undone."""
+    later: list[str]
+    """A text for each thing that was changed since the turn."""
+    left: str
+    """A sentence about the effects of the turn that cannot be undone; empty if there are none."""
+
+
+async def _undo_preview(view: View, number: int) -> UndoPreview | None:
+    """Return what undoing the turn with this number would do; None if it cannot be undone, or not yet.
+
+    Return None also if nothing would be undone.
     """
     service, is_korean = view.services.undo, view.language == "ko"
 
@@ -397,15 +410,18 @@ async def _undo_preview(view: View, number: int) -> dict[str, Any] | None:
 async def undo(view: View, form: SentForm) -> Response:
     """Undo the turn that the address names.
 
-    With `anyway` in the form, also what was changed since the turn, which the page has named.
+    This is refused if something that the turn changed was changed again since. With `anyway` in the form,
+    such later changes, which the page has named, are overwritten.
     """
     number = whole_number(view.path_param("turn")) or 0
-    done = await view.api.undos.undo(number, by="console", is_forced=form.text("anyway") == "1")
-    folder, is_korean = done.plan.turn.folder, view.language == "ko"
-    undone_items = "; ".join(texts.items(done.plan, is_korean=is_korean))
+    undo_result = await view.api.undos.undo(number, by="console", is_forced=form.text("anyway") == "1")
+    folder, is_korean = undo_result.plan.turn.folder, view.language == "ko"
+    undone_items = "; ".join(texts.items(undo_result.plan, is_korean=is_korean))
     done_text = view.t(".undone", turn=number, items=undone_items)
     # An undo is a turn with effects of its own, so that it can be undone in the same way (decision 34).
-    return view.done(f"/chats/{folder}#end", done_text, undo=f"/chats/{folder}/turns/{done.turn_id}/undo")
+    return view.done(
+        f"/chats/{folder}#end", done_text, undo=f"/chats/{folder}/turns/{undo_result.turn_id}/undo"
+    )
 
 
 async def ask_again(view: View, form: SentForm) -> Response:

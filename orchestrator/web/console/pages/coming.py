@@ -35,7 +35,7 @@ from orchestrator.web.console.page import Page, View
 
 TASK_ACTIONS = ("pause", "resume", "run", "cancel", "restore")
 OFTEN_MS = 600_000
-"""Milliseconds between two times of what comes so often that the page says how often a day."""
+"""Milliseconds between two times of a schedule up to which the page also says how often a day it comes."""
 DAY_MS = 86_400_000
 CHANGES = (
     "dashboard.*",
@@ -49,13 +49,13 @@ CHANGES = (
 )
 DAYS = 7
 MAX_ROWS_A_DAY = 12
-"""Lines of a day that are shown at first; the number of the others is said, with a link to them."""
+"""Lines of a day that are shown at first; for the others, the page shows their number with a link to them."""
 MAX_NAMED = 60
 """Characters of a text that a sentence about it repeats."""
 MAX_SCHEDULED = 50
 """Scheduled tasks and later reminders that are shown at first."""
 CLOCKS_SHOWN = 4
-"""Times of a day that are named of a task that comes more often."""
+"""Most times of a day that the line of a task names, if the task comes several times on that day."""
 
 Kind = Literal["reminder", "request", "notification", "wake", "event", "deadline"]
 
@@ -244,7 +244,7 @@ def _short(text: str) -> str:
 
 
 async def change_task(view: View, form: SentForm) -> Response:
-    """Change the text or the schedule of a scheduled task; a schedule that stays the same is not begun anew.
+    """Change the text or the schedule of a scheduled task; an unchanged schedule keeps its next time.
 
     A refused form is shown again. Raises `ChangedSince` if somebody else has changed the task meanwhile.
     """
@@ -341,7 +341,7 @@ async def _show(
         scheduled=later if is_whole else later[:MAX_SCHEDULED],
         left_out=0 if is_whole else max(0, len(later) - MAX_SCHEDULED),
         editing=next((entry for entry in [*scheduled, *reminders] if entry.id == editing), None),
-        on=_open_at(view, editing, days),
+        on=_date_of_editing(view, editing, days),
         here=view.url("/coming") + (f"?{urlencode({'group': folder})}&" if folder else "?"),
         group=folder or "",
         choices=view.choices(all_groups),
@@ -351,7 +351,7 @@ async def _show(
     )
 
 
-def _open_at(view: View, editing: str, days: list[Day]) -> str:
+def _date_of_editing(view: View, editing: str, days: list[Day]) -> str:
     """Return the date of the day in which the entry `editing` is open for a change.
 
     Empty if it is open in the list below the days instead, or none is open. An entry may come on several
@@ -385,7 +385,7 @@ def _meanings(view: View, problem: Exception | None) -> list[tuple[str, str]]:
 def _days(
     view: View, rows: list[UpcomingView], tasks_by_id: dict[str, Scheduled], by_folder: Mapping[str, Group]
 ) -> list[Day]:
-    """Return the overdue days that have lines, and then all days to come, each with its lines.
+    """Return the past days with overdue lines, then today and the next `DAYS` days, each with its lines.
 
     `rows` is the report of what comes; scheduled tasks are in `tasks_by_id`. A day has at most
     `MAX_ROWS_A_DAY` lines, and all of them if the query names it; `left_out` counts the others.
@@ -438,7 +438,7 @@ def _today(view: View) -> date:
 def _day_line(
     view: View, row: UpcomingView, tasks_by_id: dict[str, Scheduled], by_folder: Mapping[str, Group]
 ) -> DayLine:
-    """Return a row of the report of what comes as a line of its day.
+    """Return the line of a day for one row of the report of what comes.
 
     If it is of a scheduled task, the task is in `tasks_by_id`. `by_folder` has the groups by their folders.
     """

@@ -17,7 +17,7 @@ from orchestrator.store.audit import AuditView
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.money import budgets as budget_store
-from orchestrator.store.money.budgets import Budget, Unit
+from orchestrator.store.money.budgets import Budget, Period, Unit
 from orchestrator.web.console.form_tokens import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
@@ -125,8 +125,8 @@ async def _check_new(tx: Tx, budget: Budget) -> None:
     Budgets in tokens and in dollars are not distinguished.
     """
 
-    def scope(limit: Budget) -> tuple[object, ...]:
-        """Return what a budget limits: its group, its kind of work and its period."""
+    def scope(limit: Budget) -> tuple[Folder | None, bool, Period]:
+        """Return what a budget limits: its group (None for all), its kind of work and its period."""
         return limit.folder, limit.is_background, limit.period
 
     if any(scope(other) == scope(budget) for other in await budget_store.every(tx)):
@@ -178,7 +178,7 @@ async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, 
         refused=refused,
         money=lambda usd: money_text(view, usd),
         limit=lambda budget, field: amount_text(view, Unit(budget["unit"]), budget[field], is_nano=False),
-        raised=raised,
+        raised=proposed_amount,
     )
 
 
@@ -205,7 +205,7 @@ def amount_text(view: View, unit: Unit, value: float, *, is_nano: bool = True) -
     return money_text(view, value / costs.NANO_USD if is_nano else value)
 
 
-def raised(budget: costs.BudgetView) -> str:
+def proposed_amount(budget: costs.BudgetView) -> str:
     """Return the amount that the page proposes for a budget: doubled until it is more than is used. Pure.
 
     A budget that is not used up is proposed with its present amount.
@@ -231,8 +231,8 @@ class RefusalLine(AuditView):
 async def _refusals(tx: Tx, folder: Folder | None, *, since_ms: int) -> list[RefusalLine]:
     """Return the newest requests to the model that a budget or another limit refused, newest first.
 
-    Of one group, or of all if `folder` is None. At most `REFUSALS`, out of the newest `10 * REFUSALS`
-    refusals of every kind.
+    They are of one group, or of all if `folder` is None. At most `REFUSALS` are returned, out of the newest
+    `10 * REFUSALS` refusals of every kind.
     """
     # The audit cannot be asked for the refusals of the model alone, so more rows are read than are shown.
     rows = await audit.newest(

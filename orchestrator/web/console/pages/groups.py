@@ -256,18 +256,18 @@ async def put_back(view: View, _: SentForm) -> Response:
 
 
 def _model_check(view: View) -> changes.CheckSettings:
-    """Return the check that the models in settings which come back can still be used."""
+    """Return a function that checks whether the models in restored settings can still be used."""
     return partial(model_choices.check_settings, has_gateway=view.services.models.has_gateway())
 
 
 def _explained(view: View, field: str, reason: str) -> str:
-    """Return why the value of a field is refused, in the page's language; else `reason` itself."""
+    """Return why a field's value is refused, in the page's language; without such a text, return `reason`."""
     key = f"groups.wrong_{field}"
     return view.t(key, reason=reason) if view.console.catalogue.has(key) else reason
 
 
 def _option(view: View, field: str, word: str) -> str:
-    """Return the text of the option `word` of a setting in the page's language; else `word` itself."""
+    """Return the text of a setting's option in the page's language; without one, the option `word` itself."""
     return _label(view, f"option_{field}_{word}", word)
 
 
@@ -475,8 +475,12 @@ async def _show(view: View, *, values: SentForm | None = None) -> Response:
     """Show the page of all groups; `values` is a registration form that was refused."""
     async with view.host.reader.reading() as tx:
         rows = await group_reports.group_rows(tx)
-        free = [chat for chat in await group_reports.chat_rows(tx) if chat["group"] is None]
-    calling = [chat["request"] for chat in free if chat["request"] and chat["request"]["state"] == WAITING]
+        chats_without_group = [chat for chat in await group_reports.chat_rows(tx) if chat["group"] is None]
+    calling = [
+        chat["request"]
+        for chat in chats_without_group
+        if chat["request"] and chat["request"]["state"] == WAITING
+    ]
     typed_values = typed(values, "folder", "jid", "name", "trigger")
     typed_values["jid"] = typed_values["jid"] or view.query("jid")
     typed_values["name"] = typed_values["name"] or view.query("name")
@@ -484,7 +488,8 @@ async def _show(view: View, *, values: SentForm | None = None) -> Response:
         "groups.html",
         rows=rows,
         calling=sorted(calling, key=itemgetter("number")),
-        seen=[chat for chat in free if chat["request"] not in calling],  # the other chats without a group
+        # The chats without a group whose request does not wait for a decision.
+        seen=[chat for chat in chats_without_group if chat["request"] not in calling],
         given=typed_values,
         every=values is not None and values.is_set("every"),
     )
@@ -509,7 +514,7 @@ async def _show_group(
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
         its_chats = await chats.of_group(tx, group)
-        free = [chat for chat in await group_reports.chat_rows(tx) if chat["group"] is None]
+        chats_without_group = [chat for chat in await group_reports.chat_rows(tx) if chat["group"] is None]
         changed = await group_reports.change_rows(tx, folder)
         budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=view.console.zone, folder=group.folder)
         services = await model_services.every(tx)
@@ -560,7 +565,7 @@ async def _show_group(
         calendar=calendar or {**dict.fromkeys(FOLLOWED_FIELDS, ""), "notice": "30"},
         changed=changed,
         chats=its_chats,
-        free=free,
+        free=chats_without_group,
         people=seen_people,
         role_rights={role.value: roles.rights_of(role, settings.of(group)) for role in CHANGEABLE},
         rule_names=RULE_NAMES,

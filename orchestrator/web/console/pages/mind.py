@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from starlette.responses import Response
 
@@ -172,8 +172,8 @@ async def change_memory(view: View, form: SentForm) -> Response:
 async def forget_fact(view: View, form: SentForm) -> Response:
     """Remove one fact from the memory file.
 
-    If the file has changed since the page was shown, the fact is found by its text. It is refused on the page
-    if that is gone, or occurs several times.
+    If the file has changed since the page was shown, the fact is found by its text. If the text is gone, or
+    occurs several times, nothing is removed, and the page says so.
     """
     folder, now_ms = view.path_param("folder"), view.now_ms
     home, by = view.host.home.root, view.signed_in.session.browser
@@ -206,7 +206,7 @@ async def forget_note(view: View, form: SentForm) -> Response:
 async def forget_person(view: View, form: SentForm) -> Response:
     """Request that the person with the address in the form is forgotten.
 
-    That has the same effect as if they had asked for it themselves. An unknown person is refused on the page.
+    The effect is the same as if the person had asked for it. An unknown address is refused on the page.
     """
     folder = view.path_param("folder")
     try:
@@ -219,11 +219,17 @@ async def forget_person(view: View, form: SentForm) -> Response:
     return _back_to_page(view, ".forgets_person")
 
 
-async def _persons(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
-    """Return the people of a group as dictionaries with `address`, `name` and `is_leaving`.
+class PersonRow(TypedDict):
+    """A person of a group, as the page lists them."""
 
-    `is_leaving` says whether the person is about to be forgotten.
-    """
+    address: str
+    name: str
+    is_leaving: bool
+    """Whether the person is about to be forgotten."""
+
+
+async def _persons(tx: Tx, folder: Folder) -> list[PersonRow]:
+    """Return the people of a group as rows of the page."""
     leaving = {
         address
         for removal in await person_removals.of_group(tx, folder)
@@ -322,7 +328,7 @@ async def forget_decision(view: View, form: SentForm) -> Response:
 
 
 async def forget(view: View, form: SentForm) -> Response:
-    """Delete what is stored of a group's conversation, so that its agent begins anew.
+    """Delete what is stored of a group's conversation, so that its agent no longer knows of it.
 
     With `with_plans` in the form, its plans are deleted, too.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from starlette.responses import Response
 
@@ -127,7 +127,7 @@ def _work(text: str) -> WorkKind:
 
 
 def _tokens(text: str) -> int | None:
-    """Return a form's text as a number of tokens; None if it is empty. Raises `BadRequest` for others."""
+    """Return a form's text as a number of tokens; None if it is empty. Raises `BadRequest` if it is none."""
     if text and not (text.isascii() and text.isdigit() and len(text) < 10):
         raise BadRequest(f"'{text[:20]}' is no number of tokens.")
     return int(text) if text else None
@@ -206,18 +206,25 @@ def _with_stored_facts(service: ModelService, before: ModelService | None) -> Mo
     return replace(merged, abilities=before.abilities, tested_ms=before.tested_ms) if is_same else merged
 
 
-def _fallback_rows(chosen: list[ChosenModel], form: SentForm | None) -> list[dict[str, Any]]:
+class FallbackRow(TypedDict):
+    """A row of the form with the fallback models."""
+
+    model: str
+    dearer: bool
+    """Whether the model may replace a cheaper one."""
+
+
+def _fallback_rows(chosen: list[ChosenModel], form: SentForm | None) -> list[FallbackRow]:
     """Return the rows of the form with the fallback models: as typed in `form`, or as stored if it is None.
 
-    Each row has the `model`, and as `dearer` whether it may replace a cheaper one. Stored rows are followed
-    by an empty one for one more model, if there is room.
+    Stored rows are followed by an empty one for one more model, if there is room.
     """
     if form is not None:
         return [
             {"model": form.raw(f"model{index}"), "dearer": form.is_set(f"dearer{index}")}
             for index in range(model_choices.MAX_FALLBACKS)
         ]
-    rows: list[dict[str, Any]] = [
+    rows: list[FallbackRow] = [
         {"model": choice.model, "dearer": choice.may_be_dearer}
         for choice in chosen
         if choice.work is WorkKind.FALLBACK

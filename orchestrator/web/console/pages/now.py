@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
@@ -125,7 +125,7 @@ async def put_aside(view: View, _: SentForm) -> Response:
     return view.done("/now", view.t(".is_put_aside"))
 
 
-def _rows(view: View, status: Mapping[str, Any], recent: Collection[GroupSummary]) -> list[GroupRow]:
+def _rows(view: View, status: StatusView, recent: Collection[GroupSummary]) -> list[GroupRow]:
     """Return the rows of all groups at work, and of groups that were active last, up to `MAX_GROUPS` in all.
 
     `status` is the report of the host's status, `recent` all groups with the most recently active first.
@@ -137,13 +137,15 @@ def _rows(view: View, status: Mapping[str, Any], recent: Collection[GroupSummary
     return [row for index, row in enumerate(rows) if row.is_at_work or index < MAX_GROUPS]
 
 
-def _row(view: View, status: Mapping[str, Any], folder: str, name: str) -> GroupRow:
+def _row(view: View, status: StatusView, folder: str, name: str) -> GroupRow:
     """Return the row of a group: what its containers do, and which of its turns wait.
 
-    Of containers without a turn, only those that start or were given up are shown. `status` is the report of
-    the host's status.
+    A container without a turn is shown only if it starts or was given up. `status` is the report of the
+    host's status.
     """
-    running, notes, badges = None, [], []
+    running: int | None = None
+    notes: list[str] = []
+    badges: list[Badge] = []
     for container in status["containers"]:
         if container["group"] != folder:
             continue
@@ -273,13 +275,13 @@ def _engine_light(view: View, status: StatusView) -> TrafficLight:
     )
 
 
-def _disk_light(view: View, free: int) -> TrafficLight:
-    """Return the traffic light that says whether the disk has room; `free` is in bytes."""
-    colour: Colour = "bad" if free < FULL_BYTES else "warn" if free < LOW_BYTES else "ok"
+def _disk_light(view: View, free_bytes: int) -> TrafficLight:
+    """Return the traffic light that says whether the disk has room."""
+    colour: Colour = "bad" if free_bytes < FULL_BYTES else "warn" if free_bytes < LOW_BYTES else "ok"
     return TrafficLight(
         name=view.t(".disk"),
         colour=colour,
-        text=view.t(".disk_free", gib=f"{free / GIB:,.1f}"),
+        text=view.t(".disk_free", gib=f"{free_bytes / GIB:,.1f}"),
         fix="" if colour == "ok" else view.t(".disk_fix"),
     )
 

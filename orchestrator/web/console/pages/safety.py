@@ -141,7 +141,7 @@ async def show(view: View) -> Response:
         ],
         servers=[server for server in servers if folder is None or folder in server["groups"]],
         places=places[:FEW],
-        refused=_newest_first([row for row in refused if _is_of_machine(row)])[:FEW],
+        refused=_newest_first([row for row in refused if _is_other_refusal(row)])[:FEW],
         commands=commands,
         waiting=[request for request in requests if request["state"] == "waiting"],
         standing=[request for request in requests if request["state"] != "waiting"],
@@ -157,10 +157,10 @@ async def show(view: View) -> Response:
     )
 
 
-def _is_of_machine(row: AuditView) -> bool:
-    """Return whether an audit row is about a refusal to a program, but not about a refused place. Pure.
+def _is_other_refusal(row: AuditView) -> bool:
+    """Return whether a refusal in the audit is listed with the other refusals of the page. Pure.
 
-    False for a refusal of what a person has typed.
+    Refused places on the internet have a list of their own, and what a person typed themselves is not listed.
     """
     return bool(row["kind"] != EGRESS_REFUSED and row["detail"].get("by") != Actor.USER)
 
