@@ -554,7 +554,7 @@ def parse_command(text: str | bytes) -> Command:
     """Return the request in the text of a file.
 
     Raises:
-        WireError: it is no valid request of this version; the text names the field.
+        WireError: it is no valid request of this version; the error's message names the field.
     """
     if has_too_many_parts(text.encode("utf-8", "replace") if isinstance(text, str) else text):
         raise WireError(f"it has more than {MAX_PARTS:,} parts")

@@ -236,10 +236,10 @@ def the_group(harness: ChannelHarness) -> Group:
     return Group(jid=harness.jid, name="Family", folder=Folder("family"))
 
 
-async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], what: str) -> None:
+async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], condition: str) -> None:
     """Wait until the function `holds`, which may be async, returns something true.
 
-    Raises `AssertionError` with `what`, the name of the condition, after `DEADLINE_SECONDS`.
+    Raises `AssertionError` with `condition`, a description of what was awaited, after `DEADLINE_SECONDS`.
     """
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -251,14 +251,14 @@ async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], w
                     return
                 await asyncio.sleep(0.001)
     except TimeoutError as error:
-        raise AssertionError(f"not in {DEADLINE_SECONDS:g} s: {what}") from error
+        raise AssertionError(f"not in {DEADLINE_SECONDS:g} s: {condition}") from error
 
 
 def write(harness: ChannelHarness, text: str, received: list[Inbound]) -> None:
-    """Make Jane write a message that will be in the list `received`.
+    """Make Jane, the person at the other end of the messenger, write a message that will be in `received`.
 
-    `running` adds the messages that come through the channel. Without another end, none comes through a
-    channel, so the message is added here.
+    `running` adds the messages that come through the channel to that list. If the messenger has no other end,
+    none comes through a channel, so the message is added here.
     """
     if (message := harness.write(text)) is not None:
         received.append(message)
@@ -629,7 +629,7 @@ def host(context: ChannelContext, outside: ChannelHarness) -> ContractHost:
     return ContractHost(context, outside)
 
 
-async def in_thread(call: Any, *arguments: Any) -> None:
+async def in_thread(call: Callable[..., object], *arguments: object) -> None:
     """Run a blocking call of the harness in a thread, while the host goes on."""
     await asyncio.to_thread(call, *arguments)
 

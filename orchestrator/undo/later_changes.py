@@ -17,9 +17,9 @@ from orchestrator.undo.plan import TITLE_CHARS, LaterChange, item_of
 async def find(
     tx: Tx, files: GroupFiles, folder: Folder, effects: Sequence[RowEffect]
 ) -> tuple[LaterChange, ...]:
-    """Return those of a turn's effects whose rows or files were changed since, and by which request.
+    """Return each of a turn's effects whose row or file was changed again since, with the request that did.
 
-    `folder` is the group's, in which the files of the effects are.
+    `folder` is that of the group whose files the effects are about.
     """
     changes = []
     for effect in effects:

@@ -52,8 +52,8 @@ class UndoRequests:
     ) -> ReplyAtOnce | None:
         """If a message asks to undo something, do that and return the reply; for any other, return None.
 
-        `text` is the message without the words that address Andy. `is_asked` says whether it is for Andy. A
-        reaction with an emoji asks for nothing. `role` is the sender's.
+        `text` is the message without the words that address Andy. `is_asked` says whether the message is for
+        Andy. A reaction with an emoji asks for nothing. `role` is the sender's.
         """
         request = None if message.reaction or not is_asked else read(text)
         if request is None:
@@ -76,7 +76,7 @@ class UndoRequests:
         if turn is None or (request.is_redo and await undos.get(tx, turn.id) is None):
             return None
         # None if the sender may undo the turn; else the names of those who may.
-        if (names := await _only_for(tx, group, message, turn, role)) is not None:
+        if (names := await _allowed_instead(tx, group, message, turn, role)) is not None:
             return _reply(texts.only(names, is_korean=is_korean))
         try:
             done = await self._service.undo(
@@ -154,7 +154,7 @@ async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
     return quoted.turn_id if quoted is not None else None
 
 
-async def _only_for(tx: Tx, group: Group, message: Inbound, turn: Turn, role: Role) -> str | None:
+async def _allowed_instead(tx: Tx, group: Group, message: Inbound, turn: Turn, role: Role) -> str | None:
     """Return None if the sender of `message` may undo a turn; else the names of the people who may.
 
     Those are the people who asked in the turn. People with a higher role may undo it, too, but are not named.

@@ -52,7 +52,7 @@ class OpenTask(TypedDict):
 
 
 def _fits(words: str, text: str) -> bool:
-    """Return whether words name the entry with this text: all of it, or a part unless they are a number."""
+    """Return whether words name an entry with this text: all of it or, unless they are a number, a part."""
     words, text = words.casefold(), text.casefold()
     return words == text or (not words.isdecimal() and has_words(text, words))
 
@@ -206,8 +206,9 @@ class Board(RequestHandler):
     async def _move_deadline(self) -> str:
         """Set the deadline of the task that the request names, and return the answer.
 
-        What the new time leaves open, such as the day, is that of the old one. Raises `AnswerNow` to ask for
-        a missing time, or for the half of the day that an hour means if the old deadline is in the afternoon.
+        What the new time leaves open, such as the day, is taken from the old deadline. Raises `AnswerNow` to
+        ask for a missing time, or for the half of the day that an hour means if the old deadline is in the
+        afternoon.
         """
         task = await self._find_task()
         before = task["deadline"] or ""
@@ -305,7 +306,7 @@ class Board(RequestHandler):
         if is_number and shown and not any(known.kind in ALARMS for known in shown.values()):
             if entry is None:
                 raise AnswerNow(self.say("which_number", item=item))
-            return [self._ending(entry, entry.label)]
+            return [self._finish_option(entry, entry.label)]
         is_in_list = bool(self.slot("list"))
         tasks = [] if is_in_list else await self._open_tasks()
         items = await Lists(self.parsed, self.context).entries([TODO] if is_number or is_in_list else [])
@@ -313,18 +314,18 @@ class Board(RequestHandler):
         # Entries with exactly this text are meant before those that only contain it.
         same = [todo for todo in fitting if todo.label.casefold() == item.casefold()]
         options = [
-            self._ending(_entry(task), self._label(task))
+            self._finish_option(_entry(task), self._label(task))
             for task in (_at_place(tasks, item) if is_number else find(tasks, item, fits))
         ]
         for todo in same or fitting:
             form = "option_todo" if todo.list == TODO else "option_item"
-            options.append(self._ending(todo, self.say(form, title=todo.label, list=todo.list)))
+            options.append(self._finish_option(todo, self.say(form, title=todo.label, list=todo.list)))
         if is_number and entry is not None:  # it may be the reminder of this number
             title = Reminders(self.parsed, self.context).brief(entry.label)
-            options.append(self._ending(entry, self.say("option_reminder", title=title)))
+            options.append(self._finish_option(entry, self.say("option_reminder", title=title)))
         return options
 
-    def _ending(self, entry: ShownEntry, label: str) -> Option:
+    def _finish_option(self, entry: ShownEntry, label: str) -> Option:
         """Return the option to finish an entry; `label` is its text in a question."""
         return Option(label=label, request=self.parsed.of("finish", **entry.slots))
 
@@ -471,7 +472,7 @@ class Board(RequestHandler):
         return "" if self.context.own_questions else self._not_asked()
 
     def _not_asked(self) -> str:
-        """Return the sentence that no question is open, or whom the open questions are for instead."""
+        """Return the sentence that no question is open, or that the open ones are for the people it names."""
         names = dict.fromkeys(question.sender for question in self.context.state.questions)
         return self.say("not_yours", name=", ".join(filter(None, names))) if names else self.say("never_mind")
 

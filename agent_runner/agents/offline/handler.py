@@ -183,7 +183,7 @@ class RequestHandler:
         return self.say(form, moment=moment, on="", choices=choices).strip()
 
     def question(self, slot: str, text: str, options: Sequence[Option] = ()) -> AnswerNow:
-        """Record an open question, whose answer fills `slot` of the request; return it to be raised.
+        """Record an open question, whose answer fills `slot` of the request; return an `AnswerNow` to raise.
 
         `text` is the question, and `options` are the choices that are listed under it. A second question of
         one message waits for the answer to the first: the returned text is empty.

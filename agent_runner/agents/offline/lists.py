@@ -52,7 +52,7 @@ class Lists(RequestHandler):
         return super().say(form, **known | blanks)
 
     def _named(self, name: str) -> str:
-        """Return a list's name as sentences contain it."""
+        """Return a list's name as it is written in a sentence, such as `the shopping list`."""
         form = "todo_name" if name == TODO else "list_name"
         return say(form, self.parsed.language, name=" ".join(name.split()))
 

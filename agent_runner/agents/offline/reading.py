@@ -264,12 +264,12 @@ def _requests_in_line(text: str) -> list[ParsedRequest]:
         return [_unknown(text)]
     for before_cut, after_cut in cuts:
         # "…라고 알려주고 날씨 알려줘": two verbs are two requests, even if no row matches the second.
-        is_second = before_cut.endswith("알려줘") and PATTERNS["ends_request_ko"].search(after_cut)
-        is_wish = _is_request(after_cut) or other_wish(after_cut) or is_second
+        has_two_verbs = before_cut.endswith("알려줘") and PATTERNS["ends_request_ko"].search(after_cut)
+        are_requests = _is_request(after_cut) or other_wish(after_cut) or has_two_verbs
         # In "tomorrow, cancel …" the day is no request for that day's agenda.
-        is_wish = is_wish and not PATTERNS["bare_day"].fullmatch(before_cut)
+        are_requests = are_requests and not PATTERNS["bare_day"].fullmatch(before_cut)
         if (
-            is_wish
+            are_requests
             and (left_requests := _requests_in_line(before_cut))
             and _is_understood(left_requests, whole)
         ):

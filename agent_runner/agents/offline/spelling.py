@@ -28,7 +28,7 @@ Parse = Callable[[str], "list[ParsedRequest]"]
 @cache
 def known_words() -> frozenset[str]:
     """Return the English words that requests and times consist of, in lower case."""
-    # They are in the patterns: what is left of these without escapes, groups' names and flags.
+    # The words are taken from the patterns, after escapes, names of groups and flags are removed.
     written = [pattern.pattern for name in ROWS for pattern in patterns_of(name, Language.ENGLISH)]
     plain = (re.sub(r"\\.|\(\?P<\w+>|\(\?[-a-z]*:", " ", pattern) for pattern in written)
     words = {word.lower() for pattern in plain for word in _WORD.findall(pattern)}
@@ -102,8 +102,8 @@ def is_slip(words: str, text: str) -> bool:
 
 def _slips_of(word: str) -> Iterator[str]:
     """Yield all spellings that are one typing error away; none for a number, a short or a known word."""
-    may_be = word.isalpha() and len(word) >= SHORTEST and word not in known_words()
-    return _one_error_away(word) if may_be else iter(())
+    may_be_misspelt = word.isalpha() and len(word) >= SHORTEST and word not in known_words()
+    return _one_error_away(word) if may_be_misspelt else iter(())
 
 
 def _is_content(parsed: ParsedRequest, words: set[str]) -> bool:

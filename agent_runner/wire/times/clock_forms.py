@@ -139,7 +139,7 @@ def _minutes_from_hour(match: re.Match[str]) -> Parts | None:
 
 
 def _minutes(match: re.Match[str]) -> int | None:
-    """Return the minutes before or after the hour in a match of such as `ten to nine`.
+    """Return the minutes before or after the hour in a match such as `ten to nine`.
 
     None if it is no time, as `5 to 9am` in `move 5 to 9am`.
     """

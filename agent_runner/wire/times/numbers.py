@@ -99,7 +99,7 @@ def number(word: str) -> float:
 
 
 def ordinal(word: str) -> int:
-    """Return the place that `3rd`, `third`, `twenty-first`, `셋째`, `세 번째` names; -1 for `마지막`."""
+    """Return the place that `3rd`, `twenty-first`, `셋째`, `세 번째` names; -1 for `마지막`, the last."""
     if word[0].isdigit():
         return int(re.match(r"\d+", word)[0])  # type: ignore[index] # it begins with a digit
     if word[0].isascii():

@@ -457,7 +457,7 @@ def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
 
 
 def _hour_in(half: Half, hour: int) -> int:
-    """Return an hour that was named with a part of the day on the 24-hour clock: `9` in the evening is 21.
+    """Return, on the 24-hour clock, an hour that was named with a part of the day: 21 for 9 in the evening.
 
     Raises `_Refused` for an hour that is not in that part of the day; for one from 1 to 12, the refusal asks
     for am or pm.

@@ -52,7 +52,7 @@ class Engine:
     async def container(self, ref: str) -> dict[str, Any] | None:
         """Return what the engine knows of a container, named by id or name.
 
-        None if it has none of this name.
+        None if there is no such container.
         """
         answer: dict[str, Any] | None = await self._get(f"/containers/{quote(ref, safe='')}/json")
         return answer
@@ -65,7 +65,7 @@ class Engine:
     async def network(self, ref: str) -> dict[str, Any] | None:
         """Return what the engine knows of a network, named by id or name.
 
-        None if it has none of this name.
+        None if there is no such network.
         """
         answer: dict[str, Any] | None = await self._get(f"/networks/{quote(ref, safe='')}")
         return answer
@@ -76,7 +76,7 @@ class Engine:
         return answer
 
     async def image(self, name: str) -> dict[str, Any] | None:
-        """Return what the engine knows of an image; None if it has none of this name."""
+        """Return what the engine knows of an image; None if there is no such image."""
         answer: dict[str, Any] | None = await self._get(f"/images/{quote(name, safe='/:@')}/json")
         return answer
 

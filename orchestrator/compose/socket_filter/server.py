@@ -204,7 +204,7 @@ def _serialize(checked: EngineRequest) -> bytes:
 async def _hand_back(
     from_engine: asyncio.StreamReader, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Copy the engine's answer to the client, to its end or until the client disconnects."""
+    """Copy the engine's answer to the client, to its end or until the client disconnects or sends more."""
     async with asyncio.TaskGroup() as tasks:
         copying = tasks.create_task(_copy(from_engine, writer), name="filter-answer")
         watching = tasks.create_task(_wait_for_disconnect(reader), name="filter-watch")
