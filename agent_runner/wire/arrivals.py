@@ -28,9 +28,9 @@ def new_observer() -> BaseObserver:
 
 @functools.cache
 def _observer_class() -> Callable[[], BaseObserver]:
-    """Return the class of watchdog observers for this platform; on Linux one of our own.
+    """Return the class of watchdog observers for this platform; on Linux a subclass of watchdog's.
 
-    Ours reports a file only when it is whole; in a recursive watch, also when it is created.
+    The subclass reports a file only when it is whole; in a recursive watch, also when it is created.
     """
     # Imported on the first call: watchdog loads slowly, and not every process here watches a directory.
     if sys.platform != "linux":

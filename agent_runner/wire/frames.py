@@ -38,7 +38,7 @@ def time_limit_reason(seconds: float) -> str:
 def _without_halves(text: str) -> str:
     """Return a text with `?` in place of each half of a surrogate pair, which UTF-8 cannot encode.
 
-    A text of a model that was cut may have one.
+    Such a half may be left where the text of a model was cut.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
 

@@ -65,7 +65,7 @@ def owner_of(home: Path) -> User:
 
 
 def take_over(home: Path, user: User) -> None:
-    """Make `user` the owner of root's files in the folders of a home that Andy writes, and of no others.
+    """Make `user` the owner of root's files in those folders of a home that Andy writes.
 
     `sudo andy restore`, for example, leaves such files.
     """

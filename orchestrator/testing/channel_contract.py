@@ -889,10 +889,10 @@ async def test_a_file_that_is_too_large_for_us_leaves_its_words_and_a_note(
     assert texts[1] == "and then"
     (request,) = await host.rows("SELECT turn_id FROM messages WHERE content LIKE '%look%'")
     assert request["turn_id"] is not None
-    assert left_of_files(host.context.home) == []
+    assert fetched_files(host.context.home) == []
 
 
-def left_of_files(home: Path) -> list[Path]:
+def fetched_files(home: Path) -> list[Path]:
     """Return the paths in a home of files that were fetched from a messenger, whole or in part."""
     whole_files = [path for path in home.glob("groups/*/attachments/*") if path.is_file()]
     return whole_files + list(home.glob("data/**/in-*"))

@@ -38,7 +38,7 @@ async def cancel_outdated_alerts(tx: Tx, effects: Sequence[RowEffect], *, now_ms
 
 
 async def _outdated_alerts(tx: Tx, effect: RowEffect) -> AsyncIterator[Notification]:
-    """Yield the notifications to come that are to be cancelled before an effect is undone."""
+    """Yield the pending notifications that have to be cancelled before an effect is undone."""
     before, after = effect.before, effect.after
     if before is None or effect.table not in ("dashboard_tasks", "notifications"):
         return
@@ -55,7 +55,10 @@ async def _outdated_alerts(tx: Tx, effect: RowEffect) -> AsyncIterator[Notificat
 
 
 def _subject(row: Notification) -> tuple[str | None, str | None, str | None]:
-    """Return what the database allows only one notification to come for: its task, question and cause."""
+    """Return the task, the question and the cause of a notification.
+
+    The database allows only one pending notification with the same three.
+    """
     return (row.task_id, row.question_id, row.cause)
 
 

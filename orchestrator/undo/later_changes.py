@@ -17,7 +17,7 @@ from orchestrator.undo.plan import TITLE_CHARS, LaterChange, item_of
 async def find(
     tx: Tx, files: GroupFiles, folder: Folder, effects: Sequence[RowEffect]
 ) -> tuple[LaterChange, ...]:
-    """Return each of a turn's effects whose row or file was changed again since, with the request that did.
+    """Return each of a turn's effects whose row or file was changed again since, and by which request.
 
     `folder` is that of the group whose files the effects are about.
     """

@@ -95,7 +95,7 @@ class UndoRequests:
     async def _find_turn(self, tx: Tx, group: Group, message: Inbound) -> Turn | None:
         """Return the turn that a message refers to, or None if there is none.
 
-        That is the turn of the message that it quotes; without a quote, the last turn of the chat with an
+        That is the turn of the quoted message; without a quote, it is the last turn of the chat with an
         effect.
         """
         if message.quote is not None:
@@ -142,9 +142,10 @@ def read(text: str) -> RequestedUndo | None:
 
 
 async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
-    """Return the id of the turn to which the message that `message` quotes belongs; None if it is not known.
+    """Return the id of the turn of the message that `message` quotes; None if it is not known.
 
-    For a message of Andy's, that is the turn that sent it; for one of a person, the turn that it joined.
+    For a quoted message of Andy's, that is the turn that sent it; for one of a person, the turn that includes
+    it.
     """
     assert message.quote is not None
     sent = await outbox.by_message_id(tx, message.quote.message_id)

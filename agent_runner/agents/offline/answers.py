@@ -133,7 +133,8 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     """Return the request with the time that an answer names, after the message's own was not understood.
 
     The words of the message's time, which are still in the request's text, are cut off from it. A day among
-    them is combined with a time of day in the answer. None if no clear time results.
+    them is combined with a time of day in the answer. None if no clear time results, or if a repetition would
+    be lost.
     """
     what, day = without_time(request.slot("what"))
     lead = times.leading(answer)
@@ -181,7 +182,10 @@ def _text_beside(text: str, answer: str) -> str:
 
 
 def _placed_in(answer: str, words: str) -> list[str]:
-    """Return `answer` with `words` inserted: once at its start, and once after each of its words."""
+    """Return `answer` with `words` inserted: once at its start, and once after each of its words.
+
+    The caller looks for the form that is a time, such as `next week saturday at 9`.
+    """
     parts = answer.split()
     return [" ".join([*parts[:place], words, *parts[place:]]) for place in range(len(parts) + 1)]
 
@@ -331,7 +335,7 @@ def _with_list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) 
     before it creates a list of that name.
     """
     if parsed is not None:
-        # With the flag `it`, as in `show it`, the words name no list.
+        # With the flag `it`, as in `show me that list`, the words name no list.
         is_name = parsed.intent in ("show_list", "need_what") and not parsed.slot("it")
         is_name = is_name and not begins_request(text)
         return request.having(list=parsed.slot("list") or TODO) if is_name else None

@@ -283,7 +283,7 @@ class Board(RequestHandler):
         return await Board(self.parsed.having(item=item), self.context).do_finish()
 
     async def _ended_already(self) -> str:
-        """Return that an entry of a list is ticked off already; empty if no ticked entry fits."""
+        """Return the sentence that an entry of a list is ticked off already; empty if no such entry fits."""
         lists = Lists(self.parsed, self.context)
         for entry in await lists.entries([], is_open=False):
             if _fits(self.slot("item"), entry.label):
@@ -330,7 +330,7 @@ class Board(RequestHandler):
         return Option(label=label, request=self.parsed.of("finish", **entry.slots))
 
     async def _complete(self) -> str:
-        """Complete the task in the slots, and return the answer.
+        """Complete the task that the request's slots name, and return the answer.
 
         The host cancels the reminders of a completed task; the recorded undo sets them again.
         """

@@ -502,10 +502,13 @@ class Reminders(RequestHandler):
         return self.choose(fitting, form, is_sure=not is_doubtful)
 
     def _is_foreign(self, reminder: UpcomingReminder) -> bool:
-        """Return whether another person set a reminder that is not for the sender."""
+        """Return whether another person set a reminder that is not for the sender.
+
+        If the host does not know who set it, one for everyone counts as the sender's own.
+        """
         if reminder.person:
             is_own = reminder.person == self.context.request.person
-        else:  # the host does not know who set it: a text that names nobody counts as everybody's own
+        else:
             is_own = reminder.text.startswith(self._beginnings("reminder_note_for_all"))
         return not is_own and not self._is_for_sender(reminder)
 

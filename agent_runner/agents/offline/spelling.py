@@ -52,7 +52,7 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
         parsed = parse(corrected_text)
         corrections = {word for word in words if word}
         # A person's own words, such as a title, are never corrected.
-        if not is_poor(parsed) and not any(_is_content(request, corrections) for request in parsed):
+        if not may_have_errors(parsed) and not any(_is_content(request, corrections) for request in parsed):
             understood.append((sum(map(bool, words)), parsed))
     fewest = min((count for count, _ in understood), default=0)
     best = [parsed for count, parsed in understood if count == fewest]
@@ -60,7 +60,7 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
     return best[0] if is_clear else []
 
 
-def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
+def may_have_errors(parsed: Sequence[ParsedRequest]) -> bool:
     """Return whether the requests of a text are not fully understood, perhaps because of typing errors."""
     return not parsed or any(
         request.intent in ("unknown", "unknown_part")

@@ -193,8 +193,9 @@ def _of_this_list(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest
 def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     """Return the requests for the to-dos that a request names.
 
-    One with a time after `by` becomes a task. For words that may be one or two to-dos, such as `call Bob and
-    buy stamps`, the request asks which. If a time in the words cannot be placed, the only request says so.
+    A to-do with a time after `by` becomes a task. For words that may be one or two to-dos, such as `call Bob
+    and buy stamps`, the request asks which. If a deadline in the words cannot be separated from the text, the
+    only request says so.
     """
     if parsed.slot("bare"):  # a statement or wish, which may name things to buy
         parts = entries(parsed.slot("bare"), parsed.language)
@@ -229,8 +230,8 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
 def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     """Return the requests for the tasks that the words in `body` name, with their deadlines.
 
-    `pay rent by Friday and call mum by Monday` is two tasks. Words that may be one or two lead to a request
-    that asks. `parsed` is the request that the words belong to.
+    `pay rent by Friday and call mum by Monday` is two tasks. For words that may be one task or two, the
+    request asks which. `parsed` is the request that the words belong to.
     """
     body = body.strip()
     # "before Friday" may include Friday or not: the deadline is asked about.
@@ -346,7 +347,10 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
 
 
 def _loses_rhythm(before: ParsedRequest, after: ParsedRequest) -> bool:
-    """Return whether `before` repeats and `after` has only a time of day, so that it may repeat, too."""
+    """Return whether `before` repeats and `after` has only a time of day, so that it may be a repeating one.
+
+    Read as two reminders, the second would come only once.
+    """
     lead = times.leading(after.slot("when"))
     is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
     return is_clock and PATTERNS["repeats"].search(before.slot("when")) is not None

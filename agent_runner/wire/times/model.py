@@ -464,7 +464,7 @@ class Parts:
         return tuple(meaning for meaning in joined if meaning is not None)
 
     def joined(self, other: Parts) -> Parts | None:
-        """Return these parts and those of `other` combined; None if they name one twice or do not fit."""
+        """Return these parts and those of `other` combined; None if both name the same one or do not fit."""
         own, others = self.written(), other.written()
         both = {*own, *others}
         if len(both) < len(own) + len(others) or not _fit_together(both):

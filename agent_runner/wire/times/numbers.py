@@ -107,7 +107,7 @@ def ordinal(word: str) -> int:
         return sum(_CARDINALS[ten] for ten in tens) + _ORDINALS[last]
     if word == "마지막":
         return -1
-    # The first syllable tells the place; `둘째`, `셋째` and `넷째` have another one than `두 번째` and so on.
+    # The first syllable tells the place; `둘째`, `셋째` and `넷째` begin otherwise than `두 번째` and so on.
     first = word[0].translate(str.maketrans("둘셋넷", "두세네"))
     return "첫두세네다".find(first) + 1
 

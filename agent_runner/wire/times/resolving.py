@@ -59,7 +59,7 @@ def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | N
     """Return the time that the parts name, relative to `now`, in `zone`, or a refusal with the reason.
 
     Parts with several meanings are refused with all their times, unless these are the same. `policy` decides
-    what is left open; without it, the usual one does.
+    what the parts leave open; None is the default `TimePolicy`.
     """
     policy = policy or TimePolicy()
     now = now.astimezone(zone)
@@ -211,7 +211,7 @@ def _day_after(span: TimeSpan, today: date) -> date:
 
 
 def _month_ahead(today: date, months: int) -> tuple[int, int]:
-    """Return the year and the month so many months after today's."""
+    """Return the year and the month that are `months` months after today's."""
     years, month = divmod(today.month - 1 + months, 12)
     return today.year + years, month + 1
 

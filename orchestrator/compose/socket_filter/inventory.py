@@ -153,9 +153,9 @@ class EngineInventory:
         binds = [mount for mount in container.get("Mounts") or () if mount["Type"] == "bind"]
         # Labels alone prove nothing, since whoever creates a container chooses them.
         has_labels = all(name in (labels or {}) for name in (INSTALL_LABEL, GROUP_LABEL, RUN_LABEL))
-        return has_labels and bool(binds) and all(self._is_mine(mount["Source"]) for mount in binds)
+        return has_labels and bool(binds) and all(self._is_in_own_mount(mount["Source"]) for mount in binds)
 
-    def _is_mine(self, source: str) -> bool:
+    def _is_in_own_mount(self, source: str) -> bool:
         """Return whether a path of the host is in a folder that Andy's own container has."""
         return mount_of_source(self.orchestrator_mounts, source) is not None
 

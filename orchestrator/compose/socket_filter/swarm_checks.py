@@ -112,7 +112,7 @@ class SwarmChecks:
         return await ask(label)
 
     async def _list(self, request: EngineRequest) -> FilteredResponse:
-        """Answer a request to list services or secrets: this project's that the request's filter names."""
+        """Answer a request to list services or secrets: those of this project that the filter names."""
         key, value = only_filter(request.query.get("filters", ""), "label", "id", "name")
 
         def is_requested(item: Mapping[str, Any]) -> bool:
