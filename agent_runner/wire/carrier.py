@@ -288,13 +288,13 @@ async def relay(
     finally:
         outward.cancel()
         inward.cancel()
-        ends = await asyncio.gather(outward, inward, return_exceptions=True)
+        results = await asyncio.gather(outward, inward, return_exceptions=True)
         writer.close()
         other_writer.close()
-    for end in ends:
+    for result in results:
         # Either side may disconnect at any time; for a relay that is an ordinary end.
-        if isinstance(end, Exception) and not isinstance(end, OSError):
-            raise end
+        if isinstance(result, Exception) and not isinstance(result, OSError):
+            raise result
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -546,8 +546,8 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 def has_too_many_parts(body: bytes) -> bool:
     """Return whether the JSON of a request file has more than `MAX_PARTS` parts, without parsing it."""
     # Texts are removed first, because a long one has many commas.
-    rest, count = _STRING.subn(b"", body, count=MAX_PARTS + 1)
-    return count + sum(map(rest.count, (b",", b"{", b"["))) > MAX_PARTS
+    without_texts, text_count = _STRING.subn(b"", body, count=MAX_PARTS + 1)
+    return text_count + sum(map(without_texts.count, (b",", b"{", b"["))) > MAX_PARTS
 
 
 def parse_command(text: str | bytes) -> Command:

@@ -310,11 +310,11 @@ def test_its_methods_are_those_of_the_protocol(harness: ChannelHarness) -> None:
     assert harness.channel.max_text_chars is None or harness.channel.max_text_chars > 100
 
 
-@pytest.mark.parametrize("odd", ["", "@", "x", "local", "g.us", "a@b", "\0", "x@g.us@local:"])
-def test_it_owns_its_own_addresses_and_raises_at_none(harness: ChannelHarness, odd: str) -> None:
+@pytest.mark.parametrize("odd_address", ["", "@", "x", "local", "g.us", "a@b", "\0", "x@g.us@local:"])
+def test_it_owns_its_own_addresses_and_raises_at_none(harness: ChannelHarness, odd_address: str) -> None:
     """Check that `owns` accepts the chat of the harness, and answers for an odd address without an error."""
     assert harness.channel.owns(harness.jid)
-    harness.channel.owns(ChatJid(odd))
+    harness.channel.owns(ChatJid(odd_address))
 
 
 ADDRESSES = (

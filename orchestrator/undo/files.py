@@ -223,16 +223,16 @@ class GroupFiles:
 
     # Putting back
 
-    def now(self, folder: str, path: str, *, like: Fields | None = None) -> Fields | None:
+    def now(self, folder: str, path: str, *, compared_with: Fields | None = None) -> Fields | None:
         """Return the fields of the present entry at a path of a group's folder.
 
         None if there is no entry, or it cannot be read.
 
-        `like` is the entry with which it will be compared. If that is a file whose content was not read,
-        because it was too large, the content of this one is not read either.
+        `compared_with` is the entry with which the result will be compared. If that is a file whose content
+        was not read, because it was too large, the content of the present one is not read either.
         """
         group = self._folders[folder]
-        reads_content = like is None or not trees.is_unread(_entry(like))
+        reads_content = compared_with is None or not trees.is_unread(_entry(compared_with))
         with group.lock, suppress(OSError), self._opened(folder) as root:
             return _fields(trees.entry_at(root, path, group.cache, LIMITS, reads=reads_content))
         return None
@@ -263,14 +263,14 @@ class GroupFiles:
         """
         with self._folders[folder].lock:
             try:
-                # `like` is the entry to compare with. If its content was not read, because the file was too
-                # large, the content of the present file is not read either, so that the two can be equal.
-                now = self.now(folder, path, like=expected)
-                is_done = is_same(self.now(folder, path, like=target), target)
+                # If the content of the entry to compare with was not read, because the file was too large,
+                # the content of the present file is not read either, so that the two can be equal.
+                now = self.now(folder, path, compared_with=expected)
+                is_done = is_same(self.now(folder, path, compared_with=target), target)
                 if not is_done and is_same(now, expected):
                     with self._opened(folder) as root:
                         self._put(folder, root, path, target)
-                is_done = is_same(self.now(folder, path, like=target), target)
+                is_done = is_same(self.now(folder, path, compared_with=target), target)
                 return is_done or _is_full_directory(now, target)
             except (TreeError, OSError) as error:
                 log.warning("undo.file_left", group=folder, path=path[:200], reason=_reason(error))

@@ -34,7 +34,7 @@ async def _is_unchanged_since(tx: Tx, files: GroupFiles, folder: Folder, effect:
     if effect.table == turn_effects.FILE:
         # A file in its earlier state loses nothing either: it needs no undo any more.
         return any(
-            is_same(files.now(folder, effect.key[0], like=state), state)
+            is_same(files.now(folder, effect.key[0], compared_with=state), state)
             for state in (effect.after, effect.before)
         )
     return turn_effects.is_unchanged_since(effect, await turn_effects.current(tx, effect))

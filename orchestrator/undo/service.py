@@ -288,8 +288,8 @@ class UndoService:
             raise NothingToUndo(f"Turn {turn.id} is undone already.")
         plan = await self.plan(tx, turn)
         if plan.is_empty:
-            left = texts.left(plan, is_korean=False)
-            raise NothingToUndo(f"Turn {turn.id} changed nothing that can be put back. {left}".rstrip())
+            lasting = texts.left(plan, is_korean=False)
+            raise NothingToUndo(f"Turn {turn.id} changed nothing that can be put back. {lasting}".rstrip())
         if plan.later and not is_forced:
             raise BuiltOn(plan)
         return UndoDone(turn_id=await self._carry_out(tx, plan, by=by, reason=reason), plan=plan)
@@ -349,7 +349,7 @@ class UndoService:
         """
         turn = plan.turn
         for effect in plan.files:  # a hundred of them are read again in a few milliseconds
-            now = self.files.now(turn.folder, effect.key[0], like=effect.after)
+            now = self.files.now(turn.folder, effect.key[0], compared_with=effect.after)
             # A file that was changed since gets another content by the undo: an undo of the undo needs this.
             if not is_same(now, effect.after):
                 self.files.store_content(turn.folder, effect.key[0])
