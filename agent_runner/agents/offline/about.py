@@ -27,7 +27,7 @@ class About(RequestHandler):
         return await self.answer_of_row() + (self.say("help_main") if self.context.order.is_main else "")
 
     async def do_unknown(self) -> str:
-        """Return that the request was not understood. Once a day, also explain how to add a model.
+        """Return the answer that the request was not understood. Once a day, also explain how to add a model.
 
         In main, the owner's own group, the answer itself explains it. From another group, the host is asked
         to send the explanation to main.
@@ -127,7 +127,7 @@ class About(RequestHandler):
         return (await self.request(Remember, tool=MEMORY, arguments={"action": action, **arguments})).data
 
     async def do_recall(self) -> str:
-        """Return a summary of the earlier conversation from the host's files, or that none is stored."""
+        """Return a summary of the earlier conversation from the host's files; if none is stored, say so."""
         # Read each time: the host rewrites the files between turns.
         snapshots = self.context.workspace.snapshots
         context = await asyncio.to_thread(_document, snapshots / "context.json")

@@ -153,7 +153,7 @@ class Board(RequestHandler):
         return changes
 
     async def describe(self) -> str:
-        """Return when the task that the request names is due, or who does it."""
+        """Return the answer when the task that the request names is due, or who does it."""
         task = await self._find_task()
         date, who = self._date(task["deadline"]), _who(task)
         is_known = date if self.parsed.intent == "when_due" else who
@@ -237,7 +237,7 @@ class Board(RequestHandler):
 
         Raises `AnswerNow` to ask which one is meant if several fit, or if only a misspelt name fits.
         """
-        # An entry of a named list can only be on that list.
+        # With a named list, only an entry of that list is meant.
         if self.slot("list") not in ("", TODO) and not self.slot("kind"):
             return await Lists(self.parsed, self.context).act()
         if not self.slot("kind"):
@@ -261,8 +261,8 @@ class Board(RequestHandler):
     async def _finish_each(self) -> str:
         """Finish each of several things that one request names, and return the answers.
 
-        Called when nothing open fits the words as a whole. If they name only one thing, return that it has
-        ended already, or is unknown.
+        Called when nothing open fits the words as a whole. If they name only one thing, the answer says that
+        it has ended already, or is unknown.
         """
         item = self.slot("item")
         parts = entries(item, self.parsed.language)
@@ -459,7 +459,7 @@ class Board(RequestHandler):
         ]
 
     async def do_never_mind(self) -> str:
-        """Return that no question is open, or only one for somebody else: there is nothing to give up.
+        """Return the answer that there is nothing to give up: no question is open, or only for somebody else.
 
         Only `cancel it` does something if no question is open: it cancels the reminder that the sender last
         referred to.
@@ -501,12 +501,12 @@ class Board(RequestHandler):
         return self._due(tasks) or self.say("nothing_due", until=words)
 
     async def do_late(self) -> str:
-        """Return a list of the tasks that are past their deadline, or that there are none."""
+        """Return a list of the tasks that are past their deadline; if there are none, say so."""
         tasks = [task for task in await self._open_tasks() if _is_late(task, self.context.now)]
         return self._due(tasks, "late") or self.say("nothing_late")
 
     async def do_blocked(self) -> str:
-        """Return a list of the tasks that are blocked, or that there are none."""
+        """Return a list of the tasks that are blocked; if there are none, say so."""
         tasks = [task for task in await self._open_tasks() if task["blocked"]]
         return self._due(tasks, "blocked") or self.say("nothing_blocked")
 
@@ -572,8 +572,8 @@ class Board(RequestHandler):
     async def _plan(self, first: date, last: date, head: str, days: str, parts: Sequence[str]) -> str:
         """Return the events and reminders from one day to another, then the other parts, under a heading.
 
-        `first` and `last` are included; `parts` are texts. If all is empty, return that nothing is on;
-        `days` are the words in that answer which name the days.
+        `first` and `last` are included; `parts` are texts. If all is empty, return the answer that nothing is
+        on; `days` are the words in that answer which name the days.
         """
         events = await asyncio.to_thread(calendar.events, self.context.workspace.snapshots, self.context.zone)
         lines = calendar.between(events, first, last, self.parsed.language)
